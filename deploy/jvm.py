@@ -1,0 +1,272 @@
+"""The Java runtime: find it, run tools and servers in it, and leave no process behind."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from policies.errors import UserError
+
+MINIMUM_JAVA = 17
+
+_INSTALL = (
+    f"install Java {MINIMUM_JAVA} or newer (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17) or set JAVA_HOME"
+)
+
+# Linux can end a child with its parent, but only at the child's own request and only until an exec by a privileged binary;
+# so Python asks for it and then becomes the JVM. A `preexec_fn` would do the same, but forking with one is deprecated (and
+# warned about) in a process with threads. The parent may have died before the request: then nothing is started.
+_EXEC_TIED_TO_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_java() -> Path:
+    """Return the Java launcher: JAVA_HOME's if that is set, else the first on PATH; its version is checked once a process.
+
+    Raises UserError when there is none, when it does not run, or when it is older than Java 17.
+    """
+    java = _locate_java()
+    version = _major_version(java)
+    if version is None:
+        raise UserError(f"{java} is no working Java: {_INSTALL}.")
+    if version < MINIMUM_JAVA:
+        raise UserError(f"Java {MINIMUM_JAVA} or newer is needed, but {java} is Java {version}: {_INSTALL}.")
+    return java
+
+
+def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int:
+    """Run a Java program to its end and return its exit code; each line it prints goes to `on_line` as it comes.
+
+    Raises UserError when there is no suitable Java. If `on_line` raises, the program is ended.
+    """
+    command = [str(find_java()), *arguments]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+        try:
+            for line in process.stdout:
+                on_line(line.rstrip("\n"))
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode
+
+
+@dataclass(frozen=True)
+class JvmCommand:
+    """What to run in a JVM: a main class with its class path, JVM flags and program arguments."""
+
+    main_class: str
+    classpath: tuple[Path, ...]
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+class JvmProcess:
+    """A server in a JVM of its own, in a session of its own: a terminal's Ctrl-C reaches only us, and we end it in order.
+
+    `run_dir` belongs to this one process: working directory, temporary files (`tmp/`), `jvm.pid` and `console.log`, which
+    holds what this start printed. On Linux the server is killed when our process dies in whatever way. Elsewhere, and as a
+    second line, `end_orphan(run_dir)` finds it by its pid file.
+    """
+
+    def __init__(self, command: JvmCommand, run_dir: Path) -> None:
+        self.run_dir = run_dir.resolve()
+        self.console_log = self.run_dir / "console.log"
+        self._prepare_run_dir()
+        self._exited = threading.Event()
+        started: Future[subprocess.Popen[bytes]] = Future()
+        # Linux ties a child to the thread that forked it, not to the process. So each server gets a thread that starts it
+        # and then waits for its end: the thread cannot end before the server, and start may be called from any thread.
+        threading.Thread(
+            target=self._run, args=(self._command_line(command), started), name=f"jvm {run_dir.name}", daemon=True
+        ).start()
+        self._process = started.result()
+        (self.run_dir / "jvm.pid").write_text(f"{self._process.pid}\n")
+
+    @property
+    def pid(self) -> int:
+        """The process id; the JVM's own, as the launcher becomes the JVM."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended yet."""
+        return not self._exited.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return None if self.is_alive else self._process.returncode
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Await the end of the process; False when it still runs after the timeout."""
+        return self._exited.wait(timeout_seconds)
+
+    def request_end(self) -> None:
+        """Ask the process to end in order (SIGTERM), and return at once."""
+        self._signal(signal.SIGTERM)
+
+    def terminate(self, grace_seconds: float) -> None:
+        """End the process: in order if it manages within the grace, else by force. Does nothing when it has ended."""
+        self.request_end()
+        if not self.wait(grace_seconds):
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process by force (SIGKILL) and return when it is gone."""
+        self._signal(signal.SIGKILL)
+        self._exited.wait()
+
+    def console_tail(self, lines: int = 20) -> list[str]:
+        """Return the last lines the process printed."""
+        return tail(self.console_log, lines)
+
+    def _prepare_run_dir(self) -> None:
+        # A killed JVM leaves native libraries in its temporary directory.
+        shutil.rmtree(self.run_dir / "tmp", ignore_errors=True)
+        (self.run_dir / "tmp").mkdir(parents=True)
+
+    def _command_line(self, command: JvmCommand) -> list[str]:
+        java = [
+            str(find_java()),
+            _mark(self.run_dir),
+            *command.flags,
+            "-cp",
+            os.pathsep.join(str(path) for path in command.classpath),
+            command.main_class,
+            *command.arguments,
+        ]
+        if sys.platform != "linux":
+            return java
+        return [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *java]
+
+    def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
+        try:
+            with self.console_log.open("wb") as console:
+                process = subprocess.Popen(
+                    command_line,
+                    cwd=self.run_dir,
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        process.wait()
+        self._exited.set()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_alive:
+            self._process.send_signal(number)
+
+
+def end_orphan(run_dir: Path, *, timeout_seconds: float = 10.0) -> int | None:
+    """End the JVM that an earlier process of ours left behind in `run_dir`; return its pid, or None if there is none.
+
+    Only a process whose command line names this very `run_dir` is touched: a pid alone may have been given to another.
+    Raises UserError when it cannot be ended.
+    """
+    run_dir = run_dir.resolve()
+    pid = _read_pid(run_dir / "jvm.pid")
+    if pid is None or not _runs_in(pid, run_dir):
+        return None
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + timeout_seconds
+    while _runs_in(pid, run_dir):
+        if time.monotonic() > deadline:
+            raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")
+        time.sleep(0.02)
+    return pid
+
+
+def tail(file: Path, lines: int = 20) -> list[str]:
+    """Return the last lines of a text file, looking at no more than its last 64 KiB; none if there is no such file."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - 65_536))
+            text = stream.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    return text.splitlines()[-lines:]
+
+
+def _locate_java() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise UserError(f"JAVA_HOME is {home}, but there is no {java}: {_INSTALL} to where Java is.")
+        return java
+    found = shutil.which("java")
+    if found is None:
+        raise UserError(f"Java is needed and none was found: {_INSTALL}.")
+    return Path(found)
+
+
+@cache
+def _major_version(java: Path) -> int | None:
+    """Return 17 for "17.0.15", 8 for "1.8.0_402", None when it does not say (macOS has a launcher without a Java)."""
+    try:
+        result = subprocess.run(  # the launcher that will run everything else
+            [str(java), "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', result.stderr + result.stdout)
+    return int(match[1]) if match and result.returncode == 0 else None
+
+
+def _mark(run_dir: Path) -> str:
+    """Return the argument that gives a JVM its temporary directory, and by which it is known again."""
+    return f"-Djava.io.tmpdir={run_dir / 'tmp'}"
+
+
+def _read_pid(file: Path) -> int | None:
+    with suppress(FileNotFoundError, ValueError):
+        return int(file.read_text())
+    return None
+
+
+def _runs_in(pid: int, run_dir: Path) -> bool:
+    return _mark(run_dir) in _command_line_of(pid)
+
+
+def _command_line_of(pid: int) -> str:
+    """Return a process's command line; empty when it has ended (a zombie has none either)."""
+    if sys.platform == "linux":
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        return ""
+    ps = shutil.which("ps") or "/bin/ps"
+    result = subprocess.run(
+        [ps, "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
+    )
+    return result.stdout

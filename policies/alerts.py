@@ -1,0 +1,154 @@
+"""The life of an alert: a condition holds for its grace, fires once, repeats, and resolves exactly once.
+
+A policy states which conditions hold now; the book remembers what was said about them. A repeated batch says the same
+again with the same ids, because nothing but the book and `now` decides.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from policies.decisions import Alert, AlertStatus, Mode, Severity, deterministic_id
+from policies.units import from_millis, millis_of, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that is the case now and that a person should know."""
+
+    alert: str
+    subject: str
+    severity: Severity
+    reason: str
+    summary: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """An alert is one name about one subject."""
+        return (self.alert, self.subject)
+
+
+class Entry(Struct, array_like=True, frozen=True):
+    """What was said about one condition. `said_ms` is null while its grace runs."""
+
+    alert: str
+    subject: str
+    severity: str
+    reason: str
+    summary: str
+    labels: dict[str, str]
+    since_ms: int
+    said_ms: int | None
+
+
+class AlertBook(Struct, array_like=True, frozen=True):
+    """The open alerts of one cluster, and a counter that only grows and numbers everything said about them."""
+
+    entries: tuple[Entry, ...] = ()
+    sequence: int = 0
+
+    def fires(self, alert: str, subject: str) -> bool:
+        """Whether this alert's condition held at the last step: what keeps it may be weaker than what begins it."""
+        return any(e.alert == alert and e.subject == subject for e in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What the alerts of one cluster have in common."""
+
+    policy: str
+    cluster: str
+    mode: Mode
+    settings_hash: str
+    grace: timedelta
+    repeat: timedelta
+
+
+def review(
+    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender
+) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
+    """Hold the conditions that are the case now against the book.
+
+    Returns:
+        The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
+    """
+    held = {c.key: c for c in sorted(conditions, key=lambda c: c.key)}
+    before = {(e.alert, e.subject): e for e in book.entries}
+    alerts: list[Alert] = []
+    entries: list[Entry] = []
+    sequence = book.sequence
+    for key in sorted(before.keys() | held.keys()):
+        entry, say = _next(before.get(key), held.get(key), to_millis(now), sender)
+        if say:
+            sequence += 1
+            evidence = held[key].evidence if key in held else ()
+            alerts.append(_alert(entry, key not in held, sequence, evidence, now, sender))
+        if key in held:
+            entries.append(entry)
+    return AlertBook(tuple(entries), sequence), tuple(alerts), _wake(entries, sender)
+
+
+def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender: Sender) -> tuple[Entry, bool]:
+    """The entry after this step, and whether something is to be said about it."""
+    if condition is None:
+        assert before is not None  # noqa: S101 - a key comes from one side or the other
+        return before, before.said_ms is not None
+    since_ms = before.since_ms if before else now_ms
+    said_ms = before.said_ms if before else None
+    changed = before is not None and before.severity != condition.severity.value
+    due = (
+        now_ms >= since_ms + millis_of(sender.grace)
+        if said_ms is None
+        else changed or now_ms >= said_ms + millis_of(sender.repeat)
+    )
+    entry = Entry(
+        alert=condition.alert,
+        subject=condition.subject,
+        severity=condition.severity.value,
+        reason=condition.reason,
+        summary=condition.summary,
+        labels=dict(condition.labels),
+        since_ms=since_ms,
+        said_ms=now_ms if due else said_ms,
+    )
+    return entry, due
+
+
+def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender) -> Alert:
+    status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
+    summary = f"No longer: {entry.summary}" if ended else entry.summary
+    about = (sender.policy, sender.cluster, entry.alert, entry.subject)
+    return Alert(
+        decision_id=deterministic_id(*about, sequence),
+        policy=sender.policy,
+        cluster=sender.cluster,
+        subject=entry.subject,
+        sequence=sequence,
+        verdict=status.value,
+        reason=entry.reason,
+        explanation=summary,
+        decided_at=now,
+        mode=sender.mode,
+        settings_hash=sender.settings_hash,
+        evidence=evidence,
+        alert_id=deterministic_id(*about, "since", entry.since_ms),
+        alert=entry.alert,
+        severity=Severity(entry.severity),
+        status=status,
+        started_at=from_millis(entry.since_ms),
+        ended_at=now if ended else None,
+        summary=summary,
+        labels=entry.labels,
+    )
+
+
+def _wake(entries: Iterable[Entry], sender: Sender) -> datetime | None:
+    due = [
+        e.since_ms + millis_of(sender.grace) if e.said_ms is None else e.said_ms + millis_of(sender.repeat)
+        for e in entries
+    ]
+    return from_millis(min(due)) if due else None

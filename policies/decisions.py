@@ -1,0 +1,102 @@
+"""What a policy says: the vocabulary of the decided topics.
+
+A decision explains itself: the same frozen object gives the topic record, the log line, the metric labels and the
+sentence a person reads.
+"""
+
+import uuid
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+from policies.units import Instant
+
+EVIDENCE_LIMIT = 10
+"""A decision names at most so many observations."""
+
+_NAMESPACE = uuid.UUID("5d0f3a52-8c9e-5b53-9a50-6b1f6e9a7a11")
+
+
+def deterministic_id(*parts: object) -> str:
+    """An id that depends on nothing but its parts, so that a repeated batch gives the same ids."""
+    return str(uuid.uuid5(_NAMESPACE, "/".join(map(str, parts))))
+
+
+class Mode(StrEnum):
+    """Whether actuators may carry a decision out."""
+
+    ACTIVE = "active"
+    SHADOW = "shadow"
+
+
+class Decision(BaseModel):
+    """What every decision carries; each kind of decision is a subclass with the fields of its kind."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    event_type: ClassVar[str]
+    """The CloudEvents ``type``, such as ``headgate.throttle-factor.v1``."""
+    topic: ClassVar[str]
+    """The decided topic it belongs to, without its prefix, such as ``decided.throttle``."""
+
+    decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
+    policy: str = Field(description="The policy that decided.")
+    cluster: str = Field(description="The watched cluster.")
+    subject: str = Field(description="What was decided about.")
+    sequence: int = Field(ge=1, description="Only grows for a subject; an actuator ignores one it has passed.")
+    verdict: str = Field(description="What is decided, from a closed set.")
+    reason: str = Field(description="Why, from a closed set.")
+    explanation: str = Field(description="One plain sentence with the numbers that decided.")
+    decided_at: Instant = Field(description="The time of the batch that decided; stable when a batch is repeated.")
+    mode: Mode = Field(description="`active`, or `shadow`: published, never carried out.")
+    settings_hash: str = Field(description="Identifies the settings in force for this cluster.")
+    evidence: tuple[str, ...] = Field(
+        default=(), max_length=EVIDENCE_LIMIT, description="Ids of the observations that decided."
+    )
+    numbers: Annotated[Mapping[str, Any], SkipValidation] = Field(
+        default_factory=dict, exclude=True, repr=False, description="What led to it; in the audit topic only."
+    )
+
+    def record_key(self) -> str:
+        """The Kafka record's key: the compacted topic keeps the latest decision per key."""
+        return self.subject
+
+
+class Severity(StrEnum):
+    """How urgent an alert is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class AlertStatus(StrEnum):
+    """Whether an alert's condition holds."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class Alert(Decision):
+    """An alert's present state; the same alert keeps `alert_id` from its first firing to its one resolution.
+
+    As decisions, alerts have their status for a verdict and their summary for an explanation.
+    """
+
+    event_type: ClassVar[str] = "headgate.alert.v1"
+    topic: ClassVar[str] = "decided.alerts"
+
+    alert_id: str = Field(description="Stays the same while the alert fires, repeats and resolves.")
+    alert: str = Field(description="The alert's name, such as `volume-below-hard-limit`.")
+    severity: Severity
+    status: AlertStatus
+    started_at: Instant = Field(description="When its condition began to hold.")
+    ended_at: Instant | None = Field(default=None, description="When it ceased; null while it fires.")
+    summary: str = Field(description="One plain sentence.")
+    labels: Mapping[str, str] = Field(default_factory=dict, description="What it is about, for routing.")
+
+    def record_key(self) -> str:
+        """Several alerts may concern one subject, so the alert's name is part of the key."""
+        return f"{self.alert}/{self.subject}"

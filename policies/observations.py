@@ -1,0 +1,68 @@
+"""What collectors saw: the vocabulary of the observed topics.
+
+An observation is a level, not an edge: a whole reading of one thing. Failing to read is an observation too.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.units import to_millis
+
+
+class Outcome(StrEnum):
+    """How a collector's attempt to read something ended."""
+
+    OK = "ok"
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    UNAUTHORIZED = "unauthorized"
+    UNSUPPORTED = "unsupported"
+    ERROR = "error"
+
+
+class Reading(BaseModel):
+    """The data of an observed event; each kind of reading is a subclass.
+
+    Unknown fields are ignored, so that newer collectors can talk to older policies.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    event_type: ClassVar[str]
+    """The CloudEvents ``type``, such as ``headgate.log-dirs.v1``."""
+
+    cluster: str = Field(min_length=1, max_length=249, description="The watched cluster's name in the settings.")
+    outcome: Outcome = Field(description="How the attempt to read ended; anything but `ok` carries no values.")
+    detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
+
+    def subject(self) -> str:
+        """The CloudEvents ``subject``: what was read."""
+        return self.cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One reading as a policy sees it."""
+
+    id: str
+    """The event's id: a decision names it as evidence."""
+    at: datetime
+    """When the record was appended to Kafka (in a replayed file: the event's time); its age counts from here."""
+    reading: Reading
+
+    @property
+    def at_ms(self) -> int:
+        """`at` in milliseconds since the epoch."""
+        return to_millis(self.at)
+
+
+def in_order(observations: "list[Observation] | tuple[Observation, ...]") -> list[Observation]:
+    """The observations by (at, id), each id once, the earliest kept: their order and repetition no longer matter."""
+    first: dict[str, Observation] = {}
+    for observation in sorted(observations, key=lambda o: (o.at, o.id)):
+        first.setdefault(observation.id, observation)
+    return list(first.values())

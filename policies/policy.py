@@ -1,0 +1,60 @@
+"""The one interface everything hangs on: a policy is a pure step from state and observations to decisions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from policies.decisions import Decision
+from policies.observations import Observation, Reading
+from policies.settings import PolicySettings
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[State]):
+    """What one step gives."""
+
+    state: State
+    decisions: tuple[Decision, ...]
+    """For the decided topics, and the audit."""
+    wake_at: datetime | None
+    """Call again by then, even without observations."""
+    notes: tuple[Decision, ...] = field(default=())
+    """Verdicts that changed nothing, when they first appear: for the audit alone."""
+
+
+class Policy(Protocol[State]):
+    """Decides for one cluster.
+
+    `step` is total: any sequence of valid observations, in any order, with duplicates, gives a step and never an
+    exception. `now` never goes backwards.
+    """
+
+    name: str
+
+    def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
+        """Take what was observed since the last step and decide, as of `now`."""
+        ...
+
+
+@dataclass(frozen=True)
+class PolicyKind:
+    """A registered policy: all that the rooms above need to host it, without knowing it."""
+
+    name: str
+    observed_topic: str
+    """Without its prefix, such as ``observed.log-dirs``. A topic belongs to exactly one policy."""
+    readings: tuple[type[Reading], ...]
+    decisions: tuple[type[Decision], ...]
+    """Without alerts, which every policy may raise."""
+    settings: type[PolicySettings]
+    state: type[Any]
+    """A msgspec struct."""
+    state_version: int
+    """Of `state` as written today."""
+    build: Callable[[str, Any], Policy[Any]]
+    """From a cluster's name and its settings to the policy that decides for it."""
+    upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
+    """From a version to the next, on the state's plain form (lists, numbers, strings)."""

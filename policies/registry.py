@@ -1,0 +1,32 @@
+"""The policies there are. A new one is a new module, named here; nothing else changes."""
+
+from policies import throttle
+from policies.decisions import Alert, Decision
+from policies.observations import Reading
+from policies.policy import PolicyKind
+
+POLICIES: dict[str, PolicyKind] = {kind.name: kind for kind in (throttle.KIND,)}
+"""By name."""
+
+AUDIT = "audit"
+DEAD_LETTERS = "dead-letters"
+
+
+def observed_topics() -> dict[str, str]:
+    """From an observed topic (without its prefix) to the one policy it belongs to."""
+    return {kind.observed_topic: kind.name for kind in POLICIES.values()}
+
+
+def decided_topics() -> tuple[str, ...]:
+    """The decided topics (without their prefix), the alerts among them."""
+    return tuple(sorted({decision.topic for decision in decision_types()}))
+
+
+def reading_types() -> tuple[type[Reading], ...]:
+    """Every kind of reading a collector may publish."""
+    return tuple(reading for kind in POLICIES.values() for reading in kind.readings)
+
+
+def decision_types() -> tuple[type[Decision], ...]:
+    """Every kind of decision there is."""
+    return (Alert, *(decision for kind in POLICIES.values() for decision in kind.decisions))

@@ -1,0 +1,18 @@
+"""The throttle policy: how much the producers of a cluster may write while a volume fills up."""
+
+from policies.policy import PolicyKind
+from policies.throttle.decision import ThrottleFactor
+from policies.throttle.policy import NAME, ThrottlePolicy, ThrottleState
+from policies.throttle.readings import KafkaCluster, LogDirs
+from policies.throttle.settings import ThrottleSettings
+
+KIND = PolicyKind(
+    name=NAME,
+    observed_topic="observed.log-dirs",
+    readings=(LogDirs, KafkaCluster),
+    decisions=(ThrottleFactor,),
+    settings=ThrottleSettings,
+    state=ThrottleState,
+    state_version=1,
+    build=ThrottlePolicy,
+)

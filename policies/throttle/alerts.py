@@ -1,0 +1,160 @@
+"""What the throttle policy warns of: conditions that are the case now.
+
+A condition that has begun to hold ends only when it is clear by a margin, as the gate does: a saw-tooth around a limit
+is one alert, not one a poll.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from policies.alerts import AlertBook, Condition
+from policies.decisions import Severity
+from policies.throttle.fleet import Broker, Fleet, KnownVolume, Standing, broker_standing
+from policies.throttle.limits import Hit, Limit
+from policies.throttle.settings import ThrottleSettings
+from policies.units import format_duration, human_bytes, human_seconds, millis_of, to_millis
+
+BELOW_SOFT = "volume-below-soft-limit"
+BELOW_HARD = "volume-below-hard-limit"
+FILLS_SOON = "volume-fills-soon"
+UNREAD = "log-dirs-unread"
+LIMITS_CROSS = "limits-cross"
+FORGOTTEN = "departed-volume-forgotten"
+
+_STILL_SOON = 1.25
+"""A volume that fills soon stops doing so when it has a quarter more time than the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the conditions are read from."""
+
+    cluster: str
+    fleet: Fleet
+    known: Sequence[KnownVolume]
+    forgotten: Sequence[tuple[int, str]]
+    book: AlertBook
+    settings: ThrottleSettings
+    now: datetime
+
+
+def conditions(view: View) -> Iterator[Condition]:
+    """Everything that is the case now."""
+    for known in view.known:
+        if known.standing is Standing.FRESH:
+            yield from _of_volume(view, known)
+    yield from _unread(view)
+    for broker, log_dir in view.forgotten:
+        yield _condition(
+            view, FORGOTTEN, Severity.WARNING, "departed_volume", (broker, log_dir),
+            f"broker {broker} {log_dir} left {view.cluster} while it limited the cluster, and no longer counts",
+        )  # fmt: skip
+
+
+def volume_subject(cluster: str, broker: int, log_dir: str) -> str:
+    """``<cluster>/<broker>/<log dir>``."""
+    return f"{cluster}/{broker}/{log_dir.lstrip('/')}"
+
+
+def _of_volume(view: View, known: KnownVolume) -> Iterator[Condition]:
+    settings, (broker, log_dir) = view.settings, known.key
+    free = f"broker {broker} {log_dir} of {view.cluster} has {human_bytes(known.volume.usable_bytes)} free"
+    if settings.hard and _holds(view, BELOW_HARD, known, settings.hard):
+        limit = human_bytes(settings.hard.in_bytes(known.volume.total_bytes))
+        yield _condition(
+            view, BELOW_HARD, Severity.CRITICAL, "hard_limit", known.key, f"{free}, hard limit {limit}", known
+        )
+    if settings.soft and _holds(view, BELOW_SOFT, known, settings.soft):
+        limit = human_bytes(settings.soft.in_bytes(known.volume.total_bytes))
+        yield _condition(
+            view, BELOW_SOFT, Severity.WARNING, "soft_limit", known.key, f"{free}, soft limit {limit}", known
+        )
+    if _fills_soon(view, known):
+        left = human_seconds(known.seconds_to_full or 0.0)
+        yield _condition(
+            view,
+            FILLS_SOON,
+            Severity.WARNING,
+            "trend",
+            known.key,
+            f"{free} and is full in {left} at its present rate",
+            known,
+        )
+    if known.assessment.limits_cross or (known.assessment.hit is Hit.HARD and _cross(known, settings)):
+        yield _condition(
+            view, LIMITS_CROSS, Severity.WARNING, "limits_cross", known.key,
+            f"the soft limit is not above the hard limit on broker {broker} {log_dir} of {view.cluster}: "
+            "producers are stopped there without being slowed first", known,
+        )  # fmt: skip
+
+
+def _cross(known: KnownVolume, settings: ThrottleSettings) -> bool:
+    total = known.volume.total_bytes
+    return bool(settings.soft and settings.hard and settings.soft.in_bytes(total) <= settings.hard.in_bytes(total))
+
+
+def _holds(view: View, alert: str, known: KnownVolume, limit: Limit) -> bool:
+    fires = view.book.fires(alert, volume_subject(view.cluster, *known.key))
+    margin = view.settings.recovery_margin if fires else 0.0
+    return limit.reached(known.volume.usable_bytes, known.volume.total_bytes, margin=margin)
+
+
+def _fills_soon(view: View, known: KnownVolume) -> bool:
+    if known.seconds_to_full is None:
+        return False
+    fires = view.book.fires(FILLS_SOON, volume_subject(view.cluster, *known.key))
+    soon_seconds = view.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if fires else 1.0)
+    return known.seconds_to_full < soon_seconds
+
+
+def _unread(view: View) -> Iterator[Condition]:
+    """A member broker that is unread for `validity`; critical for the cluster when no volume has a valid reading."""
+    now_ms, validity_ms = to_millis(view.now), millis_of(view.settings.validity)
+    unread = [
+        b
+        for b in view.fleet.brokers
+        if broker_standing(b, view.settings, now_ms) is Standing.STALE
+        and now_ms - max(b.read_ms, b.seen_ms) >= validity_ms
+    ]
+    for broker in unread:
+        yield Condition(
+            alert=UNREAD,
+            subject=f"{view.cluster}/{broker.broker}",
+            severity=Severity.WARNING,
+            reason=_why_unread(broker),
+            summary=f"log dirs of broker {broker.broker} of {view.cluster} are unread for "
+            f"{format_duration(view.settings.validity)} ({_why_unread(broker)})",
+            labels={"cluster": view.cluster, "broker": str(broker.broker)},
+            evidence=(broker.tried_id,) if broker.tried_id else (),
+        )
+    if unread and not any(k.standing is Standing.FRESH for k in view.known):
+        yield Condition(
+            alert=UNREAD,
+            subject=view.cluster,
+            severity=Severity.CRITICAL,
+            reason="no_data",
+            summary=f"nothing is known of the log dirs of {view.cluster}: no valid reading of any of its brokers",
+            labels={"cluster": view.cluster},
+            evidence=tuple(b.tried_id for b in unread if b.tried_id)[:10],
+        )
+
+
+def _why_unread(broker: Broker) -> str:
+    return broker.outcome if broker.outcome not in ("", "ok") else "silence"
+
+
+def _condition(
+    view: View, alert: str, severity: Severity, reason: str, key: tuple[int, str], summary: str,
+    known: KnownVolume | None = None,
+) -> Condition:  # fmt: skip
+    broker, log_dir = key
+    return Condition(
+        alert=alert,
+        subject=volume_subject(view.cluster, broker, log_dir),
+        severity=severity,
+        reason=reason,
+        summary=summary,
+        labels={"cluster": view.cluster, "broker": str(broker), "log_dir": log_dir},
+        evidence=(known.broker.read_id,) if known and known.broker.read_id else (),
+    )

@@ -1,0 +1,55 @@
+"""What the throttle policy observes: topic ``observed.log-dirs``, keyed by cluster."""
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.observations import Reading
+
+
+class VolumeReading(BaseModel):
+    """One log dir as its broker reports it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    log_dir: str = Field(min_length=1, description="Absolute path on the broker.")
+    total_bytes: int = Field(default=-1, ge=-1, description="Size of the file system it is on; -1 unknown.")
+    usable_bytes: int = Field(default=-1, ge=-1, description="Free for the broker; -1 unknown.")
+    error: str | None = Field(default=None, description="The broker's error for this dir, such as a failed disk.")
+    cordoned: bool = Field(default=False, description="The broker places no new partitions here.")
+
+    @property
+    def readable(self) -> bool:
+        """Whether it says how full it is. An unreadable volume is neither full nor empty."""
+        return self.error is None and self.total_bytes >= 0 and self.usable_bytes >= 0
+
+
+class LogDirs(Reading):
+    """All log dirs of one broker, read in one request."""
+
+    event_type: ClassVar[str] = "headgate.log-dirs.v1"
+
+    broker: int = Field(ge=0, description="The broker's node id.")
+    volumes: tuple[VolumeReading, ...] = Field(default=(), description="Empty unless the outcome is `ok`.")
+
+    def subject(self) -> str:
+        """``<cluster>/<broker>``."""
+        return f"{self.cluster}/{self.broker}"
+
+
+class BrokerMember(BaseModel):
+    """A broker that is registered in its cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    broker: int = Field(ge=0, description="The broker's node id.")
+    rack: str | None = Field(default=None)
+    fenced: bool = Field(default=False, description="Registered but out of service, as a dead broker is.")
+
+
+class KafkaCluster(Reading):
+    """The brokers that belong to a cluster: who should be reporting."""
+
+    event_type: ClassVar[str] = "headgate.kafka-cluster.v1"
+
+    brokers: tuple[BrokerMember, ...] = Field(default=(), description="Empty unless the outcome is `ok`.")

@@ -1,0 +1,92 @@
+"""Settings of the throttle policy: ``policies.throttle``, per cluster by name or glob."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from policies.settings import PolicySettings
+from policies.throttle.limits import Limit
+from policies.units import Duration, PositiveDuration, Ratio, parse_duration
+
+
+class Preset(StrEnum):
+    """Settings that reproduce another product."""
+
+    STRIMZI = "strimzi"
+
+
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # The released plugin opens and closes at once, and looks at nothing but its last complete reading.
+    Preset.STRIMZI.value: {"recovery_margin": 0.0, "min_hold": "0s", "min_change": 0.0, "departed_hold": "0s"},
+}
+
+
+class ThrottleSettings(PolicySettings):
+    """One throttle factor for a cluster whose disks fill up. Neither limit set: observed, never throttled."""
+
+    preset: Preset | None = Field(
+        default=None,
+        description="`strimzi` reproduces the released kafka-quotas-plugin: no margins and holds, a volume unseen for "
+        "`validity` is forgotten, an empty good reading means 1.0, the start is 1.0.",
+    )
+    hard: Limit | None = Field(default=None, description="At this limit producers are stopped (factor 0.0).")
+    soft: Limit | None = Field(default=None, description="From this limit on producers are slowed; above `hard`.")
+    fallback_factor: Ratio = Field(default=1.0, description="The factor where what is known is too old.")
+    validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
+    recovery_margin: float = Field(
+        default=0.1,
+        ge=0.0,
+        le=10.0,
+        description="A stopped cluster opens again only when every volume that stopped it has more than "
+        "hard * (1 + this) free.",
+    )
+    min_hold: Duration = Field(
+        default=parse_duration("30s"),
+        description="A factor that changed is not raised again sooner; lowering is never delayed.",
+    )
+    min_change: Ratio = Field(
+        default=0.05, description="A smaller change is not published, unless it reaches 0.0 or 1.0."
+    )
+    departed_hold: Duration = Field(
+        default=parse_duration("1h"),
+        description="Volumes of a broker that left the cluster while they limited it keep counting this long.",
+    )
+    heartbeat: PositiveDuration = Field(
+        default=parse_duration("60s"),
+        description="The decision is repeated at least this often; it is valid for three times as long.",
+    )
+    time_to_full_alert: Duration = Field(
+        default=parse_duration("30m"), description="Warn when a volume, at its present rate, is full sooner."
+    )
+
+    @classmethod
+    def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
+        """A preset stands for its settings; what the block itself sets wins over them."""
+        preset = block.get("preset")
+        return {**_PRESETS.get(preset, {}), **block} if isinstance(preset, str) else dict(block)
+
+    @model_validator(mode="after")
+    def _soft_above_hard(self) -> Self:
+        if self.soft and self.hard and self.soft.lies_above(self.hard) is False:
+            raise ValueError(
+                f"soft.{self.soft.kind} ({self.soft.value:g}) must lie above hard.{self.hard.kind} "
+                f"({self.hard.value:g}): producers are slowed before they are stopped"
+            )
+        return self
+
+    @property
+    def limited(self) -> bool:
+        """Whether any limit is set."""
+        return self.hard is not None or self.soft is not None
+
+    @property
+    def forgets_unread(self) -> bool:
+        """Whether a volume without a valid reading is forgotten, as the released plugin does."""
+        return self.preset is Preset.STRIMZI
+
+    @property
+    def start_factor(self) -> float:
+        """The factor before the first reading."""
+        return 1.0 if self.preset is Preset.STRIMZI else self.fallback_factor

@@ -1,0 +1,40 @@
+"""How fast a volume fills: a robust line through its recent readings.
+
+The slope is the median of the slopes between all pairs of readings (Theil and Sen): a burst or a deleted segment
+among them does not move it, as it would move a least-squares line. Instants are milliseconds, levels free bytes.
+"""
+
+from itertools import combinations
+from statistics import median
+
+Samples = tuple[tuple[int, int], ...]
+"""(milliseconds, free bytes), by time."""
+
+SAMPLE_LIMIT = 12
+WINDOW_MS = 600_000
+"""Ten minutes: long enough to see through one period of retention on a busy broker, short enough to follow a change."""
+
+
+def with_sample(samples: Samples, at_ms: int, usable_bytes: int) -> Samples:
+    """Add a reading; keep those of the last ten minutes, thinned so that they stay evenly spread in time."""
+    kept = [s for s in samples if at_ms - WINDOW_MS <= s[0] < at_ms]
+    kept.append((at_ms, usable_bytes))
+    while len(kept) > SAMPLE_LIMIT:
+        crowded = min(range(1, len(kept) - 1), key=lambda i: kept[i + 1][0] - kept[i - 1][0])
+        del kept[crowded]
+    return tuple(kept)
+
+
+def fill_bytes_per_second(samples: Samples) -> float | None:
+    """The rate at which free space shrinks; null when it does not, or when fewer than three readings tell."""
+    if len(samples) < 3:
+        return None
+    rate = -1000 * median((b - a) / (t - s) for (s, a), (t, b) in combinations(samples, 2))
+    return rate if rate > 0 else None
+
+
+def seconds_to_full(usable_bytes: int, rate_bytes_per_second: float | None, age_seconds: float) -> float | None:
+    """How long until nothing is free at this rate, for a reading of this age; null when it is not filling."""
+    if rate_bytes_per_second is None:
+        return None
+    return max(0.0, usable_bytes / rate_bytes_per_second - age_seconds)

@@ -1,0 +1,121 @@
+"""Durations, sizes and instants as people write and read them.
+
+Durations are written ``30s``, ``5m``, ``1h30m`` or ``250ms``; sizes ``5GB`` (decimal), ``5GiB`` (binary) or plain
+bytes; instants are UTC with milliseconds. Inside the state, instants are whole milliseconds since the epoch.
+"""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ByteSize, Field, PlainSerializer, WithJsonSchema
+
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_PATTERN = rf"^{_WHOLE.pattern}$"
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read ``30s``, ``5m``, ``1h30m``, ``250ms`` or ``2d``.
+
+    Raises:
+        ValueError: the text is not a duration; the message shows how one is written.
+    """
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"'{text}' is not a duration: write it as 30s, 5m, 1h30m or 250ms")
+    return timedelta(seconds=sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text)))
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a duration the way `parse_duration` reads it, to the millisecond: ``1h30m``, ``0s``."""
+    milliseconds = round(duration / timedelta(milliseconds=1))
+    parts: list[str] = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _duration_of(value: Any) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        return parse_duration(value)
+    raise ValueError(f"{value!r} is not a duration: write it with its unit, as 30s, 5m or 1h30m")
+
+
+def _not_zero(value: timedelta) -> timedelta:
+    if not value:
+        raise ValueError("must be longer than 0s")
+    return value
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration_of),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _PATTERN, "examples": ["30s", "5m", "1h30m"]}),
+]
+"""A length of time, zero allowed."""
+
+PositiveDuration = Annotated[Duration, AfterValidator(_not_zero)]
+"""A length of time, longer than zero."""
+
+Size = Annotated[
+    ByteSize,
+    Field(ge=0),
+    PlainSerializer(int, return_type=int),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["5GB", "5GiB", 42]}),
+]
+"""A number of bytes: ``5GB``, ``5GiB`` or plain bytes; never negative."""
+
+Ratio = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+"""A share of a whole, from 0 to 1."""
+
+
+def format_instant(instant: datetime) -> str:
+    """Write an instant as the wire has it: UTC, milliseconds, ``Z``."""
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Instant = Annotated[AwareDatetime, PlainSerializer(format_instant, return_type=str)]
+"""A point in time with its zone; serialised as UTC with milliseconds."""
+
+
+def to_millis(instant: datetime) -> int:
+    """Milliseconds since the epoch, rounded down."""
+    return math.floor(instant.timestamp() * 1000)
+
+
+def from_millis(milliseconds: int) -> datetime:
+    """The instant of so many milliseconds since the epoch, exactly."""
+    return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
+
+
+def millis_of(duration: timedelta) -> int:
+    """A duration in whole milliseconds."""
+    return duration // timedelta(milliseconds=1)
+
+
+def human_bytes(count: float) -> str:
+    """A size for a sentence, in decimal units and two or three digits: ``4.0 GB``, ``100 GB``, ``12 B``."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+def human_seconds(seconds: float) -> str:
+    """A length of time for a sentence, in its largest fitting unit: ``12 s``, ``41 min``, ``3.5 h``, ``9 days``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} days"

@@ -1,0 +1,147 @@
+"""The contract on the wire: CloudEvents 1.0 in structured JSON mode, one event a record.
+
+Both rims use it: collectors write observations, the query reads them and writes decisions, actuators and the exporter
+read those. Decoding is strict about what it needs and ignores what it does not know.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import ErrorDetails
+
+from policies.decisions import Decision
+from policies.observations import Reading
+from policies.units import Instant
+
+MAX_RECORD_BYTES = 4 * 1024 * 1024
+"""A larger record is not read but put into the dead letters: no reading of a real fleet comes near it."""
+
+AUDIT_TYPE = "headgate.audit-entry.v1"
+DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
+
+Data = TypeVar("Data")
+
+
+class DeadLetterReason(StrEnum):
+    """Why a record could not be read."""
+
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
+    UNKNOWN_TYPE = "unknown_type"
+    INVALID = "invalid"
+    CLUSTER_MISMATCH = "cluster_mismatch"
+
+
+class BadRecordError(Exception):
+    """A record that is not an event of the contract.
+
+    Args:
+        reason: the kind of fault.
+        detail: where in the record it is and what was expected there.
+    """
+
+    def __init__(self, reason: DeadLetterReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Event(BaseModel, Generic[Data]):
+    """A CloudEvents 1.0 envelope around one reading or decision."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    specversion: Literal["1.0"] = "1.0"
+    id: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    type: str
+    subject: str | None = None
+    time: Annotated[AwareDatetime | None, Instant.__metadata__[0]] = None
+    datacontenttype: Literal["application/json"] = "application/json"
+    data: Data
+
+
+class EventReader(Generic[Data]):
+    """Decodes records into events of the given kinds.
+
+    Args:
+        kinds: models with an ``event_type``; an event of another type is a bad record.
+    """
+
+    def __init__(self, kinds: Iterable[type[Data]]) -> None:
+        self._adapter: TypeAdapter[Event[Data]] = TypeAdapter(_tagged_union([_event_model(kind) for kind in kinds]))
+
+    def read(self, record: bytes | str) -> Event[Data]:
+        """Decode one record.
+
+        Raises:
+            BadRecordError: the record is no event, is of no known type, or its data does not fit its type.
+        """
+        if len(record) > MAX_RECORD_BYTES:
+            raise BadRecordError(
+                DeadLetterReason.TOO_LARGE, f"{len(record)} bytes, more than the {MAX_RECORD_BYTES} a record may have"
+            )
+        try:
+            return self._adapter.validate_json(record, strict=True)
+        except ValidationError as error:
+            raise _bad_record(error) from None
+
+
+def _event_model(kind: Any) -> Any:
+    tag: Any = Literal[kind.event_type]
+    return create_model(f"{kind.__name__}Event", __base__=Event[kind], type=(tag, kind.event_type))
+
+
+def _tagged_union(events: list[Any]) -> Any:
+    return Annotated[reduce(or_, events), Field(discriminator="type")] if len(events) > 1 else events[0]
+
+
+def _bad_record(error: ValidationError) -> BadRecordError:
+    first = error.errors(include_url=False, include_context=False)[0]
+    return BadRecordError(_reason(first), _detail(first, error.error_count()))
+
+
+def _reason(error: ErrorDetails) -> DeadLetterReason:
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found") or error["loc"] == ("type",):
+        return DeadLetterReason.UNKNOWN_TYPE
+    return DeadLetterReason.INVALID if "data" in error["loc"] else DeadLetterReason.MALFORMED
+
+
+def _detail(error: ErrorDetails, count: int) -> str:
+    # The union's tag leads the path of a nested error; it says nothing the type does not say.
+    place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("headgate.")) or "record"
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return f"{place}: {error['msg'][:200]}{more}"
+
+
+def observation_event(reading: Reading, *, id: str, source: str, time: AwareDatetime) -> bytes:  # noqa: A002
+    """Encode a reading as the record a collector publishes; the record's key is ``reading.cluster``."""
+    return _encode(reading.event_type, id, source, reading.subject(), time, reading.model_dump(mode="json"))
+
+
+def decision_event(decision: Decision) -> bytes:
+    """Encode a decision as a record of its decided topic; the record's key is ``decision.record_key()``."""
+    return _encode(
+        decision.event_type,
+        decision.decision_id,
+        f"headgate/policy/{decision.policy}",
+        decision.subject,
+        decision.decided_at,
+        decision.model_dump(mode="json"),
+    )
+
+
+def audit_event(decision: Decision) -> bytes:
+    """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster."""
+    data = {"decision_type": decision.event_type, "decision": decision.model_dump(mode="json")}
+    data["numbers"] = dict(decision.numbers)
+    return _encode(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
+
+
+def _encode(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: Mapping[str, Any]) -> bytes:  # noqa: A002
+    event = Event[Any](id=id, source=source, type=kind, subject=subject, time=time, data=data)
+    return event.model_dump_json().encode()
