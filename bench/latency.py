@@ -1,0 +1,162 @@
+"""How long from an observation's append to the append of the decision of its batch, per event, none left out.
+
+Every observation changes its cluster's factor (holds and min_change are 0), so each batch that holds one decides. Both
+instants are Kafka's own (LogAppendTime), on one broker, so no two clocks are compared.
+
+    python bench/latency.py --rates 1 100 1000 --seconds 60 --warmup 60
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from policies.observations import Outcome
+from policies.registry import AUDIT, DEAD_LETTERS, decided_topics, observed_topics
+from policies.throttle import LogDirs, ThrottleSettings
+from policies.throttle.readings import VolumeReading
+from policies.wire import observation_event
+from streaming.host import PolicyHost
+from streaming.query import Wiring, start_query
+from streaming.session import start_session
+from streaming.settings import StreamSettings
+
+PREFIX = "headgate"
+OBSERVED, DECIDED = f"{PREFIX}.observed.log-dirs", f"{PREFIX}.decided.throttle"
+TOTAL_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """Observations a second, spread over clusters."""
+
+    per_second: int
+    clusters: int
+
+    @classmethod
+    def of(cls, per_second: int) -> "Load":
+        """One cluster for a trickle, ten for more."""
+        return cls(per_second, 1 if per_second < 10 else 10)
+
+
+def main() -> None:
+    """Run each rate in turn and print one line a rate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=int, nargs="+", default=[1, 100, 1000], help="observations a second")
+    parser.add_argument("--seconds", type=int, default=60, help="measured time for each rate")
+    parser.add_argument("--warmup", type=int, default=60, help="seconds of the first rate that do not count")
+    parser.add_argument("--trigger", default="100ms", help="trigger_interval")
+    given = parser.parse_args()
+    settings = StreamSettings.model_validate({"trigger_interval": given.trigger})
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _broker(Path(folder)) as broker:
+        _create_topics(broker.bootstrap_servers)
+        _start(broker.bootstrap_servers, Path(folder), settings)
+        _produce(broker.bootstrap_servers, Load.of(given.rates[0]), given.warmup)
+        print("events/s  events  p50 ms  p99 ms  max ms")
+        for rate in given.rates:
+            marks = _ends(broker.bootstrap_servers)
+            _produce(broker.bootstrap_servers, Load.of(rate), given.seconds)
+            time.sleep(3)  # the last batch
+            millis = sorted(_latencies(broker.bootstrap_servers, marks))
+            print(
+                f"{rate:8} {len(millis):7} {_quantile(millis, 50):7.0f} {_quantile(millis, 99):7.0f} {millis[-1]:7.0f}"
+            )
+
+
+def _broker(folder: Path) -> EmbeddedKafka:
+    return EmbeddedKafka(folder / "kafka", jars=ensure_jars("kafka", default_cache_dir()))
+
+
+def _create_topics(servers: str) -> None:
+    config = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "8388608"}
+    names = (*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS)
+    admin = AdminClient({"bootstrap.servers": servers})
+    created = admin.create_topics([NewTopic(f"{PREFIX}.{name}", 1, 1, config=config) for name in names])
+    for future in created.values():
+        future.result()
+
+
+def _start(servers: str, folder: Path, settings: StreamSettings) -> None:
+    limits = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": TOTAL_BYTES - 1}}
+    eager = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
+    host = PolicyHost({"throttle": ThrottleSettings.model_validate({**limits, **eager})})
+    spark = start_session(settings, ensure_jars("spark", default_cache_dir()), folder / "spark.log")
+    start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
+
+
+def _produce(servers: str, load: Load, seconds: int) -> None:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "acks": "all"})
+    start = time.monotonic()
+    for number in range(load.per_second * seconds):
+        pause = start + number / load.per_second - time.monotonic()
+        if pause > 0:
+            threading.Event().wait(pause)
+        reading = _reading(number, load)
+        event = observation_event(reading, id=str(uuid.uuid4()), source="bench", time=datetime.now(UTC))
+        producer.produce(OBSERVED, key=reading.cluster, value=event)
+        producer.poll(0)
+    producer.flush()
+
+
+def _reading(number: int, load: Load) -> LogDirs:
+    # Never the same free space twice in a row, so that every reading changes the factor.
+    usable = 100_000 + (number // load.clusters) % 500_000
+    volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable)
+    return LogDirs(cluster=f"c{number % load.clusters}", outcome=Outcome.OK, broker=1, volumes=(volume,))
+
+
+def _ends(servers: str) -> dict[str, int]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench"})
+    ends = {topic: consumer.get_watermark_offsets(TopicPartition(topic, 0))[1] for topic in (OBSERVED, DECIDED)}
+    consumer.close()
+    return ends
+
+
+def _latencies(servers: str, since: dict[str, int]) -> Iterator[float]:
+    """From each observation to the first decision that rests on it or on a later one of its cluster."""
+    waiting: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for cluster, id_, appended_ms in _records(servers, OBSERVED, since[OBSERVED]):
+        waiting[cluster].append((id_, appended_ms))
+    for cluster, id_, appended_ms in _records(servers, DECIDED, since[DECIDED]):
+        ids = [i for i, _ in waiting[cluster]]
+        covered = ids.index(id_) + 1 if id_ in ids else 0
+        yield from (appended_ms - observed_ms for _, observed_ms in waiting[cluster][:covered])
+        del waiting[cluster][:covered]
+    left_out = sum(map(len, waiting.values()))
+    if left_out:
+        raise SystemExit(f"{left_out} observations were never decided on")
+
+
+def _records(servers: str, topic: str, offset: int) -> Iterator[tuple[str, str, int]]:
+    """(cluster, id of the observation, append time in ms)."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, offset)])
+    end = consumer.get_watermark_offsets(TopicPartition(topic, 0))[1]
+    while offset < end:
+        for message in consumer.consume(10_000, timeout=1):
+            event = json.loads(message.value() or b"")
+            id_ = event["data"]["evidence"][0] if topic == DECIDED else event["id"]
+            yield event["data"]["cluster"], id_, message.timestamp()[1]
+            offset = (message.offset() or 0) + 1
+    consumer.close()
+
+
+def _quantile(ordered: Sequence[float], percent: int) -> float:
+    return statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1]
+
+
+if __name__ == "__main__":
+    main()

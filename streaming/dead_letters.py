@@ -1,0 +1,58 @@
+"""What becomes of a record that cannot be read: it is kept whole, with the place it came from and the reason."""
+
+import base64
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.decisions import deterministic_id
+from policies.registry import DEAD_LETTERS
+from policies.units import Instant, from_millis
+from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event
+from streaming.host import Output
+
+
+class Record(NamedTuple):
+    """An observed record as it lies in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+    appended_ms: int
+    value: bytes | None
+
+
+class DeadLetter(BaseModel):
+    """The data of a dead letter."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reason: DeadLetterReason
+    detail: str = Field(description="Where in the record the fault is, and what was expected there.")
+    topic: str
+    partition: int
+    offset: int
+    appended_at: Instant
+    value_base64: str = Field(description="The record's value, whole.")
+
+
+def dead_letter(record: Record, error: BadRecordError) -> Output:
+    """Wrap a record; its id depends on where it lies, so that a repeated batch gives the same letter."""
+    letter = DeadLetter(
+        reason=error.reason,
+        detail=error.detail,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        appended_at=from_millis(record.appended_ms),
+        value_base64=base64.b64encode(record.value or b"").decode(),
+    )
+    event = Event[DeadLetter](
+        id=deterministic_id(DEAD_LETTERS, record.topic, record.partition, record.offset),
+        source="headgate/query",
+        type=DEAD_LETTER_TYPE,
+        subject=record.topic,
+        time=letter.appended_at,
+        data=letter,
+    )
+    return Output(DEAD_LETTERS, record.topic, event.model_dump_json().encode())

@@ -1,0 +1,78 @@
+"""The Spark session and its tuning. Each setting says what it buys; the figures are in docs/performance.md."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from streaming.settings import StreamSettings
+
+_STATE = "spark.sql.streaming.stateStore"
+
+_TUNING = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # State in RocksDB; a commit writes only what changed, not a snapshot.
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # Can't be changed later: Avro lets the state's schema evolve.
+    f"{_STATE}.encodingFormat": "avro",
+    # Rename instead of create-with-checks: saves a directory listing and a checksum file a commit.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    # Python workers over a socket file instead of TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Keep what a stack trace or a plan could show of a password out of logs.
+    "spark.redaction.regex": "(?i)secret|password|token|jaas|truststore|keystore",
+}
+
+_JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Djava.net.preferIPv4Stack=true")
+
+
+def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> SparkSession:
+    """Start the JVM and the session.
+
+    Args:
+        settings: those of the query.
+        jars: the Kafka connector and what it needs.
+        log_file: where Spark's own log goes; its directory exists.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    conf = SparkConf(loadDefaults=False).setAll(list(_options(settings, jars, log_file).items()))
+    with log_file.with_suffix(".console").open("ab") as console:
+        # What JVM and Python workers print belongs in a file: the terminal is headgate's.
+        gateway = launch_gateway(conf, {"stdout": console, "stderr": console})
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def forget_lost_jvm() -> None:
+    """Let go of a JVM that has died, so that `start_session` can start another in this process."""
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
+def _options(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> dict[str, str]:
+    log4j = Path(__file__).with_name("log4j2-spark.properties")
+    flags = (*_JVM_FLAGS, f"-Dlog4j2.configurationFile={log4j.as_uri()}", f"-Dheadgate.spark.log={log_file}")
+    return {
+        **_TUNING,
+        "spark.master": settings.master,
+        "spark.app.name": "headgate",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # On the class path at once: `spark.jars` would copy each jar into a temporary folder first.
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.extraJavaOptions": " ".join(flags),
+    }
