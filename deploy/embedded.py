@@ -1,4 +1,4 @@
-"""A real Kafka cluster on this machine's loopback, in processes of its own: for trying Headgate out, and for its tests."""
+"""A real Kafka cluster on loopback, in processes of its own: for trying Headgate out, and for its tests."""
 
 import base64
 import fcntl
@@ -90,6 +90,8 @@ _SERVER_DEFAULTS: Mapping[str, str | int] = {
     "group.initial.rebalance.delay.ms": 0,
     # A broker may serve after its second heartbeat: this is part of the time to start.
     "broker.heartbeat.interval.ms": 200,
+    # After a crash a broker may come back only when its former session has ended: this is part of the time to recover.
+    "broker.session.timeout.ms": 5_000,
 }
 
 
@@ -121,8 +123,9 @@ class _Identity:
 class EmbeddedKafka:
     """A KRaft cluster of 1..N brokers on loopback; broker 1 is the controller too.
 
-    Everything lies in `data_dir` and is kept from one start to the next; one live instance at a time uses it. Use it as a
-    context manager, or call `start` and `stop`. On Linux brokers never outlive the Python process that started them.
+    Everything lies in `data_dir` and is kept from one start to the next; one live instance at a time uses it.
+    Use it as a context manager, or call `start` and `stop`. On Linux brokers never outlive the Python process that
+    started them; elsewhere the next start on the same folder ends those that were left behind.
 
     - `jars`: the class path, `ensure_jars("kafka", …)`; more may be added, say for a plugin.
     - `ports`: the brokers' ports in order; 0 or left out means one that is free, remembered in `data_dir`.
@@ -182,8 +185,8 @@ class EmbeddedKafka:
     def start(self, *, timeout_seconds: float = 60.0) -> None:
         """Start all brokers and return when they serve as one cluster.
 
-        Raises UserError when another instance uses the data folder, a wanted port is taken, a broker ends (with the reason
-        from its log), or the cluster is not ready in time. Then nothing is left running.
+        Raises UserError when another instance uses the data folder, a wanted port is taken, a broker ends (with the
+        reason from its log), or the cluster is not ready in time. Then nothing is left running.
         """
         deadline = time.monotonic() + timeout_seconds
         self._take_lock()
@@ -212,7 +215,7 @@ class EmbeddedKafka:
             self._release_lock()
 
     def kill_broker(self, broker: int) -> None:
-        """End a broker by force, as a crash would; the cluster notices after `broker.session.timeout.ms` (9 s)."""
+        """End a broker by force, as a crash would; the cluster notices after `broker.session.timeout.ms` (5 s)."""
         self._processes[broker].kill()
 
     def start_broker(self, broker: int, *, timeout_seconds: float = 60.0) -> None:
@@ -408,7 +411,7 @@ def _knows(port: int, brokers: set[int]) -> bool:
 
 
 def _reason(lines: Sequence[str]) -> str:
-    """Return the line of a log that says best why a process ended: the innermost cause, else its last error, else its end."""
+    """Return the line of a log that says best why a process ended: the innermost cause, else the last error."""
     for sign in ("Caused by: ", "Exception: ", " ERROR ", " FATAL ", "rror"):
         telling = [line for line in lines if sign in line and not line.startswith("\tat ")]
         if telling:

@@ -1,4 +1,6 @@
-"""The Java archives Headgate needs: fetched once by the Ivy inside PySpark, checked against `jars.sha256`, kept in a cache.
+"""The Java archives Headgate needs: fetched once by the Ivy inside PySpark, checked, and kept in a cache.
+
+What they must contain stands in `jars.sha256`, one line a file, in the format of `sha256sum`.
 
 `python -m deploy.jars` fetches them ahead of time (for an image, or a machine that will have no network);
 with `--write-manifest` it renews `jars.sha256` after a change in `ivy.xml`.
@@ -32,7 +34,7 @@ _FAILURE = re.compile(r"Server access error.*\((?P<cause>[^()]*)\)")
 
 # A network that swallows packets must not hold a start for the minutes the operating system would wait.
 _CONNECT_TIMEOUT_MILLISECONDS = 15_000
-_READ_TIMEOUT_MILLISECONDS = 60_000
+_READ_TIMEOUT_MILLISECONDS = 30_000
 
 Progress = Callable[[str], None]
 
@@ -42,7 +44,7 @@ def _silent(_line: str) -> None:
 
 
 def default_cache_dir() -> Path:
-    """Return where jars are kept unless told otherwise: `$XDG_CACHE_HOME/headgate/jars`, or `~/.cache/headgate/jars`."""
+    """Return where jars are kept unless told otherwise: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate" / "jars"
 
 
@@ -56,9 +58,10 @@ def ensure_jars(
 ) -> tuple[Path, ...]:
     """Return the jars of a group, sorted by name, and fetch what is missing or damaged first.
 
-    Content is hashed when it is fetched, and again when a file's size or time of change differs from what the last check
-    noted; else this takes about a millisecond. A cache that cannot be written will do if it is complete. `progress` gets a
-    line for each module and each file while fetching (about 30 s for all). Two processes never fetch at once.
+    Content is hashed when it is fetched, and again when a file's size or time of change differs from what the last
+    check noted; else this takes about a millisecond. A cache that cannot be written will do if it is complete.
+    `progress` gets a line for each module and each file while fetching (about 30 s for all). Two processes never fetch
+    at once.
 
     Raises UserError when jars are missing and cannot be fetched, or a fetched one is not what `manifest` says,
     and ValueError for an unknown group.
@@ -75,7 +78,10 @@ def ensure_jars(
 
 
 def write_manifest(cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST) -> None:
-    """Fetch all groups of `ivy.xml` and write the sums of what came: for maintainers, who then review the difference."""
+    """Fetch all groups of `ivy.xml` and write the sums of what came, for a maintainer to review.
+
+    Raises UserError when nothing can be fetched.
+    """
     names = re.findall(r'<conf name="([^"]+)"', _IVY_FILE.read_text())
     lines = []
     for group in names:
@@ -141,7 +147,7 @@ def _is_complete(cache_dir: Path, group: str, sums: Mapping[str, str]) -> bool:
 
 
 def _stamp_file(cache_dir: Path, group: str, sums: Mapping[str, str]) -> Path:
-    """Return the stamp's path, with the digest of the sums: versions of Headgate that share a cache keep stamps apart."""
+    """Return the stamp's path; the digest in it keeps versions of Headgate that share a cache apart."""
     digest = hashlib.sha256(json.dumps(sums).encode()).hexdigest()
     return cache_dir / f"{group}.{digest[:16]}.stamp"
 
@@ -150,7 +156,7 @@ def _sizes_and_times(folder: Path, files: Mapping[str, str]) -> dict[str, list[i
     """Return {file: [bytes, epoch seconds of its last change]}, or None when a file is missing."""
     try:
         stats = {file: (folder / file).stat() for file in files}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     # Whole seconds: copies and image layers round a file's time.
     return {file: [stat.st_size, int(stat.st_mtime)] for file, stat in stats.items()}
@@ -206,15 +212,13 @@ def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: Progr
         if wrong:
             _forget(cache_dir, wrong)
             raise UserError(_mismatch_message(sums, wrong))
-        missing = [
-            file for file in sums if not (folder / file).exists() and not _is_there(cache_dir / group / file, sums)
-        ]
+        missing = [file for file in sums if not _is_right(cache_dir / group / file, sums)]
         if missing:
             raise UserError(_missing_message(cache_dir, group, missing, log))
     _is_complete(cache_dir, group, sums)
 
 
-def _is_there(path: Path, sums: Mapping[str, str]) -> bool:
+def _is_right(path: Path, sums: Mapping[str, str]) -> bool:
     return path.exists() and _sha256(path) == sums[path.name]
 
 
@@ -310,16 +314,19 @@ def _progress_line(line: str) -> str | None:
 
 def _mismatch_message(sums: Mapping[str, str], wrong: Mapping[str, str]) -> str:
     each = "; ".join(f"{file}: expected sha256 {sums[file]}, found {found}" for file, found in wrong.items())
-    return f"fetched jars differ from the manifest and were deleted ({each}): run again; if it persists, a proxy or mirror changes files."
+    return (
+        f"fetched jars differ from the manifest and were deleted ({each}): "
+        "run again; if it persists, a proxy or mirror changes files."
+    )
 
 
 def _missing_message(cache_dir: Path, group: str, missing: Sequence[str], log: Sequence[str]) -> str:
     some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     return (
-        f"jars of group {group} are missing in {cache_dir} and could not be fetched ({_cause(log)}): {some}. The network "
-        f"is needed once: behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT, for a Maven mirror "
-        f"set {SETTINGS_VARIABLE} to an Ivy settings file, or copy the folder from a machine that has them. "
-        f"Details: {cache_dir / 'ivy.log'}"
+        f"jars of group {group} are missing in {cache_dir} and could not be fetched ({_cause(log)}): {some}. "
+        "The network is needed once. Behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… -Dhttps.proxyPort=…'; "
+        f"for a Maven mirror set {SETTINGS_VARIABLE} to an Ivy settings file; or copy the folder from a machine that "
+        f"has them. Details: {cache_dir / 'ivy.log'}"
     )
 
 

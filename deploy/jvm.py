@@ -1,6 +1,7 @@
 """The Java runtime: find it, run tools and servers in it, and leave no process behind."""
 
 import os
+import platform
 import re
 import shutil
 import signal
@@ -19,14 +20,17 @@ from policies.errors import UserError
 
 MINIMUM_JAVA = 17
 
+_ON_LINUX = platform.system() == "Linux"
+_PF_EXITING = 0x4  # Linux: include/linux/sched.h
+
 _INSTALL = (
     f"install Java {MINIMUM_JAVA} or newer (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) or set JAVA_HOME"
 )
 
-# Linux can end a child with its parent, but only at the child's own request and only until an exec by a privileged binary;
-# so Python asks for it and then becomes the JVM. A `preexec_fn` would do the same, but forking with one is deprecated (and
-# warned about) in a process with threads. The parent may have died before the request: then nothing is started.
+# Linux ends a child with its parent only at the child's own request; so Python makes it and then becomes the JVM. A
+# `preexec_fn` could make it too, but from Python 3.12 on forking with one in a process with threads gives a warning.
+# The parent may have died before the request took effect: then nothing is started.
 _EXEC_TIED_TO_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -37,7 +41,7 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def find_java() -> Path:
-    """Return the Java launcher: JAVA_HOME's if that is set, else the first on PATH; its version is checked once a process.
+    """Return the Java launcher: the one of JAVA_HOME if that is set, else the first on PATH. Its version is asked once.
 
     Raises UserError when there is none, when it does not run, or when it is older than Java 17.
     """
@@ -86,11 +90,12 @@ class JvmCommand:
 
 
 class JvmProcess:
-    """A server in a JVM of its own, in a session of its own: a terminal's Ctrl-C reaches only us, and we end it in order.
+    """A running server in a JVM of its own, started by the constructor.
 
-    `run_dir` belongs to this one process: working directory, temporary files (`tmp/`), `jvm.pid` and `console.log`, which
-    holds what this start printed. On Linux the server is killed when our process dies in whatever way. Elsewhere, and as a
-    second line, `end_orphan(run_dir)` finds it by its pid file.
+    It is in a session of its own: a terminal's Ctrl-C reaches only us, and we end it in order. `run_dir` belongs to
+    this one process: working directory, temporary files (`tmp/`), `jvm.pid`, and `console.log` with what it printed
+    since its start. On Linux the server is killed when our process dies in whatever way. Elsewhere, and as a second
+    line, `end_orphan(run_dir)` finds it by its pid file. Raises UserError when there is no suitable Java.
     """
 
     def __init__(self, command: JvmCommand, run_dir: Path) -> None:
@@ -99,8 +104,8 @@ class JvmProcess:
         self._prepare_run_dir()
         self._exited = threading.Event()
         started: Future[subprocess.Popen[bytes]] = Future()
-        # Linux ties a child to the thread that forked it, not to the process. So each server gets a thread that starts it
-        # and then waits for its end: the thread cannot end before the server, and start may be called from any thread.
+        # Linux ties a child to the thread that forked it, not to the process. So each server gets a thread that starts
+        # it and then waits for its end: that thread cannot end first, and servers may be started from any thread.
         threading.Thread(
             target=self._run, args=(self._command_line(command), started), name=f"jvm {run_dir.name}", daemon=True
         ).start()
@@ -160,7 +165,7 @@ class JvmProcess:
             command.main_class,
             *command.arguments,
         ]
-        if sys.platform != "linux":
+        if not _ON_LINUX:
             return java
         return [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *java]
 
@@ -195,15 +200,14 @@ def end_orphan(run_dir: Path, *, timeout_seconds: float = 10.0) -> int | None:
     """
     run_dir = run_dir.resolve()
     pid = _read_pid(run_dir / "jvm.pid")
-    if pid is None or not _runs_in(pid, run_dir):
+    if pid is None:
         return None
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + timeout_seconds
-    while _runs_in(pid, run_dir):
-        if time.monotonic() > deadline:
-            raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")
-        time.sleep(0.02)
+    if _mark(run_dir) in _command_line_of(pid):
+        _kill_orphan(pid, run_dir)
+    elif _has_ended(pid) or not _is_exiting(pid):
+        return None
+    # Also when it was killed with its parent a moment ago: it may hold its ports and locks still.
+    _await_end(pid, run_dir, timeout_seconds)
     return pid
 
 
@@ -255,13 +259,51 @@ def _read_pid(file: Path) -> int | None:
     return None
 
 
-def _runs_in(pid: int, run_dir: Path) -> bool:
-    return _mark(run_dir) in _command_line_of(pid)
+def _kill_orphan(pid: int, run_dir: Path) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise UserError(f"process {pid} uses {run_dir} and belongs to another user: end it and start again.") from None
+
+
+def _await_end(pid: int, run_dir: Path, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not _has_ended(pid):
+        if time.monotonic() > deadline:
+            raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")
+        time.sleep(0.02)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process is gone, with all it held; a zombie without further threads holds nothing."""
+    if not _ON_LINUX:
+        return not _command_line_of(pid)
+    try:
+        return _proc_stat(pid)[0] in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether a process is on its way out: then it has no command line any more by which to know it."""
+    if not _ON_LINUX:
+        return False
+    try:
+        return bool(int(_proc_stat(pid)[6]) & _PF_EXITING)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _proc_stat(pid: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat from the third on (state, parent, ...); the second may contain spaces."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def _command_line_of(pid: int) -> str:
-    """Return a process's command line; empty when it has ended (a zombie has none either)."""
-    if sys.platform == "linux":
+    """Return a process's command line; empty when it has ended or is just ending."""
+    if _ON_LINUX:
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
         return ""

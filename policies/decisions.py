@@ -40,6 +40,8 @@ class Decision(BaseModel):
     """The CloudEvents ``type``, such as ``headgate.throttle-factor.v1``."""
     topic: ClassVar[str]
     """The decided topic it belongs to, without its prefix, such as ``decided.throttle``."""
+    in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason")
+    """The fields that say what holds from now on; decisions that agree in them do not differ for anyone."""
 
     decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
     policy: str = Field(description="The policy that decided.")
@@ -87,6 +89,7 @@ class Alert(Decision):
 
     event_type: ClassVar[str] = "headgate.alert.v1"
     topic: ClassVar[str] = "decided.alerts"
+    in_force: ClassVar[tuple[str, ...]] = ("status", "severity")
 
     alert_id: str = Field(description="Stays the same while the alert fires, repeats and resolves.")
     alert: str = Field(description="The alert's name, such as `volume-below-hard-limit`.")

@@ -3,13 +3,16 @@
 import hashlib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
 
 from policies.decisions import Mode
 from policies.units import Duration, PositiveDuration, parse_duration
+
+_CORE_ERRORS = frozenset(get_args(ErrorType))
 
 
 class PolicySettings(BaseModel):
@@ -75,9 +78,16 @@ class PolicySettings(BaseModel):
 
 def _at(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:
     return [
-        InitErrorDetails(type=e["type"], loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
+        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
         for e in error.errors(include_url=False)
     ]
+
+
+def _kind(error: ErrorDetails) -> str | PydanticCustomError:
+    """Only pydantic's core errors are known by name; others, such as those of a size, are made again."""
+    if error["type"] in _CORE_ERRORS:
+        return error["type"]
+    return PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})
 
 
 def _nested_clusters(given: Any) -> InitErrorDetails:

@@ -4,7 +4,6 @@ Durations are written ``30s``, ``5m``, ``1h30m`` or ``250ms``; sizes ``5GB`` (de
 bytes; instants are UTC with milliseconds. Inside the state, instants are whole milliseconds since the epoch.
 """
 
-import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -15,6 +14,12 @@ _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PATTERN = rf"^{_WHOLE.pattern}$"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST = timedelta(days=36_500)
+"""No setting is longer: instants that lie so far ahead can still be written."""
+
+MAX_INT64 = 2**63 - 1
+"""The largest whole number the state can hold."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -25,7 +30,10 @@ def parse_duration(text: str) -> timedelta:
     """
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"'{text}' is not a duration: write it as 30s, 5m, 1h30m or 250ms")
-    return timedelta(seconds=sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text)))
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
+    if seconds > _LONGEST.total_seconds():
+        raise ValueError(f"'{text}' is too long: at most {_LONGEST.days}d")
+    return timedelta(seconds=seconds)
 
 
 def format_duration(duration: timedelta) -> str:
@@ -41,6 +49,8 @@ def format_duration(duration: timedelta) -> str:
 
 def _duration_of(value: Any) -> timedelta:
     if isinstance(value, timedelta):
+        if not timedelta(0) <= value <= _LONGEST:
+            raise ValueError(f"{value} must lie between 0s and {_LONGEST.days}d")
         return value
     if isinstance(value, str):
         return parse_duration(value)
@@ -48,8 +58,8 @@ def _duration_of(value: Any) -> timedelta:
 
 
 def _not_zero(value: timedelta) -> timedelta:
-    if not value:
-        raise ValueError("must be longer than 0s")
+    if value < timedelta(milliseconds=1):
+        raise ValueError("must be longer than 0s: at least 1ms")
     return value
 
 
@@ -64,9 +74,17 @@ Duration = Annotated[
 PositiveDuration = Annotated[Duration, AfterValidator(_not_zero)]
 """A length of time, longer than zero."""
 
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a size: write it as 5GB, 5GiB or plain bytes")  # noqa: TRY004 - pydantic's
+    return value
+
+
 Size = Annotated[
     ByteSize,
-    Field(ge=0),
+    Field(ge=0, le=MAX_INT64),
+    BeforeValidator(_not_bool),
     PlainSerializer(int, return_type=int),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["5GB", "5GiB", 42]}),
 ]
@@ -87,7 +105,7 @@ Instant = Annotated[AwareDatetime, PlainSerializer(format_instant, return_type=s
 
 def to_millis(instant: datetime) -> int:
     """Milliseconds since the epoch, rounded down."""
-    return math.floor(instant.timestamp() * 1000)
+    return (instant - _EPOCH) // timedelta(milliseconds=1)
 
 
 def from_millis(milliseconds: int) -> datetime:

@@ -93,7 +93,7 @@ class EventReader(Generic[Data]):
 
 def _event_model(kind: Any) -> Any:
     tag: Any = Literal[kind.event_type]
-    return create_model(f"{kind.__name__}Event", __base__=Event[kind], type=(tag, kind.event_type))
+    return create_model(f"{kind.__name__}Event", __base__=Event[kind], type=(tag, ...))
 
 
 def _tagged_union(events: list[Any]) -> Any:
@@ -113,7 +113,8 @@ def _reason(error: ErrorDetails) -> DeadLetterReason:
 
 def _detail(error: ErrorDetails, count: int) -> str:
     # The union's tag leads the path of a nested error; it says nothing the type does not say.
-    place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("headgate.")) or "record"
+    loc = ("type",) if error["type"].startswith("union_tag_") else error["loc"]
+    place = ".".join(str(part) for part in loc if not str(part).startswith("headgate.")) or "record"
     more = f" (and {count - 1} more)" if count > 1 else ""
     return f"{place}: {error['msg'][:200]}{more}"
 

@@ -1,15 +1,22 @@
 """The Spark session and its tuning. Each setting says what it buys; the figures are in docs/performance.md."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from streaming.settings import StreamSettings
+
+_launch_gateway: Any = launch_gateway  # has no types
+_JVM_END_SECONDS = 10.0
 
 _STATE = "spark.sql.streaming.stateStore"
 
@@ -49,16 +56,35 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     conf = SparkConf(loadDefaults=False).setAll(list(_options(settings, jars, log_file).items()))
     with log_file.with_suffix(".console").open("ab") as console:
         # What JVM and Python workers print belongs in a file: the terminal is headgate's.
-        gateway = launch_gateway(conf, {"stdout": console, "stderr": console})
+        gateway = _launch_gateway(conf, {"stdout": console, "stderr": console})
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
-def forget_lost_jvm() -> None:
-    """Let go of a JVM that has died, so that `start_session` can start another in this process."""
+def stop_session(session: SparkSession) -> None:
+    """Stop the session and end its JVM, also one that has died; another can be started in this process then."""
+    gateway: Any = session.sparkContext._gateway
+    if is_alive(session):
+        session.stop()
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends when this pipe does
+    try:
+        gateway.proc.wait(_JVM_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether its JVM answers."""
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except (Py4JError, AttributeError, OSError):
+        return False
 
 
 def _options(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> dict[str, str]:

@@ -6,6 +6,17 @@ from policies.throttle.policy import NAME, ThrottlePolicy, ThrottleState
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.throttle.settings import ThrottleSettings
 
+__all__ = [
+    "KIND",
+    "NAME",
+    "KafkaCluster",
+    "LogDirs",
+    "ThrottleFactor",
+    "ThrottlePolicy",
+    "ThrottleSettings",
+    "ThrottleState",
+]
+
 KIND = PolicyKind(
     name=NAME,
     observed_topic="observed.log-dirs",

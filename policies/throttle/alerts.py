@@ -1,7 +1,7 @@
 """What the throttle policy warns of: conditions that are the case now.
 
 A condition that has begun to hold ends only when it is clear by a margin, as the gate does: a saw-tooth around a limit
-is one alert, not one a poll.
+is one alert, not one a poll. Nor does silence end it: a volume that is no longer read stays below its limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,13 +37,14 @@ class View:
     book: AlertBook
     settings: ThrottleSettings
     now: datetime
+    no_data: bool = False
+    """Whether the factor rests on nothing but the fallback."""
 
 
 def conditions(view: View) -> Iterator[Condition]:
     """Everything that is the case now."""
     for known in view.known:
-        if known.standing is Standing.FRESH:
-            yield from _of_volume(view, known)
+        yield from _of_volume(view, known)
     yield from _unread(view)
     for broker, log_dir in view.forgotten:
         yield _condition(
@@ -81,7 +82,9 @@ def _of_volume(view: View, known: KnownVolume) -> Iterator[Condition]:
             f"{free} and is full in {left} at its present rate",
             known,
         )
-    if known.assessment.limits_cross or (known.assessment.hit is Hit.HARD and _cross(known, settings)):
+    if _cross(known, settings) and (
+        _fires(view, LIMITS_CROSS, known) or (known.standing is Standing.FRESH and known.assessment.hit is not Hit.NONE)
+    ):
         yield _condition(
             view, LIMITS_CROSS, Severity.WARNING, "limits_cross", known.key,
             f"the soft limit is not above the hard limit on broker {broker} {log_dir} of {view.cluster}: "
@@ -95,21 +98,27 @@ def _cross(known: KnownVolume, settings: ThrottleSettings) -> bool:
 
 
 def _holds(view: View, alert: str, known: KnownVolume, limit: Limit) -> bool:
-    fires = view.book.fires(alert, volume_subject(view.cluster, *known.key))
+    fires = _fires(view, alert, known)
+    if known.standing is not Standing.FRESH and not fires:
+        return False
     margin = view.settings.recovery_margin if fires else 0.0
     return limit.reached(known.volume.usable_bytes, known.volume.total_bytes, margin=margin)
+
+
+def _fires(view: View, alert: str, known: KnownVolume) -> bool:
+    return view.book.fires(alert, volume_subject(view.cluster, *known.key))
 
 
 def _fills_soon(view: View, known: KnownVolume) -> bool:
     if known.seconds_to_full is None:
         return False
-    fires = view.book.fires(FILLS_SOON, volume_subject(view.cluster, *known.key))
-    soon_seconds = view.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if fires else 1.0)
+    margin = _STILL_SOON if _fires(view, FILLS_SOON, known) else 1.0
+    soon_seconds = view.settings.time_to_full_alert.total_seconds() * margin
     return known.seconds_to_full < soon_seconds
 
 
 def _unread(view: View) -> Iterator[Condition]:
-    """A member broker that is unread for `validity`; critical for the cluster when no volume has a valid reading."""
+    """A member broker that is unread for `validity`; critical for the cluster when nothing valid is known."""
     now_ms, validity_ms = to_millis(view.now), millis_of(view.settings.validity)
     unread = [
         b
@@ -128,7 +137,7 @@ def _unread(view: View) -> Iterator[Condition]:
             labels={"cluster": view.cluster, "broker": str(broker.broker)},
             evidence=(broker.tried_id,) if broker.tried_id else (),
         )
-    if unread and not any(k.standing is Standing.FRESH for k in view.known):
+    if view.no_data or (unread and not any(k.standing is Standing.FRESH for k in view.known)):
         yield Condition(
             alert=UNREAD,
             subject=view.cluster,

@@ -63,6 +63,7 @@ class ThrottleFactor(Decision):
 
     event_type: ClassVar[str] = "headgate.throttle-factor.v1"
     topic: ClassVar[str] = "decided.throttle"
+    in_force: ClassVar[tuple[str, ...]] = ("factor", "reason")
 
     verdict: Verdict
     reason: Reason
@@ -117,7 +118,7 @@ def _why(decision: ThrottleFactor, decisive: KnownVolume | None, settings: Throt
         case Reason.INITIAL:
             return f"no volume has been read yet, so the starting factor {decision.factor:.2f} applies"
         case Reason.NO_DATA:
-            return f"no volume is known, so the fallback factor {settings.fallback_factor:.2f} applies"
+            return f"no volume is known, so the fallback factor {settings.fallback:.2f} applies"
         case Reason.MIN_HOLD:
             return f"volumes would allow {decision.raw_factor:.2f}, but a factor that changed is held for some time"
         case Reason.UNLIMITED:
@@ -135,6 +136,9 @@ def _about(decision: ThrottleFactor, decisive: KnownVolume, settings: ThrottleSe
     free = f"{place} has {human_bytes(volume.usable_bytes)} free of {human_bytes(total)}"
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
+    if decision.reason is Reason.RECOVERY_MARGIN:
+        margin = f"{settings.recovery_margin:.0%}"
+        return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
     if decisive.standing is Standing.STALE:
         age_seconds = decision.decided_at.timestamp() - volume.read_ms / 1000
         return f"{place}, last read {human_seconds(age_seconds)} ago, counts as {decisive.factor:.2f} until it is read"
@@ -142,9 +146,6 @@ def _about(decision: ThrottleFactor, decisive: KnownVolume, settings: ThrottleSe
         return (
             f"{place} left the cluster while it limited it, and goes on counting as {decisive.factor:.2f} for a while"
         )
-    if decision.reason is Reason.RECOVERY_MARGIN:
-        margin = f"{settings.recovery_margin:.0%}"
-        return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
     if decision.reason is Reason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     between = f"{free}, between the soft limit {soft} and the hard limit {hard}"

@@ -108,15 +108,14 @@ def observe(fleet: Fleet, observations: Sequence[Observation]) -> Fleet:
     for seen in in_order(tuple(observations)):
         if isinstance(seen.reading, KafkaCluster):
             membership = _newer_membership(membership, seen, seen.reading)
+            for member in membership.brokers if membership else ():
+                brokers.setdefault(member, Broker(member, seen_ms=seen.at_ms))
+            brokers = {number: _settled(broker, membership) for number, broker in brokers.items()}
         elif isinstance(seen.reading, LogDirs):
             known = brokers.get(seen.reading.broker) or Broker(seen.reading.broker, seen_ms=seen.at_ms)
-            brokers[known.broker] = _after(known, seen, seen.reading)
+            brokers[known.broker] = _settled(_after(known, seen, seen.reading), membership)
             ever_read = ever_read or seen.reading.outcome is Outcome.OK
-    if membership is not None:
-        for member in membership.brokers:
-            brokers.setdefault(member, Broker(member, seen_ms=membership.at_ms))
-    settled = tuple(_settled(brokers[b], membership) for b in sorted(brokers))
-    return Fleet(membership, settled, ever_read)
+    return Fleet(membership, tuple(brokers[b] for b in sorted(brokers)), ever_read)
 
 
 def standings(fleet: Fleet, settings: ThrottleSettings, now: datetime) -> tuple[KnownVolume, ...]:
@@ -245,5 +244,5 @@ def _known(broker: Broker, volume: Volume, settings: ThrottleSettings, now_ms: i
         return None
     else:
         # Silence never opens a gate that a reading closed.
-        standing, factor = Standing.STALE, min(settings.fallback_factor, factor)
+        standing, factor = Standing.STALE, min(settings.fallback, factor)
     return KnownVolume(broker, volume, standing, assessment, factor, left)

@@ -134,7 +134,7 @@ class ThrottlePolicy:
             return _Raw(1.0, Reason.ABOVE_LIMITS if self._settings.limited else Reason.UNLIMITED)
         if not seen.ever_read and now_ms < before.started_ms + millis_of(self._settings.validity):
             return _Raw(self._settings.start_factor, Reason.INITIAL)
-        return _Raw(self._settings.fallback_factor, Reason.NO_DATA)
+        return _Raw(self._settings.fallback, Reason.NO_DATA)
 
     def _move(self, before: ThrottleState, raw: _Raw, known: Sequence[KnownVolume], now: datetime) -> Move:
         stopping = {k.key for k in known if k.assessment.hit is Hit.HARD}
@@ -204,7 +204,8 @@ class ThrottlePolicy:
         self, before: ThrottleState, it: _Situation, forgotten: Sequence[tuple[int, str, int]]
     ) -> tuple[AlertBook, tuple[Decision, ...], datetime | None]:
         gone = [(broker, log_dir) for broker, log_dir, _ in forgotten]
-        view = alerts.View(self._cluster, it.seen, it.known, gone, before.alerts, self._settings, it.now)
+        nothing = it.raw.reason is Reason.NO_DATA
+        view = alerts.View(self._cluster, it.seen, it.known, gone, before.alerts, self._settings, it.now, nothing)
         return review(before.alerts, alerts.conditions(view), it.now, self._sender)
 
     def _forgotten(

@@ -5,6 +5,9 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.observations import Reading
+from policies.units import MAX_INT64
+
+_MAX_NODE_ID = 2**31 - 1
 
 
 class VolumeReading(BaseModel):
@@ -13,8 +16,10 @@ class VolumeReading(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     log_dir: str = Field(min_length=1, description="Absolute path on the broker.")
-    total_bytes: int = Field(default=-1, ge=-1, description="Size of the file system it is on; -1 unknown.")
-    usable_bytes: int = Field(default=-1, ge=-1, description="Free for the broker; -1 unknown.")
+    total_bytes: int = Field(
+        default=-1, ge=-1, le=MAX_INT64, description="Size of the file system it is on; -1 unknown."
+    )
+    usable_bytes: int = Field(default=-1, ge=-1, le=MAX_INT64, description="Free for the broker; -1 unknown.")
     error: str | None = Field(default=None, description="The broker's error for this dir, such as a failed disk.")
     cordoned: bool = Field(default=False, description="The broker places no new partitions here.")
 
@@ -29,7 +34,7 @@ class LogDirs(Reading):
 
     event_type: ClassVar[str] = "headgate.log-dirs.v1"
 
-    broker: int = Field(ge=0, description="The broker's node id.")
+    broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
     volumes: tuple[VolumeReading, ...] = Field(default=(), description="Empty unless the outcome is `ok`.")
 
     def subject(self) -> str:
@@ -42,7 +47,7 @@ class BrokerMember(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    broker: int = Field(ge=0, description="The broker's node id.")
+    broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
     rack: str | None = Field(default=None)
     fenced: bool = Field(default=False, description="Registered but out of service, as a dead broker is.")
 

@@ -71,8 +71,8 @@ class ThrottleSettings(PolicySettings):
     def _soft_above_hard(self) -> Self:
         if self.soft and self.hard and self.soft.lies_above(self.hard) is False:
             raise ValueError(
-                f"soft.{self.soft.kind} ({self.soft.value:g}) must lie above hard.{self.hard.kind} "
-                f"({self.hard.value:g}): producers are slowed before they are stopped"
+                f"soft.{self.soft.kind} ({self.soft.value}) must lie above hard.{self.hard.kind} "
+                f"({self.hard.value}): producers are slowed before they are stopped"
             )
         return self
 
@@ -82,6 +82,11 @@ class ThrottleSettings(PolicySettings):
         return self.hard is not None or self.soft is not None
 
     @property
+    def fallback(self) -> float:
+        """The fallback factor in force: without a limit a cluster is observed, never throttled."""
+        return self.fallback_factor if self.limited else 1.0
+
+    @property
     def forgets_unread(self) -> bool:
         """Whether a volume without a valid reading is forgotten, as the released plugin does."""
         return self.preset is Preset.STRIMZI
@@ -89,4 +94,4 @@ class ThrottleSettings(PolicySettings):
     @property
     def start_factor(self) -> float:
         """The factor before the first reading."""
-        return 1.0 if self.preset is Preset.STRIMZI else self.fallback_factor
+        return 1.0 if self.preset is Preset.STRIMZI else self.fallback

@@ -1,0 +1,76 @@
+# Everyday work. `make run` and `make test` need nothing but Python 3.11+, Java 17+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SETTINGS ?=
+
+.PHONY: help run test unit system check lint types layers generated setup generate requirements bench docker clean
+
+help: ## What there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
+
+run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watching this machine's disks
+	@$(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS))
+
+test: unit system ## All tests
+
+unit: $(VENV)/.dev ## Tests without servers: under a minute
+	$(BIN)/python -m pytest -m "not system"
+
+system: $(VENV)/.dev ## Tests that drive real brokers, disks and Prometheus
+	$(BIN)/python -m pytest -m system
+
+check: lint types layers generated ## Lint, types, layers, generated files fresh
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+generated: $(VENV)/.dev
+	$(BIN)/python -m deploy.generate --check
+
+generate: $(VENV)/.dev ## Write schemas, AsyncAPI and the reference pages anew
+	$(BIN)/python -m deploy.generate
+
+setup: $(VENV)/.dev ## The virtual environment alone, with what development needs
+
+bench: $(VENV)/.dev ## Latency of the loop on this machine; prints a table
+	$(BIN)/python bench/latency.py
+
+docker: ## The image (needs a Docker engine)
+	docker build -f docker/Dockerfile -t headgate .
+
+PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links
+
+requirements: ## Pin what pyproject.toml asks for, with hashes (needs uv)
+	$(PIN) pyproject.toml --group build -o requirements.txt
+	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# A stamp per set of packages: a second start installs nothing and asks no network.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer is needed: install it, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python requirements.txt pyproject.toml
+	@echo "installing headgate and what it needs (once)"
+	@$(PIP) install --require-hashes -r requirements.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt
+	@echo "installing what the tests need (once)"
+	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@

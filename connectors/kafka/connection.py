@@ -1,0 +1,331 @@
+"""How to reach one Kafka cluster: one model for the three clients that use it.
+
+The loop's own cluster and every watched one are described alike, and confluent-kafka (records), kafka-python (log dirs
+and quotas) and Spark (the query) get the same meaning in their own words.
+"""
+
+import hashlib
+import re
+import secrets
+import ssl
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr
+
+from connectors.kafka.oauth import ClientCredentials
+from connectors.kafka.secretive import SecretiveBlock, read_text, secret, unreadable
+from policies.errors import UserError
+
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
+_JAVA_SECURITY = "org.apache.kafka.common.security"
+
+# Digests of passwords must be worthless outside this process: a short one could be found by trying.
+_FINGERPRINT_KEY = secrets.token_bytes(32)
+
+
+class SaslMechanism(StrEnum):
+    """How the client says who it is."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+class Tls(SecretiveBlock):
+    """Encryption, and the client's certificate where the cluster wants one. An empty block will do."""
+
+    ca_file: Path | None = Field(default=None, description="PEM; the authorities to trust. Default: the system's.")
+    cert_file: Path | None = Field(default=None, description="PEM; the client's certificate and its chain.")
+    key_file: Path | None = Field(default=None, description="PEM; the certificate's key (PKCS#8, for the query).")
+    key_password: SecretStr | None = Field(default=None, min_length=1, description="Of the key, where it is encrypted.")
+    key_password_file: Path | None = Field(default=None, description="The same, in a file.")
+    verify_hostname: bool = Field(default=True, description="The broker's certificate must name its host.")
+
+    def files(self) -> dict[str, Path | None]:
+        """All files it may name, by field."""
+        return {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file", "key_password_file")}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Files that cannot be read, and halves of what belongs together."""
+        yield from _unreadable_files(self.files())
+        if (self.cert_file is None) != (self.key_file is None):
+            given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
+            yield other, f"is needed with {given} (one file that holds both may be named twice)"
+        if self.key_password is not None and self.key_password_file is not None:
+            yield "key_password", "give either key_password or key_password_file, not both"
+        if self.key_file is None and (self.key_password or self.key_password_file):
+            yield "key_file", "is needed with a key password"
+
+    def password(self) -> str | None:
+        """The key's password, if it has one."""
+        return secret(self.key_password, self.key_password_file, "tls.key_password_file")
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A client context.
+
+        Raises:
+            UserError: a file does not hold what it should, or the key's password is wrong.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.verify_hostname
+        try:
+            if self.ca_file is None:
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(self.ca_file)
+        except OSError:
+            raise UserError(f"tls.ca_file: {self.ca_file} holds no certificates in PEM form.") from None
+        if self.cert_file is not None:
+            password = self.password() or ""
+            try:
+                # A function, or OpenSSL would ask for the password of an encrypted key on the terminal.
+                context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
+            except (OSError, ValueError):
+                raise UserError(
+                    f"tls: {self.cert_file} and {self.key_file} are no certificate with its key in PEM form, "
+                    "or key_password is not the key's."
+                ) from None
+        return context
+
+
+class Sasl(SecretiveBlock):
+    """Who the client is: a user with a password, or an OAuth 2 client with its secret."""
+
+    mechanism: SaslMechanism
+    username: str | None = Field(default=None, min_length=1)
+    password: SecretStr | None = Field(default=None, min_length=1)
+    password_file: Path | None = Field(default=None, description="The password in a file; read again when it changes.")
+    client_id: str | None = Field(default=None, min_length=1, description="OAUTHBEARER only.")
+    client_secret: SecretStr | None = Field(default=None, min_length=1, description="OAUTHBEARER only.")
+    client_secret_file: Path | None = Field(default=None, description="The client's secret in a file.")
+    token_endpoint: str | None = Field(
+        default=None, pattern=r"^https?://[^\s@]+$", description="OAUTHBEARER only: where it gets its tokens."
+    )
+    scope: str | None = Field(default=None, min_length=1, description="OAUTHBEARER only: asked for with a token.")
+
+    @property
+    def is_oauth(self) -> bool:
+        """Whether the client has a token rather than a password."""
+        return self.mechanism is SaslMechanism.OAUTHBEARER
+
+    def files(self) -> dict[str, Path | None]:
+        """All files it may name, by field."""
+        return {"password_file": self.password_file, "client_secret_file": self.client_secret_file}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What the mechanism needs and has not, and what it has no use for."""
+        yield from _unreadable_files(self.files())
+        of_user, of_client = ("username", "password"), ("client_id", "client_secret", "token_endpoint")
+        needed, foreign = (of_client, of_user) if self.is_oauth else (of_user, (*of_client, "scope"))
+        for field in needed:
+            yield from self._missing(field)
+        for field in foreign:
+            if any(self._given(field)):
+                yield field, f"has no meaning with mechanism {self.mechanism}: leave it out"
+        for field in ("username", "password"):
+            if "\0" in (_plain(getattr(self, field)) or ""):
+                yield field, "must not contain a NUL character"
+
+    def _given(self, field: str) -> tuple[bool, bool]:
+        return getattr(self, field) is not None, getattr(self, f"{field}_file", None) is not None
+
+    def _missing(self, field: str) -> Iterator[tuple[str, str]]:
+        file = f"{field}_file" in type(self).model_fields
+        match self._given(field):
+            case (False, False):
+                yield field, f"mechanism {self.mechanism} needs it{f' (or {field}_file)' if file else ''}"
+            case (True, True):
+                yield field, f"give either {field} or {field}_file, not both"
+
+    def user_password(self) -> str:
+        """The user's password."""
+        return secret(self.password, self.password_file, "sasl.password_file") or ""
+
+    def oauth_secret(self) -> str:
+        """The OAuth client's secret."""
+        return secret(self.client_secret, self.client_secret_file, "sasl.client_secret_file") or ""
+
+
+class KafkaConnection(SecretiveBlock):
+    """Where a cluster is, and how to be let in. `for_…` give the same for each client library.
+
+    What these return holds secrets in the clear: pass it on, never print it. They read the files they need and raise
+    UserError when one has gone or is not what it should be.
+    """
+
+    bootstrap_servers: str = Field(description="`host:port`, comma separated: some of the brokers, two or three.")
+    tls: Tls | None = Field(default=None, description="Present: the connection is encrypted.")
+    sasl: Sasl | None = Field(default=None, description="Present: the client authenticates with SASL.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Servers that are none."""
+        for number, server in enumerate(self.servers(), 1):
+            match = _SERVER.fullmatch(server)
+            if match is None or not 0 < int(match["port"]) < 65536:
+                yield "bootstrap_servers", f"its entry {number} is not host:port, such as kafka-1.example.org:9092"
+
+    def servers(self) -> list[str]:
+        """The bootstrap servers one by one."""
+        return [server.strip() for server in self.bootstrap_servers.split(",")]
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name for the combination of encryption and authentication."""
+        transport = "PLAINTEXT" if self.tls is None else "SSL"
+        return transport if self.sasl is None else f"SASL_{transport}"
+
+    def fingerprint(self) -> str:
+        """Changes when the content of any file it names does, so that a client can be built anew.
+
+        Comparable within this process only. A file that is away for the moment is a change, no error.
+        """
+        digest = hashlib.blake2b(key=_FINGERPRINT_KEY, digest_size=16)
+        for block in (self.tls, self.sasl):
+            for name, file in block.files().items() if block is not None else ():
+                digest.update(f"{name}={_digest_of(file)};".encode())
+        return digest.hexdigest()
+
+    def for_confluent(self) -> dict[str, Any]:
+        """Properties for librdkafka, and so for confluent-kafka."""
+        return {**self._common(), **self._tls_for_confluent(), **self._sasl_for_confluent()}
+
+    def for_kafka_python(self) -> dict[str, Any]:
+        """Keyword arguments for the clients of kafka-python."""
+        return {
+            "bootstrap_servers": self.servers(),
+            "security_protocol": self.security_protocol,
+            # Made here: kafka-python would ask for the password of an encrypted key on the terminal.
+            **({} if self.tls is None else {"ssl_context": self.tls.ssl_context()}),
+            **self._sasl_for_kafka_python(),
+        }
+
+    def for_spark(self) -> dict[str, str]:
+        """Properties for the Java client 3.9, and so, each with `kafka.` before it, for Spark's source and sink."""
+        return {**self._common(), **self._tls_for_java(), **self._sasl_for_java()}
+
+    def _common(self) -> dict[str, str]:
+        return {"bootstrap.servers": ",".join(self.servers()), "security.protocol": self.security_protocol}
+
+    def _tls_for_confluent(self) -> dict[str, str]:
+        if self.tls is None:
+            return {}
+        return _present(
+            {
+                "ssl.endpoint.identification.algorithm": "https" if self.tls.verify_hostname else "none",
+                "ssl.ca.location": self.tls.ca_file,
+                "ssl.certificate.location": self.tls.cert_file,
+                "ssl.key.location": self.tls.key_file,
+                "ssl.key.password": self.tls.password(),
+            }
+        )
+
+    def _sasl_for_confluent(self) -> dict[str, str]:
+        if self.sasl is None:
+            return {}
+        if not self.sasl.is_oauth:
+            user = {"sasl.username": self.sasl.username, "sasl.password": self.sasl.user_password()}
+            return _present({"sasl.mechanism": self.sasl.mechanism, **user})
+        return _present(
+            {
+                "sasl.mechanism": self.sasl.mechanism,
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": self.sasl.client_id,
+                "sasl.oauthbearer.client.secret": self.sasl.oauth_secret(),
+                "sasl.oauthbearer.token.endpoint.url": self.sasl.token_endpoint,
+                "sasl.oauthbearer.scope": self.sasl.scope,
+            }
+        )
+
+    def _sasl_for_kafka_python(self) -> dict[str, Any]:
+        if self.sasl is None:
+            return {}
+        mechanism = {"sasl_mechanism": self.sasl.mechanism.value}
+        if not self.sasl.is_oauth:
+            user = {"sasl_plain_username": self.sasl.username, "sasl_plain_password": self.sasl.user_password()}
+            return {**mechanism, **user}
+        tokens = ClientCredentials(
+            self.sasl.token_endpoint or "", self.sasl.client_id or "", self.sasl.oauth_secret(), self.sasl.scope
+        )
+        return {**mechanism, "sasl_oauth_token_provider": tokens}
+
+    def _tls_for_java(self) -> dict[str, str]:
+        if self.tls is None:
+            return {}
+        options = {"ssl.endpoint.identification.algorithm": "https" if self.tls.verify_hostname else ""}
+        if self.tls.ca_file is not None:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.tls.ca_file)}
+        if self.tls.cert_file is not None and self.tls.key_file is not None:
+            # As text: in a file Java wants the key and the chain together.
+            options |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": read_text(self.tls.cert_file, "tls.cert_file"),
+                "ssl.keystore.key": _pkcs8(self.tls.key_file),
+            }
+            password = self.tls.password()
+            options |= {} if password is None else {"ssl.key.password": password}
+        return options
+
+    def _sasl_for_java(self) -> dict[str, str]:
+        if self.sasl is None:
+            return {}
+        sasl = self.sasl
+        mechanism = {"sasl.mechanism": sasl.mechanism.value}
+        if not sasl.is_oauth:
+            module = "plain.PlainLoginModule" if sasl.mechanism is SaslMechanism.PLAIN else "scram.ScramLoginModule"
+            jaas = _jaas(module, username=sasl.username, password=sasl.user_password())
+            return {**mechanism, "sasl.jaas.config": jaas}
+        module = "oauthbearer.OAuthBearerLoginModule"
+        jaas = _jaas(module, clientId=sasl.client_id, clientSecret=sasl.oauth_secret(), scope=sasl.scope)
+        return {
+            **mechanism,
+            "sasl.jaas.config": jaas,
+            "sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint or "",
+            "sasl.login.callback.handler.class": f"{_JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        }
+
+
+def _plain(value: str | SecretStr | None) -> str | None:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def _present(options: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def _unreadable_files(files: dict[str, Path | None]) -> Iterator[tuple[str, str]]:
+    for field, file in files.items():
+        if file is not None and (why := unreadable(file)):
+            yield field, why
+
+
+def _digest_of(file: Path | None) -> str:
+    try:
+        return "-" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"unreadable {error.errno}"
+
+
+def _pkcs8(key_file: Path) -> str:
+    key = read_text(key_file, "tls.key_file")
+    if not _PKCS8.search(key):
+        raise UserError(
+            f"tls.key_file: {key_file} is not a PKCS#8 key ('BEGIN PRIVATE KEY'), the only kind Java reads: convert it "
+            f"with 'openssl pkcs8 -topk8 -nocrypt -in {key_file} -out NEW_FILE'."
+        )
+    return key
+
+
+def _jaas(module: str, **options: str | None) -> str:
+    given = "".join(f" {name}={_jaas_quoted(value)}" for name, value in options.items() if value is not None)
+    return f"{_JAVA_SECURITY}.{module} required{given};"
+
+
+def _jaas_quoted(text: str) -> str:
+    """Quote a value for Java's StreamTokenizer: it knows backslash escapes, and a line end would end the string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'

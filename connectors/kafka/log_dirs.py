@@ -1,0 +1,182 @@
+"""The collector for one watched Kafka cluster: who its brokers are, and how full the disks under their log dirs."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from pydantic import Field
+
+from connectors.kafka.cluster_client import Broker, ClusterClient
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
+from connectors.poll_metrics import PollMetrics
+from connectors.schedule import ticks
+from policies.observations import Outcome, Reading
+from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
+from policies.units import PositiveDuration, parse_duration
+
+SOURCE = "headgate/collector/kafka"
+"""The CloudEvents `source` of what this collector reads."""
+
+_SIZES_VERSION = 4  # of DescribeLogDirs; Kafka 3.3
+
+# A connection can hang where kafka-python sets no limit (a TLS handshake with a stopped process); a new client ends it.
+_TIMEOUTS_BEFORE_RENEWAL = 6
+
+_log = structlog.get_logger(__name__)
+
+
+class WatchedKafka(KafkaConnection):
+    """A Kafka cluster whose log dirs are watched: how to reach it, and how often to ask."""
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="From one reading to the next; short against the time in which a volume could fill up.",
+    )
+    timeout: PositiveDuration = Field(
+        default=parse_duration("5s"),
+        description="How long each broker may take to answer; never longer than `poll_interval`.",
+    )
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The time-out in force."""
+        return min(self.timeout, self.poll_interval).total_seconds()
+
+
+class LogDirsCollector:
+    """Reads one cluster over and over and hands on what it read, failures included.
+
+    Args:
+        cluster: its name in the settings.
+        settings: how to reach it.
+        publish: takes each reading as soon as it is known; must not block.
+        metrics: shared by all collectors of a process.
+    """
+
+    def __init__(
+        self, cluster: str, settings: WatchedKafka, publish: Callable[[Reading], None], metrics: PollMetrics
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._publish = publish
+        self._metrics = metrics
+        self._client: ClusterClient | None = None
+        self._fingerprint = ""
+        self._outcomes: dict[int | None, Outcome] = {}
+        self._timeouts: dict[int, int] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        try:
+            for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
+                try:
+                    self.poll_once()
+                except Exception:
+                    self._metrics.failures.labels(self._cluster).inc()
+                    _log.exception("poll failed", cluster=self._cluster)
+                    self.close()
+        finally:
+            self.close()
+
+    def poll_once(self) -> None:
+        """Ask who belongs to the cluster, then each of them for its log dirs, all at once, and publish the answers."""
+        started = time.monotonic()
+        try:
+            client = self._current_client()
+            brokers = client.describe()
+        except Exception as error:  # whatever it is, it is what was observed
+            self._announce(None, cluster_failure(self._cluster, error))
+            # The next poll begins anew, from the bootstrap servers and with today's credentials.
+            self.close()
+        else:
+            self._announce(None, cluster_reading(self._cluster, brokers))
+            self._read(client, brokers)
+        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
+
+    def close(self) -> None:
+        """Close the connections; the next poll opens new ones."""
+        client, self._client = self._client, None
+        self._timeouts.clear()
+        if client is not None:
+            client.close()
+
+    def _current_client(self) -> ClusterClient:
+        """The client, made anew when a certificate or a password has changed on disk."""
+        fingerprint = self._settings.fingerprint()
+        if self._client is not None and fingerprint != self._fingerprint:
+            _log.info("connection files changed, connecting anew", cluster=self._cluster)
+            self.close()
+        if self._client is None:
+            self._client = ClusterClient(self._settings, self._settings.timeout_seconds)
+            self._fingerprint = fingerprint
+        return self._client
+
+    def _read(self, client: ClusterClient, brokers: tuple[Broker, ...]) -> None:
+        for broker, answer in client.log_dirs(brokers):
+            reading = log_dirs_reading(self._cluster, broker, answer)
+            self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
+            self._announce(broker, reading)
+        self._forget_others({broker.broker for broker in brokers})
+        if self._needs_renewal():
+            self.close()
+
+    def _announce(self, broker: int | None, reading: Reading) -> None:
+        """Publish a reading, and log it when it ended in another way than the one before."""
+        self._publish(reading)
+        before, now = self._outcomes.get(broker), reading.outcome
+        self._outcomes[broker] = now
+        if broker is not None:
+            self._timeouts[broker] = self._timeouts.get(broker, 0) + 1 if now is Outcome.TIMEOUT else 0
+        if before is not now:
+            say = _log.info if now is Outcome.OK else _log.warning
+            what = {"cluster": self._cluster} | ({} if broker is None else {"broker": broker})
+            say("reading changed", **what, outcome=now.value, before=before and before.value, detail=reading.detail)
+
+    def _forget_others(self, members: set[int]) -> None:
+        for broker in [b for b in self._outcomes if b is not None and b not in members]:
+            del self._outcomes[broker]
+            self._timeouts.pop(broker, None)
+
+    def _needs_renewal(self) -> bool:
+        # A refused login sticks to kafka-python's client, even when the broker would accept it by now.
+        return Outcome.UNAUTHORIZED in self._outcomes.values() or any(
+            count >= _TIMEOUTS_BEFORE_RENEWAL for count in self._timeouts.values()
+        )
+
+
+def cluster_reading(cluster: str, brokers: tuple[Broker, ...]) -> KafkaCluster:
+    """The reading of a cluster that answered."""
+    members = tuple(BrokerMember(broker=b.broker, rack=b.rack, fenced=b.fenced) for b in brokers)
+    return KafkaCluster(cluster=cluster, outcome=Outcome.OK, brokers=members)
+
+
+def cluster_failure(cluster: str, error: BaseException) -> KafkaCluster:
+    """The reading of a cluster that did not."""
+    return KafkaCluster(cluster=cluster, outcome=outcome_of(error), detail=detail_of(error))
+
+
+def log_dirs_reading(cluster: str, broker: int, answer: Any) -> LogDirs:
+    """The reading of one broker, from its DescribeLogDirs response or from the error in its stead."""
+    error = answer if isinstance(answer, BaseException) else error_in(answer)
+    if error is not None:
+        return LogDirs(cluster=cluster, broker=broker, outcome=outcome_of(error), detail=detail_of(error))
+    if answer.API_VERSION < _SIZES_VERSION:
+        detail = "the broker is older than Kafka 3.3 and does not tell the sizes of its volumes"
+        return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.UNSUPPORTED, detail=detail)
+    volumes = tuple(_volume(result) for result in answer.results)
+    return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.OK, volumes=volumes)
+
+
+def _volume(result: Any) -> VolumeReading:
+    error = error_name(result.error_code)
+    if error is not None:
+        return VolumeReading(log_dir=result.log_dir, error=error)
+    return VolumeReading(
+        log_dir=result.log_dir,
+        total_bytes=result.total_bytes,
+        usable_bytes=result.usable_bytes,
+        cordoned=bool(result.is_cordoned),
+    )

@@ -1,0 +1,94 @@
+"""OAuth 2 tokens by the client credentials grant, for kafka-python (the other clients fetch their own)."""
+
+import base64
+import json
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+TOKEN_TIMEOUT_SECONDS = 5.0
+_RENEW_AT_SHARE = 0.8
+_DEFAULT_LIFE_SECONDS = 300.0
+
+
+class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """Fetches a token from its endpoint, and a new one once four fifths of its life are over.
+
+    kafka-python asks for the token on its one input-output thread, so a slow endpoint would hold all connections up:
+    call `renew_if_due` from a thread of your own before connections are made.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        client_id: str,
+        client_secret: str,
+        scope: str | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._endpoint = endpoint
+        self._scope = scope
+        self._authorization = _basic(client_id, client_secret)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = -1.0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(endpoint={self._endpoint!r})"
+
+    def token(self) -> str:
+        """A valid token.
+
+        Raises:
+            SaslAuthenticationFailedError: the endpoint refuses, does not answer, or answers no token.
+        """
+        self.renew_if_due()
+        return self._token
+
+    def renew_if_due(self) -> None:
+        """Fetch a token if there is none, or it will soon expire. Raises as `token` does."""
+        with self._lock:
+            if self._clock() < self._renew_at:
+                return
+            answer = self._fetch()
+            life_seconds = float(answer.get("expires_in") or _DEFAULT_LIFE_SECONDS)
+            self._token = str(answer["access_token"])
+            self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
+
+    def _fetch(self) -> dict[str, Any]:
+        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
+        request = urllib.request.Request(  # noqa: S310  # the settings allow http and https only
+            self._endpoint,
+            data=urllib.parse.urlencode(form).encode(),
+            headers={"Authorization": self._authorization, "Accept": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TOKEN_TIMEOUT_SECONDS) as response:  # noqa: S310
+                answer = json.load(response)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise _failed(f"the token endpoint answers {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
+        if not isinstance(answer, dict) or not answer.get("access_token"):
+            raise _failed("the token endpoint answers no access_token")
+        return answer
+
+
+def _basic(client_id: str, client_secret: str) -> str:
+    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+    pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def _failed(why: str) -> SaslAuthenticationFailedError:
+    return SaslAuthenticationFailedError(f"OAUTHBEARER: {why}")

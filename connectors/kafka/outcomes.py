@@ -1,0 +1,84 @@
+"""What Kafka's errors mean to an observer: how an attempt to read ended, and why, in a few words."""
+
+import re
+from typing import Any
+
+from kafka import errors
+
+from policies.errors import UserError
+from policies.observations import Outcome
+
+_DETAIL_LENGTH = 200
+
+# The first that fits counts: subclasses stand before what they derive from.
+_OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
+    (errors.AuthorizationError, Outcome.UNAUTHORIZED),
+    (errors.SaslAuthenticationFailedError, Outcome.UNAUTHORIZED),
+    (errors.UnsupportedSaslMechanismError, Outcome.UNAUTHORIZED),
+    (errors.IllegalSaslStateError, Outcome.UNAUTHORIZED),
+    (errors.UnsupportedVersionError, Outcome.UNSUPPORTED),
+    (errors.KafkaTimeoutError, Outcome.TIMEOUT),
+    (errors.RequestTimedOutError, Outcome.TIMEOUT),
+    (errors.KafkaConnectionError, Outcome.UNREACHABLE),
+    (errors.NodeNotReadyError, Outcome.UNREACHABLE),
+    (errors.UnknownBrokerIdError, Outcome.UNREACHABLE),
+    (errors.BrokerNotAvailableError, Outcome.UNREACHABLE),
+    (errors.Cancelled, Outcome.UNREACHABLE),
+)
+
+# Of several failures, what says most about what to mend.
+_TELLING = (
+    Outcome.UNAUTHORIZED,
+    Outcome.UNSUPPORTED,
+    Outcome.ERROR,
+    Outcome.TIMEOUT,
+    Outcome.UNREACHABLE,
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The outcome that an error of kafka-python stands for."""
+    text = str(error)
+    if isinstance(error, errors.KafkaConnectionError):
+        # Kinds that kafka-python tells apart only in words.
+        if "Handshake failed" in text or "SSL" in text:
+            return Outcome.ERROR
+        if "timed out" in text:
+            return Outcome.TIMEOUT
+    return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), Outcome.ERROR)
+
+
+def detail_of(error: BaseException) -> str:
+    """What went wrong, in one short line; kafka-python's errors hold no credentials."""
+    if isinstance(error, UserError):
+        return _line(str(error))
+    name = type(error).__name__
+    # kafka-python puts this before what it has to say.
+    text = re.sub(rf"^(?:\[Error -?\d+\] )?{name}(?:: |$)", "", str(error))
+    return _line(text or name.removesuffix("Error"))
+
+
+def most_telling(failures: list[BaseException]) -> BaseException:
+    """Of several failures the one that says most about what to mend."""
+    return min(failures, key=lambda error: _TELLING.index(outcome_of(error)))
+
+
+def error_in(response: Any) -> Exception | None:
+    """The error that a response carries as a whole; null for none."""
+    if response.error_code == errors.NoError.errno:
+        return None
+    message = getattr(response, "error_message", None)
+    error: Exception = errors.for_code(response.error_code)(*([message] if message else []))
+    return error
+
+
+def error_name(error_code: int) -> str | None:
+    """Kafka's own name of an error code, such as ``KAFKA_STORAGE_ERROR``; null for no error."""
+    if error_code == errors.NoError.errno:
+        return None
+    name: str = errors.for_code(error_code).message
+    return name
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_DETAIL_LENGTH]

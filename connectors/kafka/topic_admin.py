@@ -1,0 +1,177 @@
+"""Creating and checking the loop's topics on the cluster."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewTopic
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.topics import Difference, TopicPlan, TopicSettings, differences, plan
+from policies.errors import UserError
+
+TIMEOUT_SECONDS = 10.0
+
+_LIBRDKAFKA = logging.getLogger("headgate.librdkafka")
+_UNAUTHORIZED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """How the topics stand."""
+
+    created: tuple[str, ...] = ()
+    existing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether nothing is missing and nothing differs."""
+        return not self.missing and not self.differences
+
+
+def create_topics(
+    connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> TopicReport:
+    """Create the topics that are missing. Those that exist are compared with the plan, and never changed.
+
+    Raises:
+        UserError: the cluster does not answer or does not let us in, or the plan does not fit it.
+    """
+    admin = _Admin(connection, timeout_seconds)
+    planned = plan(settings)
+    present = admin.present(planned)
+    missing = [topic for topic in planned if topic.topic not in present]
+    created = admin.create(missing)
+    existing = [topic for topic in planned if topic.topic not in created]
+    return TopicReport(
+        created=tuple(sorted(created)),
+        existing=tuple(topic.topic for topic in existing),
+        differences=admin.differences(existing, present),
+    )
+
+
+def check_topics(
+    connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> TopicReport:
+    """Compare the topics with the plan; nothing is changed. Raises as `create_topics` does."""
+    admin = _Admin(connection, timeout_seconds)
+    planned = plan(settings)
+    present = admin.present(planned)
+    existing = [topic for topic in planned if topic.topic in present]
+    return TopicReport(
+        existing=tuple(topic.topic for topic in existing),
+        missing=tuple(topic.topic for topic in planned if topic.topic not in present),
+        differences=admin.differences(existing, present),
+    )
+
+
+class _Admin:
+    """An admin client whose errors are ones a person can mend."""
+
+    def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
+        self._servers = ",".join(connection.servers())
+        self._timeout_seconds = timeout_seconds
+        self._last_error: KafkaError | None = None
+        options = {**connection.for_confluent(), "client.id": "headgate", "error_cb": self._note}
+        try:
+            self._client = AdminClient(options, logger=_LIBRDKAFKA)
+        except KafkaException as error:
+            raise UserError(f"kafka: {error.args[0].str()}.") from None
+
+    def present(self, planned: Sequence[TopicPlan]) -> dict[str, tuple[int, int]]:
+        """The planned topics that exist, each with its partitions and copies."""
+        found = self._metadata().topics
+        return {
+            topic.topic: _shape(found[topic.topic])
+            for topic in planned
+            if topic.topic in found and found[topic.topic].error is None
+        }
+
+    def create(self, topics: Sequence[TopicPlan]) -> set[str]:
+        """Create topics; one that somebody else creates meanwhile counts as there before."""
+        if not topics:
+            return set()
+        new = [
+            NewTopic(
+                t.topic, num_partitions=t.partitions, replication_factor=t.replication_factor, config=dict(t.config)
+            )
+            for t in topics
+        ]
+        futures = self._client.create_topics(new, request_timeout=self._timeout_seconds)
+        return {topic for topic, future in futures.items() if self._is_created(topic, future)}
+
+    def differences(self, topics: Sequence[TopicPlan], shapes: Mapping[str, tuple[int, int]]) -> tuple[Difference, ...]:
+        """Where topics that exist differ from the plan."""
+        if not topics:
+            return ()
+        resources = [ConfigResource(ResourceType.TOPIC, topic.topic) for topic in topics]
+        futures = self._client.describe_configs(resources, request_timeout=self._timeout_seconds)
+        configs = {resource.name: self._config(resource.name, future) for resource, future in futures.items()}
+        found = dict(shapes)
+        if any(topic.topic not in found for topic in topics):
+            found |= self.present(topics)
+        return tuple(
+            difference
+            for topic in topics
+            if topic.topic in found
+            for difference in differences(topic, *found[topic.topic], configs[topic.topic])
+        )
+
+    def _metadata(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=self._timeout_seconds)
+        except KafkaException as error:
+            raise self._user_error("the topics", error.args[0]) from None
+
+    def _is_created(self, topic: str, future: "Future[None]") -> bool:
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._user_error(topic, error.args[0]) from None
+        return True
+
+    def _config(self, topic: str, future: "Future[dict[str, Any]]") -> dict[str, str]:
+        try:
+            return {key: str(entry.value) for key, entry in future.result().items()}
+        except KafkaException as error:
+            raise self._user_error(topic, error.args[0]) from None
+
+    def _user_error(self, what: str, error: KafkaError) -> UserError:
+        code, said = error.code(), error.str()
+        if code in _UNAUTHORIZED:
+            return UserError(
+                f"{what}: this client may not do that ({error.name()}): grant its user Create, Describe and "
+                "DescribeConfigs on the topics with Headgate's prefix."
+            )
+        if code == KafkaError.INVALID_REPLICATION_FACTOR:
+            return UserError(f"topics.replication_factor does not fit the cluster: {said}")
+        if code == KafkaError.POLICY_VIOLATION:
+            return UserError(f"{what}: the cluster's policy forbids it: {said}")
+        # librdkafka says that it timed out, and why only to the callback.
+        why = self._last_error or error
+        if why.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            return UserError(f"kafka.sasl: {self._servers} refuses the login: {why.str()}")
+        if why.code() == KafkaError._SSL:
+            return UserError(f"kafka.tls: no encrypted connection to {self._servers}: {why.str()}")
+        return UserError(
+            f"kafka.bootstrap_servers: Kafka at {self._servers} did not answer within {self._timeout_seconds:g} s "
+            f"({why.str()}): check the address, and that the cluster is up."
+        )
+
+    def _note(self, error: KafkaError) -> None:
+        # "All brokers are down" follows each telling one.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_error = error
+
+
+def _shape(topic: Any) -> tuple[int, int]:
+    copies = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    return len(topic.partitions), copies

@@ -1,0 +1,24 @@
+"""What collectors count, for all of them alike."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class PollMetrics:
+    """The metrics of all collectors of one registry: make one, and give it to each collector."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.polls = Counter(
+            "headgate_polls", "Attempts to read, by how they ended.", ("cluster", "outcome"), registry=registry
+        )
+        self.failures = Counter(
+            "headgate_poll_failures", "Polls that ended in an unexpected error.", ("cluster",), registry=registry
+        )
+        self.seconds = Histogram(
+            "headgate_poll_seconds",
+            "How long a poll of a whole cluster took.",
+            ("cluster",),
+            buckets=_SECONDS,
+            registry=registry,
+        )

@@ -1,0 +1,209 @@
+"""The application: which parts run in this process, how they are wired, and in what order they stop.
+
+Each part runs on a thread of its own until its stop event is set. The first one that fails ends the whole process,
+so that whoever runs it (systemd, Kubernetes, a person) sees it and starts it again.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import structlog
+from connectors.prometheus.exporter import Exporter
+from connectors.prometheus.http import HttpServer
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from pyspark.sql import SparkSession
+
+from connectors.kafka.log_dirs import SOURCE, LogDirsCollector
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.poll_metrics import PollMetrics
+from deploy.jars import ensure_jars
+from deploy.jvm import find_java
+from deploy.query_health import QueryHealth
+from deploy.settings import Settings
+from deploy.supervisor import QuerySupervisor
+from policies.decisions import Decision
+from policies.errors import UserError
+from policies.observations import Reading
+from policies.registry import POLICIES
+from policies.wire import observation_event
+from streaming.host import PolicyHost
+from streaming.query import Wiring
+from streaming.session import start_session, stop_session
+
+_log = structlog.get_logger(__name__)
+
+VERSION = version("headgate")
+
+Check = Callable[[], str | None]
+"""Null when fine, else a sentence that says what is wrong."""
+
+
+@dataclass
+class Part:
+    """Something that runs until its event is set. Parts are stopped in the order they stand in."""
+
+    name: str
+    run: Callable[[threading.Event], None]
+    healthy: Check | None = None
+    ready: Check | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+def collector_parts(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> list[Part]:
+    """One part for each watched cluster.
+
+    Raises:
+        UserError: no cluster is watched.
+    """
+    watched = {name: cluster.kafka for name, cluster in settings.clusters.items() if cluster.kafka is not None}
+    if not watched:
+        raise UserError("clusters: no Kafka cluster is watched; name one with its kafka.bootstrap_servers")
+    metrics = PollMetrics(registry)
+    publish = _publish_to(publisher, settings.topics.prefix)
+    return [
+        Part(f"collector of {name}", LogDirsCollector(name, kafka, publish, metrics).run)
+        for name, kafka in watched.items()
+    ]
+
+
+def _publish_to(publisher: Publisher, prefix: str) -> Callable[[Reading], None]:
+    topics = {reading: f"{prefix}.{kind.observed_topic}" for kind in POLICIES.values() for reading in kind.readings}
+
+    def publish(reading: Reading) -> None:
+        event = observation_event(reading, id=str(uuid.uuid4()), source=SOURCE, time=datetime.now(UTC))
+        publisher.publish(topics[type(reading)], reading.cluster, event)
+
+    return publish
+
+
+class Sessions:
+    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or is asked about its topics.
+
+    Raises:
+        UserError: Java or the jars are missing, and cannot be had.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        find_java()
+        self._settings = settings
+        self._jars = ensure_jars("spark", settings.jars_dir, progress=tell)
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
+        self._first: Future[SparkSession] | None = self._starter.submit(self._start)
+
+    def open(self) -> SparkSession:
+        """The session that was started ahead, then new ones."""
+        first, self._first = self._first, None
+        return first.result() if first is not None else self._start()
+
+    def close(self) -> None:
+        """End the session that was started ahead, if nobody has taken it."""
+        if self._first is not None:
+            stop_session(self.open())
+        self._starter.shutdown()
+
+    def _start(self) -> SparkSession:
+        return start_session(self._settings.stream, self._jars, self._settings.data_dir / "spark.log")
+
+
+def query_part(settings: Settings, registry: CollectorRegistry, sessions: Sessions) -> Part:
+    """The query, supervised."""
+    health = QueryHealth(registry, settings.stream.stall_timeout.total_seconds())
+    supervisor = QuerySupervisor(
+        open_session=sessions.open,
+        wiring=lambda: Wiring(settings.loop_kafka().for_spark(), settings.topics.prefix, settings.checkpoint_dir()),
+        host=PolicyHost(settings.policy_settings()),
+        settings=settings.stream,
+        health=health,
+    )
+    return Part("query", supervisor.run, health.problem, health.not_ready)
+
+
+def exporter_part(
+    settings: Settings, registry: CollectorRegistry, on_decision: Callable[[Decision, bool], None] | None = None
+) -> Part:
+    """The exporter: topics to metrics, and every decision to `on_decision` as it comes in."""
+    exporter = Exporter(
+        settings.loop_kafka(),
+        settings.topics.prefix,
+        settings.policy_settings(),
+        registry,
+        settings_hash=settings.fingerprint(),
+        on_decision=on_decision,
+    )
+    return Part("exporter", exporter.run, None, exporter.caught_up)
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry with what Prometheus expects of any process."""
+    registry = CollectorRegistry(auto_describe=True)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+@contextmanager
+def serving(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> Iterator[HttpServer]:
+    """Serve /metrics, /-/healthy and /-/ready for these parts."""
+    server = HttpServer(
+        settings.http.host,
+        settings.http.port,
+        registry,
+        healthy=_checks(parts, lambda part: part.healthy),
+        ready=_checks(parts, lambda part: part.ready),
+    )
+    with server:
+        yield server
+
+
+def _checks(parts: Sequence[Part], of: Callable[[Part], Check | None]) -> Mapping[str, Check]:
+    return {part.name: check for part in parts if (check := of(part)) is not None}
+
+
+def run_parts(parts: Sequence[Part], stop: threading.Event, *, on_stop: Callable[[], None] = lambda: None) -> None:
+    """Run until `stop` is set or a part fails, then stop all, in order, each before the next.
+
+    Raises:
+        UserError: what the part that failed raised; anything else it raised is raised as it is.
+    """
+    failures: list[BaseException] = []
+    threads = [threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name) for part in parts]
+    for thread in threads:
+        thread.start()
+    stop.wait()
+    on_stop()
+    for part, thread in zip(parts, threads, strict=True):
+        part.stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -> None:
+    try:
+        part.run(part.stop)
+        if not part.stop.is_set():
+            failures.append(UserError(f"The {part.name} ended by itself."))
+    except BaseException as error:
+        failures.append(error)
+    finally:
+        stop.set()
+
+
+def tell(line: str) -> None:
+    """Say what takes its time."""
+    _log.info(line)
+
+
+@contextmanager
+def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publisher]:
+    """A publisher to the loop's own Kafka, flushed at the end."""
+    with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
+        yield publisher

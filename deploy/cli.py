@@ -1,0 +1,216 @@
+"""The `headgate` command."""
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from deploy.logs import set_up_logging
+from deploy.settings import Settings
+from deploy.settings_file import load_settings
+from policies.errors import UserError
+
+app = typer.Typer(
+    name="headgate",
+    help="A control loop for the storage under Kafka and Pulsar fleets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what the clients do, too.")]
+
+_USER_ERROR = 2
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def headgate(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """A control loop for the storage under Kafka and Pulsar fleets."""
+
+
+@app.command()
+def up(
+    settings: SettingsFile = None,
+    brokers: Annotated[int | None, typer.Option(min=1, max=9, help="How many brokers to start.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept; a second `up` resumes.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start a Kafka on this machine and the whole loop on it, watching the disks it lies on."""
+    from deploy.stack import run_embedded
+    from deploy.terminal import Terminal
+
+    set_up_logging(verbose=verbose)
+    given = _with_options(load_settings(settings), brokers, data_dir, port)
+    run_embedded(given, Terminal())
+
+
+def _with_options(settings: Settings, brokers: int | None, data_dir: Path | None, port: int | None) -> Settings:
+    update: dict[str, object] = {}
+    if brokers is not None:
+        update["embedded"] = settings.embedded.model_copy(update={"brokers": brokers})
+    if data_dir is not None:
+        update["data_dir"] = data_dir.absolute()
+    if port is not None:
+        update["http"] = settings.http.model_copy(update={"port": port})
+    return settings.model_copy(update=update)
+
+
+@app.command()
+def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the whole loop on your Kafka: collectors, query and exporter in one process."""
+    from deploy.stack import run_loop
+    from deploy.terminal import Terminal
+
+    set_up_logging(verbose=verbose)
+    run_loop(load_settings(settings), Terminal())
+
+
+@app.command()
+def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the collectors alone."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    parts.run_collectors(load_settings(settings))
+
+
+@app.command()
+def decide(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the query alone."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    parts.run_query(load_settings(settings))
+
+
+@app.command()
+def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the exporter alone."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    parts.run_exporter(load_settings(settings))
+
+
+@app.command()
+def check(file: Annotated[Path, typer.Argument(help="The settings file.")]) -> None:
+    """Say whether a settings file is good, and of every mistake where it is."""
+    settings = load_settings(file)
+    watched = ", ".join(settings.clusters) or "no cluster"
+    typer.echo(f"{file} is good: {watched} watched.")
+
+
+@topics_app.command("create")
+def topics_create(settings: SettingsFile = None) -> None:
+    """Create the topics that are missing; existing ones are never changed."""
+    from connectors.kafka.topic_admin import create_topics
+
+    given = load_settings(settings)
+    report = create_topics(given.loop_kafka(), given.topics)
+    for topic in report.created:
+        typer.echo(f"created {topic}")
+    _tell_differences(report.existing, report.differences)
+
+
+@topics_app.command("check")
+def topics_check(settings: SettingsFile = None) -> None:
+    """Compare the topics with what the loop needs; ends with status 1 where they differ."""
+    from connectors.kafka.topic_admin import check_topics
+
+    given = load_settings(settings)
+    report = check_topics(given.loop_kafka(), given.topics)
+    for topic in report.missing:
+        typer.echo(f"missing {topic}: create it with `headgate topics create`")
+    _tell_differences(report.existing, report.differences)
+    if not report.as_planned:
+        raise typer.Exit(1)
+
+
+def _tell_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
+    typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
+    if differences:
+        table = Table("topic", "key", "expected", "found", "remedy")
+        for d in differences:
+            table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found", "remedy")))
+        Console().print(table)
+
+
+@app.command()
+def replay(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Recorded events, one JSON object a line, in order.")
+    ] = None,
+    settings: SettingsFile = None,
+    until: Annotated[str | None, typer.Option(help="Let the clock run on to this time.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Other settings: print where the decisions differ.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Without files: read the topics from this time on.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="With --from: up to this time; by default now.")] = None,
+) -> None:
+    """Step the policies through recorded events and print what they decide, as JSON lines."""
+    from deploy.replaying import replay_to_stdout
+
+    replay_to_stdout(
+        load_settings(settings),
+        files or [],
+        until=_instant("--until", until),
+        against=load_settings(against) if against is not None else None,
+        since=_instant("--from", since),
+        to=_instant("--to", to),
+    )
+
+
+def _instant(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"{option}: '{text}' is not a time such as 2026-11-21T08:00:00Z") from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def main() -> NoReturn:
+    """Run the command; a user's mistake is one line (or one a mistake) and status 2."""
+    sys.exit(_guarded(app))
+
+
+def _guarded(command: Callable[[], object]) -> int:
+    try:
+        command()
+    except UserError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(str(error), style="red", markup=False)
+        return _USER_ERROR
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read has what they wanted
+        return 1
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else _USER_ERROR
+    return 0
+
+
+if __name__ == "__main__":
+    main()

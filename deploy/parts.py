@@ -1,0 +1,58 @@
+"""The parts of the loop as processes of their own, each with its own metrics and health."""
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.topic_admin import check_topics
+from deploy.app import (
+    Part,
+    Sessions,
+    collector_parts,
+    exporter_part,
+    new_registry,
+    publishing,
+    query_part,
+    run_parts,
+    serving,
+)
+from deploy.settings import Settings
+from deploy.stack import stop_on_signals
+from policies.errors import UserError
+
+
+def run_collectors(settings: Settings) -> None:
+    """Run the collectors of all watched clusters."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher:
+        _run(settings, registry, collector_parts(settings, registry, publisher))
+
+
+def run_query(settings: Settings) -> None:
+    """Run the query."""
+    sessions = Sessions(settings)
+    try:
+        _require_topics(settings)
+        registry = new_registry()
+        _run(settings, registry, [query_part(settings, registry, sessions)])
+    finally:
+        sessions.close()
+
+
+def run_exporter(settings: Settings) -> None:
+    """Run the exporter."""
+    _require_topics(settings)
+    registry = new_registry()
+    _run(settings, registry, [exporter_part(settings, registry)])
+
+
+def _run(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> None:
+    with serving(settings, registry, parts):
+        run_parts(parts, stop_on_signals())
+
+
+def _require_topics(settings: Settings) -> None:
+    missing = check_topics(settings.loop_kafka(), settings.topics).missing
+    if missing:
+        raise UserError(f"topics are missing: {', '.join(missing)}. Create them with `headgate topics create`.")

@@ -1,0 +1,122 @@
+"""The whole application's settings: one YAML file, and the environment over it.
+
+``HEADGATE_`` and the path with ``__`` between its parts names a setting in the environment, so a secret need not be in
+the file: ``HEADGATE_KAFKA__SASL__PASSWORD``.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.topics import TopicSettings
+from deploy.jars import default_cache_dir
+from policies.errors import UserError
+from policies.registry import POLICIES
+from policies.settings import PolicySettings
+from streaming.settings import StreamSettings
+
+
+class Block(BaseModel):
+    """A part of the settings; unknown names are mistakes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class WatchedCluster(Block):
+    """One watched cluster: what to read it by."""
+
+    kafka: WatchedKafka | None = Field(default=None, description="A Kafka cluster whose log dirs are read.")
+
+
+class HttpSettings(Block):
+    """Where /metrics, /-/healthy and /-/ready are served."""
+
+    host: str = Field(default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere.")
+    port: int = Field(default=9408, ge=0, le=65535, description="0 takes a free one.")
+
+
+class EmbeddedSettings(Block):
+    """The Kafka that `headgate up` starts itself."""
+
+    brokers: int = Field(default=1, ge=1, le=9)
+    ports: list[int] = Field(default_factory=list, description="Default: free ones, kept for the next start.")
+    heap_mebibytes: int = Field(default=320, ge=96, description="Java heap of each broker.")
+
+
+def default_data_dir() -> Path:
+    """``$XDG_DATA_HOME/headgate``, by default in the user's home."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "headgate"
+
+
+def _policies_block() -> Any:
+    """One field for each registered policy; a policy that is left out runs with its defaults."""
+    fields: dict[str, Any] = {
+        name: (kind.settings, Field(default_factory=kind.settings)) for name, kind in POLICIES.items()
+    }
+    return create_model("PoliciesSettings", __base__=Block, __doc__="Each policy's settings.", **fields)
+
+
+class Settings(BaseSettings):
+    """Everything there is to set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADGATE_", env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
+    )
+
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="Checkpoint, embedded brokers and logs are kept here."
+    )
+    jars_dir: Path = Field(default_factory=default_cache_dir, description="Where fetched jars are kept.")
+    kafka: KafkaConnection | None = Field(
+        default=None, description="The loop's own Kafka. `headgate up` starts one itself."
+    )
+    topics: TopicSettings = Field(default_factory=TopicSettings)
+    clusters: dict[str, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
+    policies: _policies_block() = Field(default_factory=_policies_block())  # type: ignore[valid-type]
+    stream: StreamSettings = Field(default_factory=StreamSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings passes all of these
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file, whose content is given to the constructor."""
+        return (env_settings, init_settings)
+
+    def policy_settings(self) -> Mapping[str, PolicySettings]:
+        """Each policy's block by its name."""
+        return {name: getattr(self.policies, name) for name in POLICIES}
+
+    def loop_kafka(self) -> KafkaConnection:
+        """The loop's own Kafka.
+
+        Raises:
+            UserError: none is set.
+        """
+        if self.kafka is None:
+            raise UserError(
+                "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in "
+                "HEADGATE_KAFKA__BOOTSTRAP_SERVERS), or use `headgate up`, which starts one."
+            )
+        return self.kafka
+
+    def checkpoint_dir(self) -> Path:
+        """Where the query keeps its state and position."""
+        return self.stream.checkpoint_dir or self.data_dir / "checkpoint"
+
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that change with any setting but the secrets."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]

@@ -1,0 +1,137 @@
+"""Keeps the query running: starts it again with back-off when it fails or stalls, and gives up rather than hang."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from deploy.query_health import QueryHealth
+from policies.errors import UserError
+from streaming.host import PolicyHost
+from streaming.progress import ProgressListener
+from streaming.query import Wiring, start_query
+from streaming.session import is_alive, stop_session
+from streaming.settings import StreamSettings
+
+_log = structlog.get_logger(__name__)
+
+_CHECK_SECONDS = 1
+_DRAIN_SECONDS = 10.0
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+class QueryFailedError(Exception):
+    """The query ended or stalled; the message says why, in one line."""
+
+
+_FAILURES = (QueryFailedError, Py4JError, PySparkException, OSError)
+"""A lost JVM shows as an error of Py4J or of its socket."""
+
+
+class QuerySupervisor:
+    """Runs the query until it is told to stop.
+
+    Args:
+        open_session: starts a Spark session; called again when its JVM was lost.
+        wiring: where the query reads and writes; when it gives something else (a certificate was renewed), the query
+            is started again with it.
+        host: the policies it hosts.
+        settings: those of the query.
+        health: told of starts, batches and failures.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[], SparkSession],
+        wiring: Callable[[], Wiring],
+        host: PolicyHost,
+        settings: StreamSettings,
+        health: QueryHealth,
+    ) -> None:
+        self._open_session = open_session
+        self._wiring = wiring
+        self._host = host
+        self._settings = settings
+        self._health = health
+        self._session: SparkSession | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set.
+
+        Raises:
+            UserError: it failed more often in a row than `restart_limit` allows.
+        """
+        failures = 0
+        try:
+            while not stop.is_set():
+                started = time.monotonic()
+                try:
+                    self._run_query(stop)
+                except _FAILURES as error:
+                    worked = time.monotonic() - started > self._settings.stall_timeout.total_seconds()
+                    failures = 1 if worked else failures + 1
+                    self._on_failure(error, failures)
+                    stop.wait(min(0.5 * 2**failures, _LONGEST_PAUSE_SECONDS))
+        finally:
+            self._close_session()
+
+    def _on_failure(self, error: Exception, failures: int) -> None:
+        reason = _one_line(error)
+        if failures > self._settings.restart_limit:
+            raise UserError(f"The query failed {failures} times in a row; the last time: {reason}") from error
+        self._health.on_failure(reason)
+        _log.warning("query failed, starting it again", reason=reason, failures=failures)
+
+    def _run_query(self, stop: threading.Event) -> None:
+        self._health.on_start()
+        wiring = self._wiring()
+        query = start_query(self._open(), wiring, self._host, self._settings)
+        try:
+            while not stop.is_set():
+                if query.awaitTermination(_CHECK_SECONDS):
+                    raise QueryFailedError("the query ended by itself")
+                if (stalled := self._health.stalled_seconds()) is not None:
+                    raise QueryFailedError(f"no progress for {stalled:.0f} s")
+                if self._wiring() != wiring:
+                    _log.info("connection changed, starting the query again")
+                    break
+            _drain(query)
+        finally:
+            with suppress(*_FAILURES):
+                query.stop()
+
+    def _open(self) -> SparkSession:
+        if self._session is not None and not is_alive(self._session):
+            self._close_session()
+        if self._session is None:
+            self._session = self._open_session()
+            self._session.streams.addListener(ProgressListener(self._health.on_batch))
+        return self._session
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            stop_session(session)
+
+
+def _drain(query: StreamingQuery) -> None:
+    """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""
+    drained = threading.Thread(target=_process_all, args=(query,), daemon=True)
+    drained.start()
+    drained.join(_DRAIN_SECONDS)
+
+
+def _process_all(query: StreamingQuery) -> None:
+    with suppress(*_FAILURES):
+        query.processAllAvailable()
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,58 @@
+"""What a person sees on the terminal while the loop runs: what it does, what it decided, and where to look."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.markup import escape
+
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.units import format_instant
+
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+class Terminal:
+    """Prints the few lines of `headgate up` and `headgate run`.
+
+    Args:
+        console: where to; by default standard output.
+        clock: seconds, for how long things take.
+    """
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._clock = clock
+        self._started = clock()
+        self._lock = threading.Lock()
+        self._said: dict[tuple[str, str], str] = {}
+
+    def step(self, what: str) -> None:
+        """Something is ready; with the seconds since the start."""
+        self._print(f"[dim]{self._clock() - self._started:6.1f} s[/dim]  {escape(what)}")
+
+    def decision(self, decision: Decision, caught_up: bool) -> None:
+        """Print a decision when what it says is in force changes; heartbeats and history stay silent."""
+        in_force = "/".join(str(getattr(decision, name)) for name in decision.in_force)
+        key = (decision.event_type, decision.record_key())
+        with self._lock:
+            news = self._said.get(key) != in_force
+            self._said[key] = in_force
+        if news and caught_up:
+            self._print(_line(decision))
+
+    def _print(self, line: str) -> None:
+        with self._lock:
+            self._console.print(line)
+
+
+def _line(decision: Decision) -> str:
+    at = format_instant(decision.decided_at)[11:19]
+    if isinstance(decision, Alert):
+        ended = decision.status is AlertStatus.RESOLVED
+        style = "green" if ended else _STYLES[decision.severity.value]
+        name = f"{'resolved' if ended else decision.severity.value}: {decision.alert}"
+    else:
+        style, name = "bold", f"{decision.policy} {decision.verdict}"
+    return f"[dim]{at}[/dim]  [{style}]{escape(name)}[/{style}]  {escape(decision.explanation)}"

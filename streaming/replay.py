@@ -1,0 +1,132 @@
+"""Replay: the same step code over recorded events, without Spark and without a clock.
+
+`now` is each event's time, and each wake-up in between; so "what would this setting have done last night" takes
+seconds, and the same file gives the same decisions, byte for byte.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from policies.decisions import Decision
+from policies.observations import Observation
+from policies.registry import POLICIES
+from policies.units import format_instant, from_millis, to_millis
+from policies.wire import BadRecordError, DeadLetterReason
+from streaming.host import PolicyHost, Remembered, reading_reader
+
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+class Recorded(NamedTuple):
+    """One recorded event. `at` is when it was appended; null in a file, where the event's own time is used."""
+
+    place: str
+    value: bytes
+    at: datetime | None = None
+
+
+class Rejected(NamedTuple):
+    """A record that would have become a dead letter."""
+
+    place: str
+    error: BadRecordError
+
+
+@dataclass
+class Replay:
+    """Steps every policy a recorded event concerns.
+
+    Args:
+        host: the policies and their settings.
+        rejected: collects the records that could not be read.
+    """
+
+    host: PolicyHost
+    rejected: list[Rejected] = field(default_factory=list)
+    _now: datetime = _BEGINNING
+    _kept: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+
+    def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
+        """Give the decisions in the order they are taken; with `until`, let the clock run on to then."""
+        for record in records:
+            try:
+                observation = _observation(record)
+            except BadRecordError as error:
+                self.rejected.append(Rejected(record.place, error))
+                continue
+            yield from self._wake_before(observation.at)
+            self._now = max(self._now, observation.at)
+            for kind in POLICIES.values():
+                if isinstance(observation.reading, kind.readings):
+                    yield from self._step((kind.name, observation.reading.cluster), [observation])
+        if until is not None:
+            yield from self._wake_before(until, and_then=True)
+
+    def _wake_before(self, end: datetime, *, and_then: bool = False) -> Iterator[Decision]:
+        """Step what is due before `end` (with `and_then`: at it, too), earliest first."""
+        last_ms = to_millis(end) if and_then else to_millis(end) - 1
+        while due := min(((k.wake_ms, key) for key, k in self._kept.items() if k.wake_ms is not None), default=None):
+            wake_ms, key = due
+            if wake_ms > last_ms:
+                return
+            self._now = max(self._now, from_millis(wake_ms))
+            yield from self._step(key, [])
+
+    def _step(self, key: tuple[str, str], observations: list[Observation]) -> Iterator[Decision]:
+        self._kept[key], step = self.host.step(*key, self._kept.get(key), observations, self._now)
+        yield from step.decisions
+
+
+def _observation(record: Recorded) -> Observation:
+    event = reading_reader().read(record.value)
+    at = record.at or event.time
+    if at is None:
+        raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
+    return Observation(event.id, at, event.data)
+
+
+def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:
+    """Where two replays differ: one line for each moment at which what is in force begins to differ in another way.
+
+    Heartbeats and ids do not count; what counts is what each kind of decision names as `in_force`.
+    """
+    moments = sorted(
+        [(d.decided_at, _subject(d), "settings", d) for d in ours]
+        + [(d.decided_at, _subject(d), "against", d) for d in theirs],
+        key=lambda moment: moment[:2],
+    )
+    now: dict[tuple[str, ...], dict[str, Decision]] = {}
+    told: dict[tuple[str, ...], tuple[Any, Any]] = {}
+    for index, (at, subject, side, decision) in enumerate(moments):
+        now.setdefault(subject, {})[side] = decision
+        if index + 1 < len(moments) and moments[index + 1][:2] == (at, subject):
+            continue
+        sides = now[subject]
+        forces = (_in_force(sides.get("settings")), _in_force(sides.get("against")))
+        if forces != told.get(subject, (None, None)) and (forces[0] != forces[1] or subject in told):
+            told[subject] = forces
+            yield {
+                "time": format_instant(at),
+                "type": decision.event_type,
+                "cluster": decision.cluster,
+                "subject": decision.record_key(),
+                "same": forces[0] == forces[1],
+                "settings": _told(sides.get("settings")),
+                "against": _told(sides.get("against")),
+            }
+
+
+def _subject(decision: Decision) -> tuple[str, ...]:
+    return (decision.event_type, decision.cluster, decision.record_key())
+
+
+def _in_force(decision: Decision | None) -> tuple[Any, ...] | None:
+    return None if decision is None else tuple(getattr(decision, name) for name in decision.in_force)
+
+
+def _told(decision: Decision | None) -> dict[str, Any] | None:
+    if decision is None:
+        return None
+    return decision.model_dump(mode="json", include={*decision.in_force, "explanation"})

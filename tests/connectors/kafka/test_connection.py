@@ -1,0 +1,339 @@
+"""One description of a connection, in the words of three clients; and no secret in any message."""
+
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from connectors.kafka.connection import KafkaConnection
+from policies.errors import UserError
+
+SECRET = "hunter2-never-shown"
+SERVERS = "kafka-1:9092, kafka-2:9092"
+WEIRD = ' "quoted"\\back; ${env:HOME} {0} %s é\tü=\'x\' '
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """A self-signed certificate with its key, plain and encrypted, and a password in a file."""
+    key, cert, locked = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "locked.pem"
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    quiet: dict[str, Any] = {"check": True, "capture_output": True}
+    subprocess.run([*openssl, "-subj", "/CN=x", "-keyout", key, "-out", cert], **quiet)
+    subprocess.run(["openssl", "pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", f"pass:{SECRET}"], **quiet)
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    return {name: str(tmp_path / name) for name in ("key.pem", "cert.pem", "locked.pem", "password")}
+
+
+def connection(**blocks: Any) -> KafkaConnection:
+    return KafkaConnection(bootstrap_servers=SERVERS, **blocks)
+
+
+def jaas(module: str, options: str) -> str:
+    return f"org.apache.kafka.common.security.{module} required {options};"
+
+
+BOTH = "kafka-1:9092,kafka-2:9092"
+
+MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "plaintext": (
+        {},
+        {"security.protocol": "PLAINTEXT"},
+        {"security_protocol": "PLAINTEXT"},
+        {"security.protocol": "PLAINTEXT"},
+    ),
+    "tls with the system's authorities": (
+        {"tls": {}},
+        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "https"},
+        {"security_protocol": "SSL"},
+        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "https"},
+    ),
+    "tls without host names": (
+        {"tls": {"ca_file": "cert.pem", "verify_hostname": False}},
+        {
+            "security.protocol": "SSL",
+            "ssl.endpoint.identification.algorithm": "none",
+            "ssl.ca.location": "cert.pem",
+        },
+        {"security_protocol": "SSL"},
+        {
+            "security.protocol": "SSL",
+            "ssl.endpoint.identification.algorithm": "",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "cert.pem",
+        },
+    ),
+    "client certificate with an encrypted key": (
+        {"tls": {"cert_file": "cert.pem", "key_file": "locked.pem", "key_password_file": "password"}},
+        {
+            "security.protocol": "SSL",
+            "ssl.endpoint.identification.algorithm": "https",
+            "ssl.certificate.location": "cert.pem",
+            "ssl.key.location": "locked.pem",
+            "ssl.key.password": SECRET,
+        },
+        {"security_protocol": "SSL"},
+        {
+            "security.protocol": "SSL",
+            "ssl.endpoint.identification.algorithm": "https",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": "content of cert.pem",
+            "ssl.keystore.key": "content of locked.pem",
+            "ssl.key.password": SECRET,
+        },
+    ),
+    "plain": (
+        {"sasl": {"mechanism": "PLAIN", "username": "u", "password": SECRET}},
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "u",
+            "sasl.password": SECRET,
+        },
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "u",
+            "sasl_plain_password": SECRET,
+        },
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas("plain.PlainLoginModule", f'username="u" password="{SECRET}"'),
+        },
+    ),
+    "scram over tls, password in a file": (
+        {"tls": {}, "sasl": {"mechanism": "SCRAM-SHA-512", "username": "u", "password_file": "password"}},
+        {
+            "security.protocol": "SASL_SSL",
+            "ssl.endpoint.identification.algorithm": "https",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "u",
+            "sasl.password": SECRET,
+        },
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": "u",
+            "sasl_plain_password": SECRET,
+        },
+        {
+            "security.protocol": "SASL_SSL",
+            "ssl.endpoint.identification.algorithm": "https",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": jaas("scram.ScramLoginModule", f'username="u" password="{SECRET}"'),
+        },
+    ),
+    "oauth": (
+        {
+            "sasl": {
+                "mechanism": "OAUTHBEARER",
+                "client_id": "c",
+                "client_secret": SECRET,
+                "token_endpoint": "https://id.example.org/token",
+                "scope": "kafka",
+            }
+        },
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "c",
+            "sasl.oauthbearer.client.secret": SECRET,
+            "sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token",
+            "sasl.oauthbearer.scope": "kafka",
+        },
+        {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"},
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": jaas(
+                "oauthbearer.OAuthBearerLoginModule", f'clientId="c" clientSecret="{SECRET}" scope="kafka"'
+            ),
+            "sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token",
+            "sasl.login.callback.handler.class": (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+            ),
+        },
+    ),
+}
+
+
+def with_paths(value: Any, files: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: with_paths(inner, files) for key, inner in value.items()}
+    if isinstance(value, str) and value.startswith("content of "):
+        return Path(files[value.removeprefix("content of ")]).read_text()
+    return files.get(value, value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("case", MAPPINGS)
+def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: dict[str, str]) -> None:
+    blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in MAPPINGS[case])
+    given = connection(**blocks)
+    assert given.for_confluent() == {"bootstrap.servers": BOTH, **confluent}
+    assert given.for_spark() == {"bootstrap.servers": BOTH, **spark}
+    options = given.for_kafka_python()
+    context, tokens = options.pop("ssl_context", None), options.pop("sasl_oauth_token_provider", None)
+    assert options == {"bootstrap_servers": BOTH.split(","), **kafka_python}
+    assert (context is not None) == ("tls" in blocks)
+    assert (tokens is not None) == (case == "oauth")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_certificates_are_verified_with_or_without_the_host_name(verify: bool, files: dict[str, str]) -> None:
+    given = connection(tls={"ca_file": files["cert.pem"], "verify_hostname": verify})
+    context = given.for_kafka_python()["ssl_context"]
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, verify)
+    assert len(context.get_ca_certs()) == 1
+
+
+def unquoted(jaas_config: str) -> dict[str, str]:
+    """Reads options as Java's StreamTokenizer does: backslash escapes within double quotes."""
+    options: dict[str, str] = {}
+    rest = jaas_config.split(" required", 1)[1]
+    while "=" in rest:
+        name, rest = rest.split('="', 1)
+        value, at = "", 0
+        while rest[at] != '"':
+            assert rest[at] not in "\r\n"
+            if rest[at] == "\\":
+                at += 1
+                value += {"n": "\n", "r": "\r"}.get(rest[at], rest[at])
+            else:
+                value += rest[at]
+            at += 1
+        options[name.strip()], rest = value, rest[at + 1 :]
+    assert rest == ";"
+    return options
+
+
+@pytest.mark.parametrize("password", [WEIRD, "a\nb\r", '";', "\\", '\\"', "{{}}", "$(x)"])
+def test_passwords_of_any_characters_survive(password: str, tmp_path: Path) -> None:
+    given = connection(sasl={"mechanism": "PLAIN", "username": 'u"\\', "password": password})
+    assert given.for_confluent()["sasl.password"] == password
+    assert given.for_kafka_python()["sasl_plain_password"] == password
+    assert unquoted(given.for_spark()["sasl.jaas.config"]) == {"username": 'u"\\', "password": password}
+
+
+@pytest.mark.parametrize(("content", "password"), [("p\n", "p"), ("p\r\n", "p"), (" p \n\n", " p \n"), ("p", "p")])
+def test_only_the_last_line_end_of_a_password_file_is_not_part_of_it(
+    content: str, password: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(content.encode())
+    given = connection(sasl={"mechanism": "PLAIN", "username": "u", "password_file": file})
+    assert given.for_confluent()["sasl.password"] == password
+
+
+OAUTH = {"mechanism": "OAUTHBEARER", "client_id": "c", "client_secret": SECRET, "token_endpoint": "https://x/t"}
+PLAIN = {"mechanism": "PLAIN", "username": "u", "password": SECRET}
+
+MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no port": ({"bootstrap_servers": "a:1,b"}, "bootstrap_servers", "its entry 2 is not host:port"),
+    "no server": ({"bootstrap_servers": ""}, "bootstrap_servers", "its entry 1 is not host:port"),
+    "port too large": ({"bootstrap_servers": "a:70000"}, "bootstrap_servers", "its entry 1 is not host:port"),
+    "a secret among the servers": (
+        {"bootstrap_servers": f"u:{SECRET}@a:1"},
+        "bootstrap_servers",
+        "its entry 1 is not host:port",
+    ),
+    "no user": ({"sasl": {**PLAIN, "username": None}}, "sasl.username", "mechanism PLAIN needs it"),
+    "no password": ({"sasl": {"mechanism": "PLAIN", "username": "u"}}, "sasl.password", "(or password_file)"),
+    "two passwords": ({"sasl": {**PLAIN, "password_file": "password"}}, "sasl.password", "not both"),
+    "an oauth field with plain": ({"sasl": {**PLAIN, "scope": "s"}}, "sasl.scope", "leave it out"),
+    "a user with oauth": ({"sasl": {**OAUTH, "password": SECRET}}, "sasl.password", "leave it out"),
+    "oauth without endpoint": ({"sasl": {**OAUTH, "token_endpoint": None}}, "sasl.token_endpoint", "needs it"),
+    "an endpoint that is none": ({"sasl": {**OAUTH, "token_endpoint": "ftp://x"}}, "sasl.token_endpoint", "match"),
+    "unknown mechanism": ({"sasl": {**PLAIN, "mechanism": "GSSAPI"}}, "sasl.mechanism", "SCRAM-SHA-256"),
+    "a NUL": ({"sasl": {**PLAIN, "username": "u\0"}}, "sasl.username", "NUL"),
+    "a number for a password": ({"sasl": {**PLAIN, "password": 4711471147114711}}, "sasl.password", "valid string"),
+    "a mistyped key": ({"sasl": {**PLAIN, "pasword": SECRET}}, "sasl.pasword", "not permitted"),
+    "missing file": ({"tls": {"ca_file": "/nowhere/ca.pem"}}, "tls.ca_file", "/nowhere/ca.pem cannot be read"),
+    "a folder": ({"tls": {"ca_file": "/tmp"}}, "tls.ca_file", "/tmp cannot be read"),
+    "certificate without key": ({"tls": {"cert_file": "cert.pem"}}, "tls.key_file", "is needed with cert_file"),
+    "key without certificate": ({"tls": {"key_file": "key.pem"}}, "tls.cert_file", "is needed with key_file"),
+    "key password without key": ({"tls": {"key_password": SECRET}}, "tls.key_file", "needed with a key password"),
+}
+
+
+class Application(BaseModel):
+    """As the settings of the whole application hold it: without hiding inputs of its own."""
+
+    kafka: KafkaConnection
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_told_with_its_place_and_without_the_input(case: str, files: dict[str, str]) -> None:
+    blocks, place, message = MISTAKES[case]
+    with pytest.raises(ValidationError) as raised:
+        Application.model_validate({"kafka": {"bootstrap_servers": SERVERS, **with_paths(blocks, files)}})
+    errors = {".".join(map(str, e["loc"])): e["msg"] for e in raised.value.errors()}
+    assert message in errors[f"kafka.{place}"]
+    told = f"{raised.value} {raised.value!r} {raised.value.errors()} {raised.value.json()}"
+    assert SECRET not in told
+    assert "4711" not in told
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(ValidationError) as raised:
+        KafkaConnection.model_validate({"bootstrap_servers": "x", "tls": {"ca_file": "/no"}, "sasl": {}, "y": 1})
+    assert {e["loc"][0] for e in raised.value.errors()} == {"tls", "sasl", "y"}
+
+
+def test_no_secret_shows_in_any_form(files: dict[str, str]) -> None:
+    tls = {"cert_file": files["cert.pem"], "key_file": files["locked.pem"], "key_password": SECRET}
+    for sasl in (PLAIN, OAUTH):
+        given = connection(tls=tls, sasl=sasl)
+        shown = f"{given} {given!r} {given.model_dump()} {given.model_dump_json()} {given.fingerprint()}"
+        tokens = given.for_kafka_python().get("sasl_oauth_token_provider")
+        assert SECRET not in f"{shown} {tokens!r} {vars(given)}"
+
+
+def test_fingerprint_follows_the_content_of_every_file(files: dict[str, str]) -> None:
+    given = connection(
+        tls={"ca_file": files["cert.pem"], "cert_file": files["cert.pem"], "key_file": files["key.pem"]},
+        sasl={"mechanism": "PLAIN", "username": "u", "password_file": files["password"]},
+    )
+    seen = {given.fingerprint()}
+    for name in ("cert.pem", "key.pem", "password"):
+        assert given.fingerprint() in seen
+        Path(files[name]).write_text(name)
+        seen.add(given.fingerprint())
+    Path(files["password"]).unlink()
+    seen.add(given.fingerprint())
+    assert len(seen) == 5
+
+
+def test_a_file_that_has_gone_since_is_told(files: dict[str, str]) -> None:
+    given = connection(sasl={"mechanism": "PLAIN", "username": "u", "password_file": files["password"]})
+    Path(files["password"]).unlink()
+    with pytest.raises(UserError, match=r"sasl.password_file: \S+ cannot be read: No such file or directory."):
+        given.for_confluent()
+
+
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        ({"ca_file": "password"}, "tls.ca_file: .* holds no certificates"),
+        ({"cert_file": "cert.pem", "key_file": "password"}, "are no certificate with its key"),
+        ({"cert_file": "cert.pem", "key_file": "locked.pem"}, "or key_password is not the key's"),
+        ({"cert_file": "cert.pem", "key_file": "locked.pem", "key_password": "x"}, "or key_password is not the key's"),
+    ],
+)
+def test_files_that_hold_something_else_are_told(tls: dict[str, str], message: str, files: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        connection(tls=with_paths(tls, files)).for_kafka_python()
+    assert SECRET not in str(raised.value)
+
+
+def test_a_key_that_java_cannot_read_is_told_with_the_remedy(files: dict[str, str], tmp_path: Path) -> None:
+    old = tmp_path / "old.pem"
+    subprocess.run(["openssl", "ec", "-in", files["key.pem"], "-out", old], check=True, capture_output=True)
+    given = connection(tls={"cert_file": files["cert.pem"], "key_file": old})
+    with pytest.raises(UserError, match="openssl pkcs8 -topk8"):
+        given.for_spark()
+    assert given.for_kafka_python()["ssl_context"]

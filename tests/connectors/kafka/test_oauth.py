@@ -1,0 +1,90 @@
+"""Tokens by the client credentials grant, from a real HTTP endpoint."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from kafka.errors import SaslAuthenticationFailedError
+
+from connectors.kafka.oauth import ClientCredentials
+
+SECRET = "s3cret/+:"
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Gives tokens `token-1`, `token-2` … valid for 100 s."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = 200
+        self.answer: dict[str, Any] | None = None
+        self.requests: list[tuple[str, dict[str, list[str]]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/token"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: Endpoint
+
+    def do_POST(self) -> None:  # noqa: N802  # the base class names it
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.server.requests.append((self.headers["Authorization"], form))
+        count = len(self.server.requests)
+        answer = self.server.answer or {"access_token": f"token-{count}", "expires_in": 100}
+        self.send_response(self.server.status)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Stay silent."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_token_is_kept_until_four_fifths_of_its_life_are_over(endpoint: Endpoint) -> None:
+    now = 0.0
+    tokens = ClientCredentials(endpoint.url, "me", SECRET, "kafka", clock=lambda: now)
+    assert [tokens.token(), tokens.token()] == ["token-1", "token-1"]
+    now = 79.9
+    assert tokens.token() == "token-1"
+    now = 80.0
+    assert tokens.token() == "token-2"
+    authorization, form = endpoint.requests[0]
+    assert base64.b64decode(authorization.removeprefix("Basic ")) == b"me:s3cret%2F%2B%3A"
+    assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
+    assert SECRET not in repr(tokens)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "message"),
+    [(401, {"error": "invalid_client"}, "answers 401"), (200, {"token": "x"}, "answers no access_token")],
+)
+def test_a_refusal_is_a_failed_login(endpoint: Endpoint, status: int, answer: dict[str, str], message: str) -> None:
+    endpoint.status, endpoint.answer = status, answer
+    with pytest.raises(SaslAuthenticationFailedError, match=message) as raised:
+        ClientCredentials(endpoint.url, "me", SECRET).token()
+    assert SECRET not in str(raised.value)
+
+
+def test_an_endpoint_that_is_away_is_a_failed_login() -> None:
+    with pytest.raises(SaslAuthenticationFailedError, match="no token from the endpoint"):
+        ClientCredentials("http://127.0.0.1:1/token", "me", SECRET).token()

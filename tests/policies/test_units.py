@@ -1,0 +1,192 @@
+"""Durations, sizes and instants as people write and read them."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from policies import units
+from policies.units import (
+    Duration,
+    Instant,
+    PositiveDuration,
+    Ratio,
+    Size,
+    format_duration,
+    format_instant,
+    from_millis,
+    human_bytes,
+    human_seconds,
+    millis_of,
+    parse_duration,
+    to_millis,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0),
+        ("30s", 30),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("250ms", 0.25),
+        ("2d", 172_800),
+        ("1.5h", 5400),
+        ("1m30ms", 60.03),
+        ("90m", 5400),
+        ("1d1h1m1s1ms", 90_061.001),
+    ],
+)
+def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 m", "-5m", "5M", "5m ", "1h30", "PT5M", "five minutes", "nan", ".5s"])
+def test_what_is_no_duration_is_refused_with_how_one_is_written(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration: write it as 30s, 5m, 1h30m or 250ms"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 30 + "d", "9" * 400 + "s", "36501d"])
+def test_a_duration_beyond_a_century_is_refused_not_an_overflow(text: str) -> None:
+    with pytest.raises(ValueError, match="too long"):
+        parse_duration(text)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
+    try:
+        assert parse_duration(text) >= timedelta(0)
+    except ValueError as error:
+        assert text in str(error)
+
+
+@given(st.integers(0, 36_500 * 86_400_000))
+def test_durations_round_trip_to_the_millisecond(milliseconds: int) -> None:
+    duration = timedelta(milliseconds=milliseconds)
+    assert parse_duration(format_duration(duration)) == duration
+    assert millis_of(duration) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (300, "5m"), (5400, "1h30m"), (172_800, "2d")]
+)
+def test_durations_are_written_in_their_largest_units(seconds: float, text: str) -> None:
+    assert format_duration(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize("value", [30, 1.5, None, ["5m"], True])
+def test_a_duration_setting_needs_its_unit(value: object) -> None:
+    with pytest.raises(ValidationError, match="write it with its unit"):
+        TypeAdapter(Duration).validate_python(value)
+
+
+@pytest.mark.parametrize("value", ["0s", "0.5ms", timedelta(0)], ids=str)
+def test_a_positive_duration_is_at_least_a_millisecond(value: object) -> None:
+    with pytest.raises(ValidationError, match="longer than 0s"):
+        TypeAdapter(PositiveDuration).validate_python(value)
+
+
+@pytest.mark.parametrize("kind", [Duration, PositiveDuration], ids=["any", "positive"])
+@pytest.mark.parametrize("value", [timedelta(seconds=-1), timedelta.max], ids=["negative", "endless"])
+def test_a_duration_lies_between_zero_and_a_century(kind: type[timedelta], value: timedelta) -> None:
+    with pytest.raises(ValidationError, match="must lie between"):
+        TypeAdapter(kind).validate_python(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [(0, 0), (42, 42), ("42", 42), ("5GB", 5 * 10**9), ("5GiB", 5 * 2**30), ("1.5kB", 1500), (2**63 - 1, 2**63 - 1)],
+)
+def test_sizes_are_decimal_binary_or_plain(value: object, count: int) -> None:
+    assert TypeAdapter(Size).validate_python(value) == count
+
+
+@pytest.mark.parametrize(
+    "value",
+    [-1, "-5GB", "", "GB", "5XB", "5 apples", float("nan"), float("inf"), 2**63, 10**400, "9" * 400 + "GB", True, [1]],
+    ids=lambda value: str(value)[:12],
+)
+def test_what_is_no_size_is_refused(value: object) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Size).validate_python(value)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_sizes_round_trip(count: int) -> None:
+    adapter: TypeAdapter[int] = TypeAdapter(Size)
+    assert adapter.validate_json(adapter.dump_json(adapter.validate_python(count))) == count
+
+
+@pytest.mark.parametrize("value", [-0.01, 1.01, float("nan"), float("inf"), -float("inf")], ids=str)
+def test_a_ratio_lies_between_0_and_1(value: float) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Ratio).validate_python(value)
+
+
+@given(st.integers(0, 253_402_300_799_999))
+@example(1001)  # 1.001 * 1000 is a hair below 1001
+@example(2_147_483_648_001)
+def test_instants_round_trip_as_milliseconds_exactly(milliseconds: int) -> None:
+    assert to_millis(from_millis(milliseconds)) == milliseconds
+    written = format_instant(from_millis(milliseconds))
+    assert to_millis(datetime.fromisoformat(written)) == milliseconds
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC)))  # noqa: DTZ001 - Hypothesis adds the zone
+def test_milliseconds_are_rounded_down(instant: datetime) -> None:
+    assert timedelta(0) <= instant - from_millis(to_millis(instant)) < timedelta(milliseconds=1)
+
+
+def test_instants_are_written_in_utc_with_milliseconds() -> None:
+    instant = datetime(2026, 11, 21, 9, 30, 0, 5999, timezone(timedelta(hours=1, minutes=30)))
+    assert format_instant(instant) == "2026-11-21T08:00:00.005Z"
+    assert TypeAdapter(Instant).dump_json(instant) == b'"2026-11-21T08:00:00.005Z"'
+
+
+def test_an_instant_needs_its_zone() -> None:
+    with pytest.raises(ValidationError, match="timezone"):
+        TypeAdapter(Instant).validate_python(datetime(2026, 11, 21))  # noqa: DTZ001 - that is the point
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (12, "12 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (4 * 10**9, "4.0 GB"),
+        (99.9e9, "99.9 GB"),
+        (100 * 10**9, "100 GB"),
+        (12 * 10**12, "12.0 TB"),
+        (3 * 10**15, "3.0 PB"),
+        (5 * 10**18, "5000 PB"),
+    ],
+)
+def test_sizes_in_sentences(count: float, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (12.4, "12 s"),
+        (99, "99 s"),
+        (100, "2 min"),
+        (2460, "41 min"),
+        (12_600, "3.5 h"),
+        (172_800, "2 days"),
+        (777_600, "9 days"),
+    ],
+)
+def test_lengths_of_time_in_sentences(seconds: float, text: str) -> None:
+    assert human_seconds(seconds) == text
+
+
+def test_the_state_holds_64_bits() -> None:
+    assert units.MAX_INT64 == 2**63 - 1

@@ -1,0 +1,386 @@
+"""The contract on the wire: what is written is read again, and nothing but a `BadRecordError` comes of anything else."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.decisions import Alert, AlertStatus, Decision, Mode, Severity, deterministic_id
+from policies.observations import Outcome, Reading
+from policies.registry import decision_types, reading_types
+from policies.throttle.decision import Counts, Limiting, Reason, ThrottleFactor
+from policies.throttle.gate import Verdict
+from policies.throttle.limits import Hit
+from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
+from policies.wire import (
+    AUDIT_TYPE,
+    MAX_RECORD_BYTES,
+    BadRecordError,
+    DeadLetterReason,
+    EventReader,
+    audit_event,
+    decision_event,
+    observation_event,
+)
+
+NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+READINGS: EventReader[Reading] = EventReader(reading_types())
+DECISIONS: EventReader[Decision] = EventReader(decision_types())
+
+names = st.text(min_size=1, max_size=20)
+sizes = st.integers(-1, 2**63 - 1)
+brokers = st.integers(0, 2**31 - 1)
+instants = st.integers(0, 4 * 10**12).map(lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms))
+fractions = st.floats(0, 1)
+details = st.none() | st.text(max_size=20)
+
+volumes = st.builds(
+    VolumeReading,
+    log_dir=names,
+    total_bytes=sizes,
+    usable_bytes=sizes,
+    error=details,
+    cordoned=st.booleans(),
+)
+readings: st.SearchStrategy[Reading] = st.one_of(
+    st.builds(
+        LogDirs,
+        cluster=names,
+        outcome=st.sampled_from(Outcome),
+        detail=details,
+        broker=brokers,
+        volumes=st.lists(volumes, max_size=4).map(tuple),
+    ),
+    st.builds(
+        KafkaCluster,
+        cluster=names,
+        outcome=st.sampled_from(Outcome),
+        detail=details,
+        brokers=st.lists(st.builds(BrokerMember, broker=brokers, rack=details, fenced=st.booleans()), max_size=4).map(
+            tuple
+        ),
+    ),
+)
+carried: dict[str, Any] = {
+    "decision_id": names,
+    "policy": names,
+    "cluster": names,
+    "subject": names,
+    "sequence": st.integers(1, 2**63 - 1),
+    "explanation": st.text(max_size=40),
+    "decided_at": instants,
+    "mode": st.sampled_from(Mode),
+    "settings_hash": names,
+    "evidence": st.lists(names, max_size=10).map(tuple),
+}
+counts = st.builds(
+    Counts, counted=st.integers(0, 10**6), stale=st.integers(0, 10**6), departed=st.integers(0, 10**6)
+)
+decisions: st.SearchStrategy[Decision] = st.one_of(
+    st.builds(
+        Alert,
+        **carried,
+        verdict=names,
+        reason=names,
+        alert_id=names,
+        alert=names,
+        severity=st.sampled_from(Severity),
+        status=st.sampled_from(AlertStatus),
+        started_at=instants,
+        ended_at=st.none() | instants,
+        summary=st.text(max_size=40),
+        labels=st.dictionaries(names, names, max_size=3),
+    ),
+    st.builds(
+        ThrottleFactor,
+        **carried,
+        verdict=st.sampled_from(Verdict),
+        reason=st.sampled_from(Reason),
+        factor=fractions,
+        previous_factor=st.none() | fractions,
+        raw_factor=fractions,
+        limiting=st.none()
+        | st.builds(
+            Limiting,
+            broker=brokers,
+            log_dir=names,
+            usable_bytes=sizes,
+            total_bytes=sizes,
+            limit=st.sampled_from(Hit),
+            limit_kind=names,
+            limit_value=st.floats(0, 1e18),
+            limit_bytes=sizes,
+            read_at=instants,
+        ),
+        volumes=counts,
+        brokers=counts,
+        seconds_to_full=st.none() | st.floats(0, 1e18),
+        valid_until=instants,
+    ),
+)
+
+LOG_DIRS: dict[str, Any] = {
+    "cluster": "payments",
+    "broker": 3,
+    "outcome": "ok",
+    "volumes": [{"log_dir": "/data/a", "total_bytes": 1000, "usable_bytes": 120, "error": None, "cordoned": False}],
+}
+EVENT: dict[str, Any] = {
+    "specversion": "1.0",
+    "id": "one",
+    "source": "headgate/collector/kafka",
+    "type": "headgate.log-dirs.v1",
+    "subject": "payments/3",
+    "time": "2026-11-21T08:00:00.000Z",
+    "datacontenttype": "application/json",
+    "data": LOG_DIRS,
+}
+
+
+def event(**changes: Any) -> bytes:
+    """The event with other envelope fields; a field set to `...` is left out."""
+    return json.dumps({k: v for k, v in {**EVENT, **changes}.items() if v is not ...}).encode()
+
+
+def event_of(**changes: Any) -> bytes:
+    """The event with other data fields."""
+    return event(data={k: v for k, v in {**LOG_DIRS, **changes}.items() if v is not ...})
+
+
+def event_of_volume(**changes: Any) -> bytes:
+    """The event with other fields of its one volume."""
+    only = {k: v for k, v in {**LOG_DIRS["volumes"][0], **changes}.items() if v is not ...}
+    return event_of(volumes=[only])
+
+
+def fault(record: bytes | str) -> BadRecordError:
+    """What reading it as an observation raises."""
+    with pytest.raises(BadRecordError) as caught:
+        READINGS.read(record)
+    return caught.value
+
+
+def test_an_event_of_the_specification_is_read() -> None:
+    read = READINGS.read(event())
+    assert (read.id, read.subject, read.time) == ("one", "payments/3", NOW)
+    assert read.data == LogDirs(
+        cluster="payments",
+        broker=3,
+        outcome=Outcome.OK,
+        volumes=(VolumeReading(log_dir="/data/a", total_bytes=1000, usable_bytes=120),),
+    )
+
+
+@given(readings, names, instants)
+def test_readings_round_trip(reading: Reading, id_: str, time: datetime) -> None:
+    read = READINGS.read(observation_event(reading, id=id_, source="test", time=time))
+    assert (read.data, type(read.data), read.id, read.time) == (reading, type(reading), id_, time)
+    assert (read.type, read.subject) == (reading.event_type, reading.subject())
+
+
+@given(decisions)
+def test_decisions_round_trip(decision: Decision) -> None:
+    read = DECISIONS.read(decision_event(decision))
+    assert (read.data, type(read.data)) == (decision, type(decision))
+    assert (read.id, read.subject, read.time) == (decision.decision_id, decision.subject, decision.decided_at)
+
+
+@given(decisions, st.dictionaries(names, st.integers() | names, max_size=3))
+def test_the_audit_alone_has_the_numbers(decision: Decision, numbers: dict[str, object]) -> None:
+    with_numbers = decision.model_copy(update={"numbers": numbers})
+    audited = json.loads(audit_event(with_numbers))
+    assert audited["type"] == AUDIT_TYPE
+    assert audited["data"]["numbers"] == numbers
+    assert audited["data"]["decision"] == decision.model_dump(mode="json")
+    assert audited["data"]["decision_type"] == decision.event_type
+    assert decision_event(with_numbers) == decision_event(decision)
+
+
+def test_reading_a_record_as_text_or_bytes_is_the_same() -> None:
+    assert READINGS.read(event().decode()) == READINGS.read(event())
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(event(traceparent="00-1", dataschema=None, x={"y": [1]}), id="envelope"),
+        pytest.param(event_of(controller=True), id="data"),
+        pytest.param(event_of_volume(inodes=12), id="volume"),
+        pytest.param(event()[:-1] + b',"x":NaN,"y":-Infinity}', id="not even a number"),
+    ],
+)
+def test_unknown_fields_are_ignored(record: bytes) -> None:
+    assert READINGS.read(record) == READINGS.read(event())
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        pytest.param(event(specversion=...), EVENT, id="specversion is 1.0"),
+        pytest.param(event(datacontenttype=...), EVENT, id="content is JSON"),
+        pytest.param(event(time=...), {**EVENT, "time": None}, id="no time"),
+        pytest.param(event(subject=...), {**EVENT, "subject": None}, id="no subject"),
+        pytest.param(event_of_volume(error=..., cordoned=...), EVENT, id="no error, not cordoned"),
+    ],
+)
+def test_what_an_event_may_leave_out(record: bytes, expected: dict[str, Any]) -> None:
+    assert READINGS.read(record) == READINGS.read(json.dumps(expected))
+
+
+@pytest.mark.parametrize(
+    ("record", "reason", "place"),
+    [
+        pytest.param(b"", "malformed", "record", id="empty"),
+        pytest.param(b"null", "malformed", "record", id="null"),
+        pytest.param(b"[]", "malformed", "record", id="list"),
+        pytest.param(b"42", "malformed", "record", id="number"),
+        pytest.param(b"{", "malformed", "record", id="cut off"),
+        pytest.param(event()[:-20], "malformed", "record", id="truncated"),
+        pytest.param(event() + b"x", "malformed", "record", id="trailing garbage"),
+        pytest.param(b"\xff\xfe" + event(), "malformed", "record", id="other encoding"),
+        pytest.param(event().replace(b"payments", b"pay\xffments"), "malformed", "record", id="invalid UTF-8"),
+        pytest.param(event().replace(b"payments", b"\\ud800"), "malformed", "record", id="lone surrogate escaped"),
+        pytest.param("\ud800", "malformed", "record", id="lone surrogate"),
+        pytest.param(b"[" * 100_000, "malformed", "record", id="deeply nested"),
+        pytest.param(
+            event()[:-1] + b',"x":' + b"[" * 9999 + b"]" * 9999 + b"}", "malformed", "record", id="nested unknown field"
+        ),
+        pytest.param(event_of(broker="#").replace(b'"#"', b"9" * 9999), "malformed", "record", id="endless number"),
+        pytest.param(event(id=...), "malformed", "id", id="no id"),
+        pytest.param(event(id=""), "malformed", "id", id="empty id"),
+        pytest.param(event(id=7), "malformed", "id", id="id of the wrong type"),
+        pytest.param(event(source=...), "malformed", "source", id="no source"),
+        pytest.param(event(specversion="0.3"), "malformed", "specversion", id="other version"),
+        pytest.param(event(datacontenttype="text/plain"), "malformed", "datacontenttype", id="other content"),
+        pytest.param(event(time="yesterday"), "malformed", "time", id="no instant"),
+        pytest.param(event(time="2026-11-21T08:00:00"), "malformed", "time", id="no zone"),
+        pytest.param(event(time=1_795_248_000), "malformed", "time", id="time as number"),
+        pytest.param(event(type=...), "unknown_type", "type", id="no type"),
+        pytest.param(event(type=None), "unknown_type", "type", id="null type"),
+        pytest.param(event(type=["headgate.log-dirs.v1"]), "unknown_type", "type", id="type a list"),
+        pytest.param(event(type="headgate.log-dirs.v2"), "unknown_type", "type", id="newer type"),
+        pytest.param(event(type="headgate.alert.v1"), "unknown_type", "type", id="decision as observation"),
+        pytest.param(event(data=...), "invalid", "data", id="no data"),
+        pytest.param(event(data=None), "invalid", "data", id="null data"),
+        pytest.param(event(data=[LOG_DIRS]), "invalid", "data", id="data a list"),
+        pytest.param(event(data=json.dumps(LOG_DIRS)), "invalid", "data", id="data as text"),
+        pytest.param(event(type="headgate.kafka-cluster.v1", data={}), "invalid", "data.cluster", id="empty data"),
+        pytest.param(event_of(cluster=...), "invalid", "data.cluster", id="no cluster"),
+        pytest.param(event_of(cluster=""), "invalid", "data.cluster", id="empty cluster"),
+        pytest.param(event_of(cluster="x" * 250), "invalid", "data.cluster", id="endless cluster"),
+        pytest.param(event_of(broker=...), "invalid", "data.broker", id="no broker"),
+        pytest.param(event_of(broker="3"), "invalid", "data.broker", id="broker as text"),
+        pytest.param(event_of(broker=3.5), "invalid", "data.broker", id="half a broker"),
+        pytest.param(event_of(broker=True), "invalid", "data.broker", id="boolean broker"),
+        pytest.param(event_of(broker=-1), "invalid", "data.broker", id="negative broker"),
+        pytest.param(event_of(broker=2**31), "invalid", "data.broker", id="broker beyond 32 bits"),
+        pytest.param(event_of(broker=float("nan")), "invalid", "data.broker", id="NaN broker"),
+        pytest.param(event_of(outcome=...), "invalid", "data.outcome", id="no outcome"),
+        pytest.param(event_of(outcome="fine"), "invalid", "data.outcome", id="unknown outcome"),
+        pytest.param(event_of(volumes=None), "invalid", "data.volumes", id="null volumes"),
+        pytest.param(event_of(volumes={}), "invalid", "data.volumes", id="volumes an object"),
+        pytest.param(event_of(volumes=[1]), "invalid", "data.volumes.0", id="volume a number"),
+        pytest.param(event_of_volume(log_dir=...), "invalid", "data.volumes.0.log_dir", id="no log dir"),
+        pytest.param(event_of_volume(log_dir=""), "invalid", "data.volumes.0.log_dir", id="empty log dir"),
+        pytest.param(event_of_volume(usable_bytes=-2), "invalid", "data.volumes.0.usable_bytes", id="less than none"),
+        pytest.param(event_of_volume(usable_bytes=float("nan")), "invalid", "data.volumes.0.usable_bytes", id="NaN"),
+        pytest.param(event_of_volume(total_bytes=float("inf")), "invalid", "data.volumes.0.total_bytes", id="Infinity"),
+        pytest.param(event_of_volume(usable_bytes=1e400), "invalid", "data.volumes.0.usable_bytes", id="overflow"),
+        pytest.param(event_of_volume(usable_bytes="120"), "invalid", "data.volumes.0.usable_bytes", id="as text"),
+        pytest.param(event_of_volume(usable_bytes=2**63), "invalid", "data.volumes.0.usable_bytes", id="beyond 64 bits"),
+        pytest.param(event_of_volume(cordoned="no"), "invalid", "data.volumes.0.cordoned", id="cordoned as text"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_said_with_its_place(record: bytes | str, reason: str, place: str) -> None:
+    error = fault(record)
+    assert error.reason == reason
+    assert error.detail.startswith(f"{place}: ")
+    assert str(error) == f"{reason}: {error.detail}"
+    assert len(error.detail) < 400
+
+
+def test_a_record_may_be_large_but_not_larger_than_its_limit() -> None:
+    padding = MAX_RECORD_BYTES - len(event(x=""))
+    assert READINGS.read(event(x="." * padding)).id == "one"
+    error = fault(event(x="." * (padding + 1)))
+    assert error.reason is DeadLetterReason.TOO_LARGE
+    assert str(MAX_RECORD_BYTES) in error.detail
+
+
+def test_several_faults_are_counted() -> None:
+    assert fault(event_of(broker=-1, outcome="fine")).detail.endswith("(and 1 more)")
+
+
+def test_of_a_field_named_twice_the_last_counts() -> None:
+    assert READINGS.read(event()[:-1] + b',"id":"two"}').id == "two"
+    assert fault(event()[:-1] + b',"type":"headgate.log-dirs.v2"}').reason is DeadLetterReason.UNKNOWN_TYPE
+    assert fault(event()[:-1] + b',"data":{}}').reason is DeadLetterReason.INVALID
+
+
+@pytest.mark.parametrize(
+    "record", [event(type=...), event(type="headgate.kafka-cluster.v1"), event(type=5)], ids=["no", "other", "number"]
+)
+def test_a_reader_of_one_kind_refuses_all_others(record: bytes) -> None:
+    with pytest.raises(BadRecordError, match="unknown_type: type: "):
+        EventReader([LogDirs]).read(record)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_a_bad_record(record: bytes) -> None:
+    assert fault(record).reason is DeadLetterReason.MALFORMED
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_arbitrary_json_is_a_bad_record(value: Any) -> None:
+    assert fault(json.dumps(value)).reason in {DeadLetterReason.MALFORMED, DeadLetterReason.UNKNOWN_TYPE}
+
+
+@given(
+    st.sampled_from([("id",), ("type",), ("time",), ("data",), ("specversion",), ("subject",)])
+    | st.sampled_from([("data", name) for name in LOG_DIRS])
+    | st.sampled_from([("data", "volumes", 0, name) for name in LOG_DIRS["volumes"][0]]),
+    json_values,
+)
+def test_an_event_with_any_one_value_replaced_is_read_or_a_bad_record(path: tuple[Any, ...], value: Any) -> None:
+    changed = json.loads(event())
+    inner = changed
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    try:
+        READINGS.read(json.dumps(changed))
+    except BadRecordError as error:
+        expected = {"type": "unknown_type", "data": "invalid"}.get(path[0], "malformed")
+        assert error.reason == expected
+        assert str(path[-1]) in error.detail
+
+
+@given(st.data())
+def test_an_event_with_any_bytes_replaced_is_read_or_a_bad_record(data: st.DataObject) -> None:
+    record = bytearray(event())
+    for _ in range(data.draw(st.integers(1, 3))):
+        record[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        READINGS.read(bytes(record))
+    except BadRecordError as error:
+        assert error.reason in DeadLetterReason  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize("reading", reading_types(), ids=lambda kind: kind.event_type)
+def test_each_reading_names_its_type_once(reading: type[Reading]) -> None:
+    assert [kind.event_type for kind in reading_types()].count(reading.event_type) == 1
+
+
+def test_ids_depend_on_their_parts_alone() -> None:
+    assert deterministic_id("throttle", "payments", 1) == deterministic_id("throttle", "payments", 1)
+    assert len({deterministic_id("throttle", "payments", n) for n in range(100)}) == 100

@@ -1,0 +1,154 @@
+"""Rules 1 to 3 of the specification: what one volume lets producers write."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.throttle.limits import Hit, Limit, as_settings, assess
+
+GB = 10**9
+
+
+def below(value: float | str) -> Limit:
+    """A share of the volume when it is a float, else bytes."""
+    if isinstance(value, float):
+        return Limit(available_ratio_below=value)
+    return Limit.model_validate({"available_bytes_below": value})
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "soft", "hard", "factor", "hit"),
+    [
+        pytest.param(4 * GB, 100 * GB, "5GB", 0.01, 0.75, Hit.SOFT, id="the example of the specification"),
+        pytest.param(4 * GB, 100 * GB, "5GB", "1GB", 0.75, Hit.SOFT, id="both in bytes"),
+        pytest.param(4 * GB, 100 * GB, 0.05, 0.01, 0.75, Hit.SOFT, id="both shares"),
+        pytest.param(4 * GB, 100 * GB, 0.05, "1GB", 0.75, Hit.SOFT, id="soft share, hard bytes"),
+        pytest.param(4 * GB, 100 * GB, "5GB", None, 0.8, Hit.SOFT, id="soft alone reaches down to nothing"),
+        pytest.param(0, 100 * GB, "5GB", None, 0.0, Hit.SOFT, id="soft alone, nothing free"),
+        pytest.param(4 * GB, 100 * GB, None, None, 1.0, Hit.NONE, id="no limits"),
+        pytest.param(0, 100 * GB, None, None, 1.0, Hit.NONE, id="no limits, nothing free"),
+        pytest.param(GB, 100 * GB, None, "1GB", 0.0, Hit.HARD, id="exactly at hard bytes"),
+        pytest.param(GB + 1, 100 * GB, None, "1GB", 1.0, Hit.NONE, id="one byte above hard bytes"),
+        pytest.param(GB, 100 * GB, None, 0.01, 0.0, Hit.HARD, id="exactly at hard share"),
+        pytest.param(GB + 1, 100 * GB, None, 0.01, 1.0, Hit.NONE, id="one byte above hard share"),
+        pytest.param(5 * GB, 100 * GB, "5GB", "1GB", 1.0, Hit.SOFT, id="exactly at soft"),
+        pytest.param(5 * GB + 1, 100 * GB, "5GB", "1GB", 1.0, Hit.NONE, id="one byte above soft"),
+        pytest.param(5 * GB - 1, 100 * GB, "5GB", "1GB", (4 * GB - 1) / (4 * GB), Hit.SOFT, id="one byte below soft"),
+        pytest.param(GB, 100 * GB, "5GB", "1GB", 0.0, Hit.HARD, id="hard goes before soft"),
+        pytest.param(3, 10, None, 0.3, 0.0, Hit.HARD, id="double division: 3/10 <= 0.3"),
+        pytest.param(1, 3, None, 0.3333333333333333, 0.0, Hit.HARD, id="double division: 1/3"),
+        pytest.param(0, 0, None, 0.0, 0.0, Hit.HARD, id="no size: ratio is 0, at a limit of 0"),
+        pytest.param(5, 0, None, 0.1, 0.0, Hit.HARD, id="no size: ratio is 0 whatever is free"),
+        pytest.param(5, 0, 0.1, None, 1.0, Hit.SOFT, id="no size, soft share alone"),
+        pytest.param(5, 0, None, "4B", 1.0, Hit.NONE, id="no size, bytes"),
+        pytest.param(0, 100, None, 0, 0.0, Hit.HARD, id="hard 0 bytes, nothing free"),
+        pytest.param(1, 100, None, 0, 1.0, Hit.NONE, id="hard 0 bytes, one free"),
+        pytest.param(100, 100, None, 1.0, 0.0, Hit.HARD, id="hard 1.0 is always reached"),
+        pytest.param(120, 100, None, 1.0, 1.0, Hit.NONE, id="more free than there is"),
+        pytest.param(2**63 - 1, 2**63 - 1, "5GB", 0.01, 1.0, Hit.NONE, id="largest"),
+    ],
+)
+def test_the_factor_of_a_volume(
+    free: int, total: int, soft: float | str | None, hard: float | str | None, factor: float, hit: Hit
+) -> None:
+    found = assess(
+        free, total, None if hard is None else below(hard), None if soft is None else below(soft)
+    )
+    assert found.factor == pytest.approx(factor, abs=1e-15)
+    assert found.hit is hit
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "soft", "hard"),
+    [
+        pytest.param(3, 10, 0.3, "3B", id="equal in bytes: hard is reached first"),
+        pytest.param(50, 100, "10B", 0.5, id="soft below hard, at hard"),
+        pytest.param(9, 100, "10B", 0.5, id="soft below hard, at both"),
+    ],
+)
+def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, total: int, soft: Any, hard: Any) -> None:
+    found = assess(free, total, below(hard), below(soft))
+    assert (found.factor, found.hit, found.limits_cross) == (0.0, Hit.HARD, False)
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "soft", "hard"),
+    [
+        # A share of 0.1 + 0.2 is 0.30000000000000004, so 3 of 10 bytes are at or below it.
+        pytest.param(3, 10, 0.1 + 0.2, "2B", id="not crossing: soft is 3 bytes"),
+        pytest.param(7, 10, 0.9, "6B", id="not crossing: soft is 9 bytes"),
+    ],
+)
+def test_mixed_limits_do_not_cross_where_soft_is_above_hard(free: int, total: int, soft: Any, hard: Any) -> None:
+    found = assess(free, total, below(hard), below(soft))
+    assert (found.hit, found.limits_cross) == (Hit.SOFT, False)
+
+
+def test_limits_cross_on_a_volume_without_a_size() -> None:
+    # The ratio is 0, so soft is reached; its bytes are 0, not above hard.
+    found = assess(8, 0, below("5B"), below(0.1))
+    assert (found.factor, found.hit, found.limits_cross) == (1.0, Hit.SOFT, True)
+
+
+sizes = st.integers(0, 200) | st.integers(0, 2**63 - 1)
+limits = st.builds(below, st.floats(0, 1) | st.sampled_from([0.1, 0.3, 0.5]) | st.integers(0, 200))
+
+
+@given(sizes, sizes, sizes, st.none() | limits, st.none() | limits)
+def test_more_free_bytes_never_give_a_lower_factor(
+    free: int, more: int, total: int, hard: Limit | None, soft: Limit | None
+) -> None:
+    free, more = sorted((free, more))
+    first, second = assess(free, total, hard, soft), assess(more, total, hard, soft)
+    assert 0.0 <= first.factor <= second.factor <= 1.0
+
+
+@given(sizes, sizes, limits, limits)
+def test_a_factor_of_0_at_hard_of_1_above_both_and_in_between_between(
+    free: int, total: int, hard: Limit, soft: Limit
+) -> None:
+    found = assess(free, total, hard, soft)
+    assert (found.hit is Hit.HARD) == hard.reached(free, total)
+    assert (found.hit is Hit.NONE) == (not hard.reached(free, total) and not soft.reached(free, total))
+    if found.hit is Hit.SOFT and not found.limits_cross:
+        assert soft.in_bytes(total) > hard.in_bytes(total)
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "total", "margin", "reached"),
+    [
+        (below("1000B"), 1000, 9, 0.0, True),
+        (below("1000B"), 1001, 9, 0.0, False),
+        (below("1000B"), 1100, 9, 0.1, True),
+        (below("1000B"), 1101, 9, 0.1, False),
+        (below(0.25), 25, 100, 0.0, True),
+        (below(0.25), 50, 100, 1.0, True),
+        (below(0.25), 51, 100, 1.0, False),
+    ],
+)
+def test_a_limit_is_left_when_it_is_clear_by_the_margin(
+    limit: Limit, free: int, total: int, margin: float, reached: bool
+) -> None:
+    assert limit.reached(free, total, margin=margin) is reached
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "above"),
+    [
+        (below("2B"), below("1B"), True),
+        (below("1B"), below("1B"), False),
+        (below(0.2), below(0.3), False),
+        (below(0.2), below("1B"), None),
+        (below("1B"), below(0.2), None),
+    ],
+)
+def test_limits_of_one_kind_have_an_order(soft: Limit, hard: Limit, above: bool | None) -> None:
+    assert soft.lies_above(hard) is above
+
+
+def test_a_limit_is_audited_as_the_settings_have_it() -> None:
+    assert as_settings(below("5GB")) == {"available_bytes_below": 5 * GB}
+    assert as_settings(below(0.0)) == {"available_ratio_below": 0.0}
+    assert as_settings(None) is None

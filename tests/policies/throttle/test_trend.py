@@ -1,0 +1,124 @@
+"""How fast a volume fills: exact on a line, robust to what is not."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.throttle.trend import (
+    SAMPLE_LIMIT,
+    WINDOW_MS,
+    Samples,
+    fill_bytes_per_second,
+    seconds_to_full,
+    with_sample,
+)
+
+MB = 10**6
+
+
+def sampled(levels: list[tuple[float, int]]) -> Samples:
+    """Samples of (second, free bytes)."""
+    samples: Samples = ()
+    for seconds, free in levels:
+        samples = with_sample(samples, round(seconds * 1000), free)
+    return samples
+
+
+def line(rate: int, *, every: float = 10, count: int = 60, free: int = 10**12) -> list[tuple[float, int]]:
+    """A volume that fills at `rate` bytes a second, read every so many seconds."""
+    return [(i * every, round(free - rate * i * every)) for i in range(count)]
+
+
+@given(st.integers(1, 10**9), st.integers(1, 60), st.integers(3, 80))
+def test_a_linear_fill_is_measured_exactly(rate: int, every: int, count: int) -> None:
+    assert fill_bytes_per_second(sampled(line(rate, every=every, count=count))) == pytest.approx(rate, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        pytest.param([], id="nothing read"),
+        pytest.param(line(MB, count=2), id="two readings tell nothing"),
+        pytest.param(line(0), id="steady"),
+        pytest.param(line(-MB), id="emptying"),
+    ],
+)
+def test_a_volume_that_does_not_fill_has_no_rate(levels: list[tuple[float, int]]) -> None:
+    assert fill_bytes_per_second(sampled(levels)) is None
+
+
+@pytest.mark.parametrize("burst_at", range(3, 58, 6))
+def test_one_burst_among_sixty_readings_moves_the_rate_by_less_than_a_tenth(burst_at: int) -> None:
+    levels = line(MB)
+    levels[burst_at] = (levels[burst_at][0], levels[burst_at][1] - 500 * MB)
+    assert fill_bytes_per_second(sampled(levels)) == pytest.approx(MB, rel=0.1)
+
+
+@pytest.mark.parametrize("step_at", [3, 57])
+def test_a_deleted_segment_near_either_end_moves_the_rate_by_less_than_a_quarter(step_at: int) -> None:
+    levels = [(t, free + (100 * MB if i >= step_at else 0)) for i, (t, free) in enumerate(line(MB))]
+    assert fill_bytes_per_second(sampled(levels)) == pytest.approx(MB, rel=0.25)
+
+
+@given(st.integers(0, 2**32))
+def test_noise_of_a_poll_moves_the_rate_by_less_than_a_tenth(seed: int) -> None:
+    noise = random.Random(seed)
+    levels = [(t, free + noise.randrange(-5 * MB, 5 * MB)) for t, free in line(MB)]
+    assert fill_bytes_per_second(sampled(levels)) == pytest.approx(MB, rel=0.1)
+
+
+@pytest.mark.parametrize("period", [20, 30, 50, 60, 100, 120])
+@pytest.mark.parametrize("net", [0, MB // 2], ids=["steady", "filling"])
+def test_retention_below_two_minutes_is_seen_through(period: int, net: int) -> None:
+    """A saw-tooth of 1 MB/s that retention levels out to `net`: the rate is within a quarter of the gross rate."""
+    errors = []
+    for phase in range(0, period, 10):
+        levels = [
+            (t, round(10**12 - net * t - (MB - net) * ((t + phase) % period)))
+            for t in (i * 10.0 for i in range(90))
+        ]
+        errors.append(abs((fill_bytes_per_second(sampled(levels)) or 0.0) - net))
+    assert max(errors) <= MB / 4
+
+
+@given(st.lists(st.tuples(st.integers(1, 200_000), st.integers(0, 2**63 - 1)), max_size=60))
+def test_samples_are_few_ordered_and_recent(steps: list[tuple[int, int]]) -> None:
+    samples: Samples = ()
+    now = 0
+    for pause, free in steps:
+        now += pause
+        samples = with_sample(samples, now, free)
+        assert samples[-1] == (now, free)
+        assert len(samples) <= SAMPLE_LIMIT
+        assert list(samples) == sorted(set(samples))
+        assert samples[0][0] >= now - WINDOW_MS
+        rate = fill_bytes_per_second(samples)
+        assert rate is None or rate > 0
+
+
+@pytest.mark.parametrize("every", [1, 5, 10, 30])
+def test_samples_stay_spread_over_the_window(every: int) -> None:
+    samples = sampled(line(MB, every=every, count=1200 // every))
+    assert samples[-1][0] - samples[0][0] >= WINDOW_MS * 3 / 4
+    gaps = [b[0] - a[0] for a, b in zip(samples, samples[1:], strict=False)]
+    assert max(gaps) <= WINDOW_MS / 3
+
+
+def test_a_repeated_instant_is_one_sample() -> None:
+    assert with_sample(((1000, 5),), 1000, 7) == ((1000, 7),)
+
+
+@pytest.mark.parametrize(
+    ("free", "rate", "age", "left"),
+    [
+        (100, 10.0, 0, 10),
+        (100, 10.0, 4, 6),
+        (100, 10.0, 99, 0),
+        (0, 10.0, 0, 0),
+        (100, None, 0, None),
+    ],
+)
+def test_the_time_left_counts_from_now(free: int, rate: float | None, age: float, left: float | None) -> None:
+    assert seconds_to_full(free, rate, age) == left

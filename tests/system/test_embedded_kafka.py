@@ -1,0 +1,193 @@
+"""The embedded cluster with real brokers: starting, resuming, refusing, dying."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from policies.errors import UserError
+from tests.system.disks import small_disk, why_not_mountable
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).parents[2]
+HEAP_MEBIBYTES = 96
+
+
+@pytest.fixture(scope="module")
+def jars() -> tuple[Path, ...]:
+    try:
+        return ensure_jars("kafka", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def create_topic(kafka: EmbeddedKafka, topic: str, *, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for created in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        created.result(timeout=20)
+
+
+def produce(kafka: EmbeddedKafka, topic: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def consume(kafka: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages = consumer.consume(count, timeout=20)
+    finally:
+        consumer.close()
+    assert all(message.error() is None for message in messages)
+    return [message.value() for message in messages]
+
+
+def serving_brokers(kafka: EmbeddedKafka) -> set[int]:
+    """Return the ids of the brokers that are in the cluster's metadata, as broker 1 sees it; fenced ones are not."""
+    # Not `describe_cluster`: librdkafka sends that to the broker it takes for the controller, maybe the killed one.
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers.split(",")[0]})
+    return set(admin.list_topics(timeout=20).brokers)
+
+
+def test_second_start_resumes_records_and_ports(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
+        create_topic(first, "observed")
+        produce(first, "observed", b"one", b"two")
+        assert consume(first, "observed", 2) == [b"one", b"two"]
+        ports, pid = first.bootstrap_servers, first.pids[1]
+        assert "started" in first.log_file(1).read_text()
+    assert not is_running(pid)
+    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
+        assert second.bootstrap_servers == ports
+        produce(second, "observed", b"three")
+        assert consume(second, "observed", 3) == [b"one", b"two", b"three"]
+
+
+def test_data_folder_in_use_is_refused_with_the_holders_pid(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+        other = EmbeddedKafka(tmp_path, jars)
+        with pytest.raises(UserError, match=f"{tmp_path} is in use by process {os.getpid()}"):
+            other.start()
+        other.stop()
+        assert serving_brokers(kafka) == {1}
+
+
+def test_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    refused = EmbeddedKafka(tmp_path, jars, server_properties={"num.io.threads": "many"})
+    with pytest.raises(UserError, match=r"Invalid value many for configuration num\.io\.threads"):
+        refused.start()
+    assert refused.pids == {}
+    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as mended:
+        assert serving_brokers(mended) == {1}
+
+
+def test_wanted_port_in_use_is_refused_and_remembered_one_replaced(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path / "a", jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
+        port = int(first.bootstrap_servers.rsplit(":", 1)[1])
+        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 is in use"):
+            EmbeddedKafka(tmp_path / "b", jars, ports=[port]).start()
+        remembered = (tmp_path / "a" / "cluster.json").read_text().replace(first._identity.cluster_id, "x" * 22)
+        (tmp_path / "b" / "cluster.json").write_text(remembered)
+        with EmbeddedKafka(tmp_path / "b", jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
+            assert second.bootstrap_servers != first.bootstrap_servers
+            assert serving_brokers(second) == {1}
+
+
+def parent_of_a_broker(data_dir: Path, *, tied: bool) -> tuple["subprocess.Popen[str]", int]:
+    """Start a Python process that starts a broker; return it and the broker's pid once that serves."""
+    script = (
+        "import time; from pathlib import Path; import deploy.jvm\n"
+        "from deploy.embedded import EmbeddedKafka; from deploy.jars import default_cache_dir, ensure_jars\n"
+        f"deploy.jvm._ON_LINUX = {tied}\n"
+        "jars = ensure_jars('kafka', default_cache_dir())\n"
+        f"kafka = EmbeddedKafka(Path({str(data_dir)!r}), jars, heap_mebibytes={HEAP_MEBIBYTES})\n"
+        "kafka.start()\n"
+        "print(kafka.pids[1], flush=True); time.sleep(300)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        return parent, int(parent.stdout.readline())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_broker_dies_with_a_killed_parent(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    parent, broker = parent_of_a_broker(tmp_path, tied=True)
+    assert is_running(broker)
+    parent.kill()
+    parent.wait()
+    assert eventually(lambda: not is_running(broker))
+    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+        assert serving_brokers(kafka) == {1}
+
+
+def test_next_start_ends_a_broker_left_behind(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    parent, orphan = parent_of_a_broker(tmp_path, tied=False)
+    parent.kill()
+    parent.wait()
+    assert is_running(orphan)
+    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+        assert not is_running(orphan)
+        assert serving_brokers(kafka) == {1}
+
+
+def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path, jars, brokers=2, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+        assert serving_brokers(kafka) == {1, 2}
+        kafka.kill_broker(2)
+        assert set(kafka.pids) == {1}
+        assert eventually(lambda: serving_brokers(kafka) == {1})
+        kafka.start_broker(2)
+        assert serving_brokers(kafka) == {1, 2}
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[list[Path]]:
+    reason = why_not_mountable()
+    if reason is not None:
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield [stack.enter_context(small_disk(tmp_path / f"disk-{number}", mebibytes=64)) for number in (1, 2)]
+
+
+def test_log_dirs_may_lie_on_disks_of_their_own(tmp_path: Path, jars: tuple[Path, ...], disks: list[Path]) -> None:
+    with EmbeddedKafka(
+        tmp_path / "data",
+        jars,
+        heap_mebibytes=HEAP_MEBIBYTES,
+        log_dirs={1: [disk / "logs" for disk in disks]},
+        server_properties={"log.segment.bytes": 2 * 1024 * 1024, "message.max.bytes": 1024 * 1024},
+    ) as kafka:
+        create_topic(kafka, "observed", partitions=2)
+        assert eventually(lambda: [len(list(disk.glob("logs/observed-*"))) for disk in disks] == [1, 1])

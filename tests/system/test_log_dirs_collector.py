@@ -1,0 +1,200 @@
+"""The collector against a real cluster: disks truly read, brokers that hang, die and come back."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.poll_metrics import PollMetrics
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from policies.errors import UserError
+from policies.observations import Outcome, Reading
+from policies.throttle.readings import KafkaCluster, LogDirs
+from policies.units import parse_duration
+
+pytestmark = pytest.mark.system
+
+TIMEOUT_SECONDS = 1.5
+DEAD_SERVER = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    try:
+        jars = ensure_jars("kafka", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+    fast = {"broker.session.timeout.ms": 2000}
+    folder = tmp_path_factory.mktemp("kafka")
+    with EmbeddedKafka(folder, jars, brokers=2, server_properties=fast, heap_mebibytes=96) as cluster:
+        yield cluster
+
+
+class Watch:
+    """A collector, and what it published: each reading with the seconds since its poll began."""
+
+    def __init__(self, servers: str, *, interval: str = "10s") -> None:
+        self.registry = CollectorRegistry()
+        self.readings: list[Reading] = []
+        self.seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+        settings = WatchedKafka(
+            bootstrap_servers=servers,
+            poll_interval=parse_duration(interval),
+            timeout=parse_duration(f"{TIMEOUT_SECONDS}s"),
+        )
+        self.collector = LogDirsCollector("payments", settings, self._take, PollMetrics(self.registry))
+
+    def _take(self, reading: Reading) -> None:
+        self.readings.append(reading)
+        self.seconds[reading.subject()] = time.monotonic() - self._began
+
+    def poll(self) -> tuple[KafkaCluster, dict[int, LogDirs]]:
+        self.readings.clear()
+        self._began = time.monotonic()
+        self.collector.poll_once()
+        cluster, *brokers = self.readings
+        assert isinstance(cluster, KafkaCluster)
+        return cluster, {reading.broker: reading for reading in brokers if isinstance(reading, LogDirs)}
+
+    def outcomes(self) -> dict[int, Outcome]:
+        return {broker: reading.outcome for broker, reading in self.poll()[1].items()}
+
+    def count(self, outcome: Outcome) -> float:
+        labels = {"cluster": "payments", "outcome": outcome.value}
+        return self.registry.get_sample_value("headgate_polls_total", labels) or 0.0
+
+
+@pytest.fixture
+def watch(kafka: EmbeddedKafka) -> Iterator[Watch]:
+    # The first bootstrap server is dead, as one of three often is when it matters.
+    watch = Watch(f"{DEAD_SERVER},{kafka.bootstrap_servers}")
+    yield watch
+    watch.collector.close()
+
+
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+BOTH_OK = {1: Outcome.OK, 2: Outcome.OK}
+
+
+def test_every_brokers_volume_is_read_with_its_true_sizes(kafka: EmbeddedKafka, watch: Watch) -> None:
+    cluster, brokers = watch.poll()
+    assert cluster.outcome is Outcome.OK
+    assert [(member.broker, member.fenced) for member in cluster.brokers] == [(1, False), (2, False)]
+    disk = os.statvfs(kafka.data_dir)
+    for broker in (1, 2):
+        (volume,) = brokers[broker].volumes
+        assert volume.log_dir == str(kafka.data_dir / f"broker-{broker}" / "logs")
+        assert volume.total_bytes == disk.f_blocks * disk.f_frsize
+        # Others write to this disk meanwhile.
+        assert volume.usable_bytes == pytest.approx(shutil.disk_usage(kafka.data_dir).free, rel=0.1)
+    assert watch.count(Outcome.OK) == 2
+
+
+def test_a_broker_that_hangs_is_a_timeout_and_delays_nobody(kafka: EmbeddedKafka, watch: Watch) -> None:
+    assert watch.outcomes() == BOTH_OK
+    os.kill(kafka.pids[2], signal.SIGSTOP)
+    try:
+        for _ in range(3):
+            cluster, brokers = watch.poll()
+            assert cluster.outcome is Outcome.OK
+            assert brokers[1].outcome is Outcome.OK
+            assert brokers[2].outcome is Outcome.TIMEOUT
+            assert brokers[2].detail == "no answer within 1.5 s"
+            assert watch.seconds["payments/1"] < TIMEOUT_SECONDS / 2
+            assert TIMEOUT_SECONDS * 0.9 < watch.seconds["payments/2"] < TIMEOUT_SECONDS + 1.0
+        assert watch.count(Outcome.TIMEOUT) == 3
+    finally:
+        os.kill(kafka.pids[2], signal.SIGCONT)
+    assert eventually(lambda: watch.outcomes() == BOTH_OK)
+
+
+def test_a_hanging_bootstrap_server_is_not_waited_for(kafka: EmbeddedKafka) -> None:
+    os.kill(kafka.pids[2], signal.SIGSTOP)
+    watch = Watch(kafka.bootstrap_servers)
+    try:
+        for _ in range(4):  # whichever server is drawn first
+            watch.poll()
+            assert watch.seconds["payments"] < TIMEOUT_SECONDS / 2
+            watch.collector.close()
+    finally:
+        os.kill(kafka.pids[2], signal.SIGCONT)
+        watch.collector.close()
+    assert eventually(lambda: watch.outcomes() == BOTH_OK)
+    watch.collector.close()
+
+
+def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(
+    kafka: EmbeddedKafka, watch: Watch
+) -> None:
+    assert watch.outcomes() == BOTH_OK
+    kafka.kill_broker(2)
+    assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}
+    assert watch.seconds["payments/2"] < TIMEOUT_SECONDS / 2
+
+    def is_fenced() -> bool:
+        return [member.fenced for member in watch.poll()[0].brokers] == [False, True]
+
+    assert eventually(is_fenced)
+    assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}, "its silence is still an observation"
+    kafka.start_broker(2)
+    assert watch.outcomes() == BOTH_OK
+
+
+def test_a_cluster_that_was_away_is_read_again_without_a_restart(kafka: EmbeddedKafka, watch: Watch) -> None:
+    assert watch.outcomes() == BOTH_OK
+    kafka.stop()
+    for _ in range(2):
+        cluster, brokers = watch.poll()
+        assert (cluster.outcome, cluster.brokers, brokers) == (Outcome.UNREACHABLE, (), {})
+        assert "ECONNREFUSED" in (cluster.detail or "")
+    kafka.start()
+    assert watch.outcomes() == BOTH_OK
+
+
+def test_the_loop_polls_on_outlives_errors_and_stops_at_once(kafka: EmbeddedKafka) -> None:
+    watch = Watch(kafka.bootstrap_servers, interval="200ms")
+    stop, raised = threading.Event(), threading.Event()
+    publish = watch.collector._publish
+
+    def fail_once(reading: Reading) -> None:
+        if len(watch.readings) > 4 and not raised.is_set():
+            raised.set()
+            raise RuntimeError("a bug somewhere")
+        publish(reading)
+
+    watch.collector._publish = fail_once
+    thread = threading.Thread(target=watch.collector.run, args=(stop,))
+    thread.start()
+    try:
+        assert eventually(lambda: raised.is_set() and len(watch.readings) > 12)
+    finally:
+        stop.set()
+        thread.join(timeout=2 * TIMEOUT_SECONDS)
+    assert not thread.is_alive()
+    assert watch.registry.get_sample_value("headgate_poll_failures_total", {"cluster": "payments"}) == 1.0
+
+
+def test_a_name_that_does_not_resolve_is_unreachable() -> None:
+    watch = Watch("does-not-exist.invalid:9092")
+    cluster, _ = watch.poll()
+    watch.collector.close()
+    assert cluster.outcome is Outcome.UNREACHABLE
+    assert cluster.detail == "does-not-exist.invalid does not resolve to an address"
+
+

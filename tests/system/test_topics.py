@@ -1,0 +1,155 @@
+"""The loop's topics on a real cluster, and records that reach them."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
+from connectors.kafka.topic_admin import check_topics, create_topics
+from connectors.kafka.topics import TopicSettings, plan
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.throttle.readings import KafkaCluster
+
+pytestmark = pytest.mark.system
+
+SETTINGS = TopicSettings()
+OBSERVED = SETTINGS.topic("observed.log-dirs")
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    try:
+        jars = ensure_jars("kafka", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), jars, heap_mebibytes=96) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def connection(kafka: EmbeddedKafka) -> KafkaConnection:
+    return KafkaConnection(bootstrap_servers=kafka.bootstrap_servers)
+
+
+def alter(connection: KafkaConnection, topic: str, key: str, value: str) -> None:
+    admin = AdminClient(connection.for_confluent())
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(timeout=10)
+
+
+def last_message(connection: KafkaConnection, topic: str) -> Message:
+    consumer = Consumer({**connection.for_confluent(), "group.id": "test", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        consumer.assign([TopicPartition(topic, 0, end - 1)])
+        message = consumer.poll(10)
+        assert message is not None
+        return message
+    finally:
+        consumer.close()
+
+
+def test_topics_are_created_once_and_are_then_as_planned(connection: KafkaConnection) -> None:
+    names = tuple(topic.topic for topic in plan(SETTINGS))
+    missing = check_topics(connection, SETTINGS)
+    assert (missing.missing, missing.existing, missing.as_planned) == (names, (), False)
+    first = create_topics(connection, SETTINGS)
+    assert (first.created, first.existing, first.differences) == (names, (), ())
+    second = create_topics(connection, SETTINGS)
+    assert (second.created, second.existing, second.differences) == ((), names, ())
+    assert check_topics(connection, SETTINGS).as_planned
+
+
+def test_a_changed_config_is_told_and_not_changed_back(connection: KafkaConnection) -> None:
+    create_topics(connection, SETTINGS)
+    alter(connection, OBSERVED, "message.timestamp.type", "CreateTime")
+    try:
+        for report in (create_topics(connection, SETTINGS), check_topics(connection, SETTINGS)):
+            (difference,) = report.differences
+            assert (difference.topic, difference.key) == (OBSERVED, "message.timestamp.type")
+            assert (difference.expected, difference.found) == ("LogAppendTime", "CreateTime")
+            assert "--add-config message.timestamp.type=LogAppendTime" in difference.remedy
+    finally:
+        alter(connection, OBSERVED, "message.timestamp.type", "LogAppendTime")
+    other = check_topics(connection, TopicSettings(partitions=2, replication_factor=3))
+    assert {difference.key for difference in other.differences} == {"partitions", "replication factor"}
+
+
+def test_more_copies_than_brokers_is_told(connection: KafkaConnection) -> None:
+    with pytest.raises(UserError, match=r"topics.replication_factor does not fit the cluster: .*3"):
+        create_topics(connection, TopicSettings(prefix="other", replication_factor=3))
+
+
+def test_a_cluster_that_does_not_answer_is_told_soon() -> None:
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"kafka.bootstrap_servers: Kafka at 127.0.0.1:1 did not answer .*refused"):
+        create_topics(KafkaConnection(bootstrap_servers="127.0.0.1:1"), SETTINGS, timeout_seconds=1.0)
+    assert time.monotonic() - began < 3.0
+
+
+def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: KafkaConnection) -> None:
+    create_topics(connection, SETTINGS)
+    registry = CollectorRegistry()
+    with Publisher(connection, PublisherMetrics(registry)) as publisher:
+        sink = observations_to(publisher.publish, OBSERVED, "headgate/collector/kafka")
+        sink(KafkaCluster(cluster="payments", outcome=Outcome.TIMEOUT))
+        assert publisher.flush(10.0) == 0
+    assert registry.get_sample_value("headgate_records_published_total", {"topic": OBSERVED}) == 1.0
+    message = last_message(connection, OBSERVED)
+    kind, timestamp_ms = message.timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    assert abs(timestamp_ms / 1000 - time.time()) < 30
+    assert message.key() == b"payments"
+    event = json.loads(message.value() or b"")
+    assert event["type"] == "headgate.kafka-cluster.v1"
+    assert (event["source"], event["subject"]) == ("headgate/collector/kafka", "payments")
+    assert event["data"]["outcome"] == "timeout"
+
+
+def test_what_cannot_be_sent_is_counted(connection: KafkaConnection) -> None:
+    registry = CollectorRegistry()
+
+    def unpublished(topic: str) -> float:
+        metrics = [m for m in registry.collect() if m.name == "headgate_records_unpublished"]
+        samples = [s for m in metrics for s in m.samples if s.name.endswith("_total") and s.labels["topic"] == topic]
+        return sum(sample.value for sample in samples)
+
+    away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+    publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=0.5)
+    publisher.publish("gone", "k", b"given up in time")
+    assert publisher.flush(10.0) == 0
+    assert unpublished("gone") == 1.0
+    publisher.publish("gone", "k", b"still waiting when we stop")
+    publisher.close(timeout_seconds=0.0)
+    assert unpublished("gone") == 2.0
+    publisher.publish("gone", "k", b"too late")
+    assert unpublished("gone") == 3.0
+    with Publisher(connection, PublisherMetrics(CollectorRegistry())) as other:
+        other.publish("too-large", "k", bytes(9 * 1024 * 1024))
+
+
+def test_a_full_queue_is_counted_and_does_not_wait() -> None:
+    registry = CollectorRegistry()
+    away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+    publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=60)
+    began = time.monotonic()
+    for _ in range(20):
+        publisher.publish("full", "k", bytes(7 * 1024 * 1024))
+    assert time.monotonic() - began < 5.0
+    full = registry.get_sample_value("headgate_records_unpublished_total", {"topic": "full", "error": "_QUEUE_FULL"})
+    assert full is not None
+    assert full > 5
+    publisher.close(timeout_seconds=0.0)
+    purged = {"topic": "full", "error": "_PURGE_QUEUE"}
+    assert registry.get_sample_value("headgate_records_unpublished_total", purged) == 20 - full
