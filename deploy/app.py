@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 import structlog
-from connectors.prometheus.exporter import Exporter
-from connectors.prometheus.http import HttpServer
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pyspark.sql import SparkSession
 
 from connectors.kafka.log_dirs import SOURCE, LogDirsCollector
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.poll_metrics import PollMetrics
+from connectors.prometheus.exporter import Exporter
+from connectors.prometheus.http import MetricsServer
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
@@ -40,8 +40,14 @@ _log = structlog.get_logger(__name__)
 
 VERSION = version("headgate")
 
+_READY_CHECK_SECONDS = 0.1
+
 Check = Callable[[], str | None]
 """Null when fine, else a sentence that says what is wrong."""
+
+
+def _nothing() -> None:
+    """By default nobody is told."""
 
 
 @dataclass
@@ -125,8 +131,12 @@ def query_part(settings: Settings, registry: CollectorRegistry, sessions: Sessio
     return Part("query", supervisor.run, health.problem, health.not_ready)
 
 
+def _unheard(decision: Decision, caught_up: bool) -> None:
+    """Nobody at the terminal."""
+
+
 def exporter_part(
-    settings: Settings, registry: CollectorRegistry, on_decision: Callable[[Decision, bool], None] | None = None
+    settings: Settings, registry: CollectorRegistry, on_decision: Callable[[Decision, bool], None] = _unheard
 ) -> Part:
     """The exporter: topics to metrics, and every decision to `on_decision` as it comes in."""
     exporter = Exporter(
@@ -150,14 +160,15 @@ def new_registry() -> CollectorRegistry:
 
 
 @contextmanager
-def serving(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> Iterator[HttpServer]:
+def serving(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> Iterator[MetricsServer]:
     """Serve /metrics, /-/healthy and /-/ready for these parts."""
-    server = HttpServer(
-        settings.http.host,
-        settings.http.port,
+    server = MetricsServer(
         registry,
+        host=settings.http.host,
+        port=settings.http.port,
         healthy=_checks(parts, lambda part: part.healthy),
         ready=_checks(parts, lambda part: part.ready),
+        setting="http.port",
     )
     with server:
         yield server
@@ -167,7 +178,13 @@ def _checks(parts: Sequence[Part], of: Callable[[Part], Check | None]) -> Mappin
     return {part.name: check for part in parts if (check := of(part)) is not None}
 
 
-def run_parts(parts: Sequence[Part], stop: threading.Event, *, on_stop: Callable[[], None] = lambda: None) -> None:
+def run_parts(
+    parts: Sequence[Part],
+    stop: threading.Event,
+    *,
+    on_ready: Callable[[], None] = _nothing,
+    on_stop: Callable[[], None] = _nothing,
+) -> None:
     """Run until `stop` is set or a part fails, then stop all, in order, each before the next.
 
     Raises:
@@ -177,6 +194,7 @@ def run_parts(parts: Sequence[Part], stop: threading.Event, *, on_stop: Callable
     threads = [threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name) for part in parts]
     for thread in threads:
         thread.start()
+    _await_ready(parts, stop, on_ready)
     stop.wait()
     on_stop()
     for part, thread in zip(parts, threads, strict=True):
@@ -184,6 +202,13 @@ def run_parts(parts: Sequence[Part], stop: threading.Event, *, on_stop: Callable
         thread.join()
     if failures:
         raise failures[0]
+
+
+def _await_ready(parts: Sequence[Part], stop: threading.Event, on_ready: Callable[[], None]) -> None:
+    while not stop.wait(_READY_CHECK_SECONDS):
+        if all(part.ready() is None for part in parts if part.ready is not None):
+            on_ready()
+            return
 
 
 def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -> None:

@@ -30,6 +30,7 @@ class QueryHealth:
         self._started = clock()
         self._last_batch: float | None = None
         self._failure: str | None = None
+        self._idle_batches = 0
         self._duration = Histogram(
             "headgate_query_batch_duration_seconds",
             "Time a micro-batch took.",
@@ -55,11 +56,12 @@ class QueryHealth:
 
     def on_start(self) -> None:
         """The query is being started: it may take its time again."""
-        self._started, self._last_batch = self._clock(), None
+        self._started, self._last_batch, self._idle_batches = self._clock(), None, 0
 
     def on_batch(self, batch: BatchProgress) -> None:
         """A micro-batch has finished."""
         self._last_batch, self._failure = self._clock(), None
+        self._idle_batches = 0 if batch.input_records or batch.lag_records else self._idle_batches + 1
         self._duration.observe(batch.duration_seconds)
         self._records.inc(batch.input_records)
         self._rate.set(batch.input_records_per_second)
@@ -74,9 +76,13 @@ class QueryHealth:
         self._failure = reason
         self._restarts.inc()
 
-    def batches_since_start(self) -> bool:
-        """Whether it has finished a micro-batch since it was last started."""
-        return self._last_batch is not None
+    def forget_idleness(self) -> None:
+        """Count idle batches from now on."""
+        self._idle_batches = 0
+
+    def has_drained(self) -> bool:
+        """Whether all that was observed before `forget_idleness` is decided on: one batch may have begun before it."""
+        return self._idle_batches >= 2
 
     def stalled_seconds(self) -> float | None:
         """For how long it has made no progress, when that is longer than it may take."""

@@ -45,7 +45,7 @@ class HttpSettings(Block):
 class EmbeddedSettings(Block):
     """The Kafka that `headgate up` starts itself."""
 
-    brokers: int = Field(default=1, ge=1, le=9)
+    brokers: int = Field(default=1, ge=1, le=9, description="How many brokers it has.")
     ports: list[int] = Field(default_factory=list, description="Default: free ones, kept for the next start.")
     heap_mebibytes: int = Field(default=320, ge=96, description="Java heap of each broker.")
 
@@ -63,6 +63,9 @@ def _policies_block() -> Any:
     return create_model("PoliciesSettings", __base__=Block, __doc__="Each policy's settings.", **fields)
 
 
+PoliciesSettings: Any = _policies_block()
+
+
 class Settings(BaseSettings):
     """Everything there is to set."""
 
@@ -71,15 +74,20 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Field(
-        default_factory=default_data_dir, description="Checkpoint, embedded brokers and logs are kept here."
+        default_factory=default_data_dir,
+        description="Checkpoint, embedded brokers and logs are kept here. Default: `headgate` in `$XDG_DATA_HOME` or in "
+        "`~/.local/share`.",
     )
-    jars_dir: Path = Field(default_factory=default_cache_dir, description="Where fetched jars are kept.")
+    jars_dir: Path = Field(
+        default_factory=default_cache_dir,
+        description="Where fetched jars are kept. Default: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`.",
+    )
     kafka: KafkaConnection | None = Field(
         default=None, description="The loop's own Kafka. `headgate up` starts one itself."
     )
     topics: TopicSettings = Field(default_factory=TopicSettings)
     clusters: dict[str, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
-    policies: _policies_block() = Field(default_factory=_policies_block())  # type: ignore[valid-type]
+    policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)

@@ -115,8 +115,13 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions) -> None:
         ]
         watched = ", ".join(name for name, cluster in settings.clusters.items() if cluster.kafka)
         with serving(settings, registry, parts) as server:
-            terminal.step(f"watching {watched}; metrics on {server.url}/metrics")
-            run_parts(parts, stop_on_signals(), on_stop=lambda: terminal.step("stopping: deciding what is left"))
+            terminal.step(f"watching {watched}; metrics on http://{settings.http.host}:{server.port}/metrics")
+            run_parts(
+                parts,
+                stop_on_signals(),
+                on_ready=terminal.ready,
+                on_stop=lambda: terminal.step("stopping: deciding what is left"),
+            )
 
 
 def stop_on_signals() -> threading.Event:

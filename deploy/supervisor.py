@@ -23,6 +23,7 @@ _log = structlog.get_logger(__name__)
 
 _CHECK_SECONDS = 1
 _DRAIN_SECONDS = 10.0
+_DRAIN_CHECK_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 30.0
 
 
@@ -101,10 +102,17 @@ class QuerySupervisor:
                 if self._wiring() != wiring:
                     _log.info("connection changed, starting the query again")
                     break
-            _drain(query)
+            self._drain(query)
         finally:
             with suppress(*_FAILURES):
                 query.stop()
+
+    def _drain(self, query: StreamingQuery) -> None:
+        """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""
+        self._health.forget_idleness()
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while query.isActive and not self._health.has_drained() and time.monotonic() < deadline:
+            time.sleep(_DRAIN_CHECK_SECONDS)
 
     def _open(self) -> SparkSession:
         if self._session is not None and not is_alive(self._session):
@@ -118,18 +126,6 @@ class QuerySupervisor:
         session, self._session = self._session, None
         if session is not None:
             stop_session(session)
-
-
-def _drain(query: StreamingQuery) -> None:
-    """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""
-    drained = threading.Thread(target=_process_all, args=(query,), daemon=True)
-    drained.start()
-    drained.join(_DRAIN_SECONDS)
-
-
-def _process_all(query: StreamingQuery) -> None:
-    with suppress(*_FAILURES):
-        query.processAllAvailable()
 
 
 def _one_line(error: BaseException) -> str:

@@ -26,25 +26,43 @@ class Terminal:
         self._clock = clock
         self._started = clock()
         self._lock = threading.Lock()
-        self._said: dict[tuple[str, str], str] = {}
+        self._latest: dict[tuple[str, str], Decision] = {}
+        self._ready = False
 
     def step(self, what: str) -> None:
-        """Something is ready; with the seconds since the start."""
+        """Something is done; with the seconds since the start."""
         self._print(f"[dim]{self._clock() - self._started:6.1f} s[/dim]  {escape(what)}")
 
-    def decision(self, decision: Decision, caught_up: bool) -> None:
-        """Print a decision when what it says is in force changes; heartbeats and history stay silent."""
-        in_force = "/".join(str(getattr(decision, name)) for name in decision.in_force)
+    def ready(self) -> None:
+        """Everything runs: say so, and what is in force from before."""
+        self.step("ready; Ctrl-C stops")
+        with self._lock:
+            self._ready, latest = True, list(self._latest.values())
+        for decision in latest:
+            if not _is_over(decision):
+                self._print(_line(decision))
+
+    def decision(self, decision: Decision, caught_up: bool) -> None:  # noqa: ARG002 - history counts once `ready` is called
+        """Take a decision; print it when what it says is in force changes. Heartbeats stay silent."""
         key = (decision.event_type, decision.record_key())
         with self._lock:
-            news = self._said.get(key) != in_force
-            self._said[key] = in_force
-        if news and caught_up:
+            before = self._latest.get(key)
+            self._latest[key] = decision
+            news = self._ready and (before is None or _in_force(before) != _in_force(decision))
+        if news:
             self._print(_line(decision))
 
     def _print(self, line: str) -> None:
         with self._lock:
             self._console.print(line)
+
+
+def _in_force(decision: Decision) -> list[object]:
+    return [getattr(decision, name) for name in decision.in_force]
+
+
+def _is_over(decision: Decision) -> bool:
+    return isinstance(decision, Alert) and decision.status is AlertStatus.RESOLVED
 
 
 def _line(decision: Decision) -> str:

@@ -51,9 +51,9 @@ class AlertBook(Struct, array_like=True, frozen=True):
     entries: tuple[Entry, ...] = ()
     sequence: int = 0
 
-    def fires(self, alert: str, subject: str) -> bool:
-        """Whether this alert's condition held at the last step: what keeps it may be weaker than what begins it."""
-        return any(e.alert == alert and e.subject == subject for e in self.entries)
+    def keys(self) -> frozenset[tuple[str, str]]:
+        """The alerts (name, subject) whose condition held at the last step: to keep one may take less than to begin it."""
+        return frozenset((e.alert, e.subject) for e in self.entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,16 @@ class Record(NamedTuple):
 
 
 class DeadLetter(BaseModel):
-    """The data of a dead letter."""
+    """An observed record that could not be read: why, where it lies, and the record itself."""
 
     model_config = ConfigDict(frozen=True)
 
     reason: DeadLetterReason
     detail: str = Field(description="Where in the record the fault is, and what was expected there.")
-    topic: str
+    topic: str = Field(description="Where the record lies, with the prefix.")
     partition: int
     offset: int
-    appended_at: Instant
+    appended_at: Instant = Field(description="When Kafka appended the record.")
     value_base64: str = Field(description="The record's value, whole.")
 
 

@@ -24,6 +24,7 @@ _TUNING = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
     # State in RocksDB; a commit writes only what changed, not a snapshot.
     f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
@@ -41,6 +42,9 @@ _TUNING = {
     "spark.redaction.regex": "(?i)secret|password|token|jaas|truststore|keystore",
 }
 
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""With no executors elsewhere nothing needs to listen for them."""
+
 _JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Djava.net.preferIPv4Stack=true")
 
 
@@ -53,6 +57,8 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
         log_file: where Spark's own log goes; its directory exists.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    if settings.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     conf = SparkConf(loadDefaults=False).setAll(list(_options(settings, jars, log_file).items()))
     with log_file.with_suffix(".console").open("ab") as console:
         # What JVM and Python workers print belongs in a file: the terminal is headgate's.
@@ -96,8 +102,7 @@ def _options(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> 
         "spark.app.name": "headgate",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(_LOOPBACK if settings.master.startswith("local") else {}),
         # On the class path at once: `spark.jars` would copy each jar into a temporary folder first.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(flags),

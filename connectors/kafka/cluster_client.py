@@ -18,7 +18,6 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from kafka import errors
-from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
@@ -26,6 +25,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import error_in, most_telling
+from connectors.kafka.sockets import with_sockets
 
 HEDGE_SECONDS = 0.25
 """A broker that has not described the cluster by then is not waited for: another is asked too."""
@@ -33,7 +33,6 @@ HEDGE_SECONDS = 0.25
 _GRACE_SECONDS = 0.2  # kafka-python's own time-outs say more than ours, so they get the first word
 _RESOLVERS = 4
 _METADATA_VERSION = 9
-_DIRECT = "direct://"  # a proxy's URL is how kafka-python chooses the class of its sockets
 
 # At debug level kafka-python logs the bytes of its requests, passwords among them; above that, each failed connection
 # several times. What matters comes as an error to whoever asked.
@@ -54,20 +53,6 @@ class Broker:
     fenced: bool
 
 
-class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """Connects without a proxy, and closes its socket when that fails: kafka-python leaves it to the collector."""
-
-    SCHEMES = (_DIRECT.partition(":")[0],)
-
-    async def sock_connect(self, net: Any, sock: socket.socket, address: Any, timeout_at: float | None = None) -> Any:
-        """Connect, or close the socket and raise."""
-        try:
-            return await super().sock_connect(net, sock, address, timeout_at=timeout_at)
-        except BaseException:
-            sock.close()
-            raise
-
-
 class ClusterClient:
     """A client of one cluster. Use it from one thread, and close it.
 
@@ -80,15 +65,16 @@ class ClusterClient:
     """
 
     def __init__(self, connection: KafkaConnection, timeout_seconds: float, *, client_id: str = "headgate") -> None:
-        options = connection.for_kafka_python()
+        options, self._handshakes = with_sockets(connection.for_kafka_python())
         self._timeout_seconds = timeout_seconds
         self._tokens = options.get("sasl_oauth_token_provider")
         self._net = NetworkSelector(client_id=client_id)
-        self._manager = KafkaConnectionManager(self._net, client_id=client_id, proxy_url=_DIRECT, **options)
+        self._manager = KafkaConnectionManager(self._net, client_id=client_id, **options)
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix=f"{client_id}-resolve")
         self._bootstrap = {node.node_id: node.host for node in self._manager.cluster.bootstrap_brokers()}
         self._brokers: dict[int, Broker] = {}
         self._answering: set[NodeId] = set()
+        self._resolving: set[NodeId] = set()
         self._preferred: NodeId | None = None
         self._net.start()
 
@@ -99,6 +85,7 @@ class ClusterClient:
             self._manager.run(self._manager.close)
         finally:
             self._net.close()
+            self._handshakes.close()
 
     def describe(self) -> tuple[Broker, ...]:
         """All registered brokers, fenced ones included where the cluster tells (Kafka 4.0 and later), by id.
@@ -181,7 +168,10 @@ class ClusterClient:
         """Send a request; its response or error comes to `answers` with the node."""
         if node in self._answering or _is_address(self._host(node)):
             self._send(node, request, answers)
+        elif node in self._resolving:
+            answers.put((node, errors.KafkaTimeoutError(f"{self._host(node)} has not been resolved yet")))
         else:
+            self._resolving.add(node)
             # kafka-python resolves names on its one thread: a name server that hangs would hold up all brokers.
             self._resolvers.submit(self._resolve_and_send, node, request, answers)
 
@@ -193,6 +183,8 @@ class ClusterClient:
             answers.put((node, errors.KafkaConnectionError(f"{self._host(node)} does not resolve to an address")))
         except Exception as error:  # whoever asked must not wait for nothing
             answers.put((node, error))
+        finally:
+            self._resolving.discard(node)
 
     def _send(self, node: NodeId, request: Any, answers: "SimpleQueue[Answer]") -> None:
         timeout_ms = self._timeout_seconds * 1000
@@ -230,6 +222,7 @@ class ClusterClient:
         return host
 
     def _timed_out(self) -> Exception:
+        self._manager.call_soon(self._handshakes.end_older_than, self._timeout_seconds)
         error: Exception = errors.KafkaTimeoutError(f"no answer within {self._timeout_seconds:g} s")
         return error
 

@@ -4,6 +4,7 @@ The loop's own cluster and every watched one are described alike, and confluent-
 and quotas) and Spark (the query) get the same meaning in their own words.
 """
 
+import binascii
 import hashlib
 import re
 import secrets
@@ -20,7 +21,8 @@ from connectors.kafka.secretive import SecretiveBlock, read_text, secret, unread
 from policies.errors import UserError
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
-_PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
+_PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")  # the identifier of the scheme, 1.2.840.113549.1.5.13, in DER
 _JAVA_SECURITY = "org.apache.kafka.common.security"
 
 # Digests of passwords must be worthless outside this process: a short one could be found by trying.
@@ -312,12 +314,25 @@ def _digest_of(file: Path | None) -> str:
 
 def _pkcs8(key_file: Path) -> str:
     key = read_text(key_file, "tls.key_file")
-    if not _PKCS8.search(key):
+    match = _PKCS8.search(key)
+    if match is None:
         raise UserError(
             f"tls.key_file: {key_file} is not a PKCS#8 key ('BEGIN PRIVATE KEY'), the only kind Java reads: convert it "
             f"with 'openssl pkcs8 -topk8 -nocrypt -in {key_file} -out NEW_FILE'."
         )
+    if _PBES2 in _der(match["base64"]):
+        raise UserError(
+            f"tls.key_file: {key_file} is encrypted in a way (PBES2) that Java 17 does not read: encrypt it with "
+            f"'openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in {key_file} -out NEW_FILE', or give it without a password."
+        )
     return key
+
+
+def _der(base64: str) -> bytes:
+    try:
+        return binascii.a2b_base64(base64)
+    except binascii.Error:
+        return b""
 
 
 def _jaas(module: str, **options: str | None) -> str:

@@ -22,9 +22,6 @@ SOURCE = "headgate/collector/kafka"
 
 _SIZES_VERSION = 4  # of DescribeLogDirs; Kafka 3.3
 
-# A connection can hang where kafka-python sets no limit (a TLS handshake with a stopped process); a new client ends it.
-_TIMEOUTS_BEFORE_RENEWAL = 6
-
 _log = structlog.get_logger(__name__)
 
 
@@ -66,7 +63,6 @@ class LogDirsCollector:
         self._client: ClusterClient | None = None
         self._fingerprint = ""
         self._outcomes: dict[int | None, Outcome] = {}
-        self._timeouts: dict[int, int] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
@@ -99,7 +95,6 @@ class LogDirsCollector:
     def close(self) -> None:
         """Close the connections; the next poll opens new ones."""
         client, self._client = self._client, None
-        self._timeouts.clear()
         if client is not None:
             client.close()
 
@@ -120,7 +115,8 @@ class LogDirsCollector:
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
         self._forget_others({broker.broker for broker in brokers})
-        if self._needs_renewal():
+        if Outcome.UNAUTHORIZED in self._outcomes.values():
+            # A refused login sticks to kafka-python's client, even when the broker would accept it by now.
             self.close()
 
     def _announce(self, broker: int | None, reading: Reading) -> None:
@@ -128,8 +124,6 @@ class LogDirsCollector:
         self._publish(reading)
         before, now = self._outcomes.get(broker), reading.outcome
         self._outcomes[broker] = now
-        if broker is not None:
-            self._timeouts[broker] = self._timeouts.get(broker, 0) + 1 if now is Outcome.TIMEOUT else 0
         if before is not now:
             say = _log.info if now is Outcome.OK else _log.warning
             what = {"cluster": self._cluster} | ({} if broker is None else {"broker": broker})
@@ -138,13 +132,6 @@ class LogDirsCollector:
     def _forget_others(self, members: set[int]) -> None:
         for broker in [b for b in self._outcomes if b is not None and b not in members]:
             del self._outcomes[broker]
-            self._timeouts.pop(broker, None)
-
-    def _needs_renewal(self) -> bool:
-        # A refused login sticks to kafka-python's client, even when the broker would accept it by now.
-        return Outcome.UNAUTHORIZED in self._outcomes.values() or any(
-            count >= _TIMEOUTS_BEFORE_RENEWAL for count in self._timeouts.values()
-        )
 
 
 def cluster_reading(cluster: str, brokers: tuple[Broker, ...]) -> KafkaCluster:

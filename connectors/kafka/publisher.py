@@ -1,6 +1,5 @@
 """Publishing records: never waiting, and nothing dropped in silence."""
 
-import logging
 import threading
 import time
 import uuid
@@ -14,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from prometheus_client import CollectorRegistry, Counter
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.wire import observation_event
@@ -28,7 +28,6 @@ look fresh. Its successor is on the way anyhow.
 _SERVE_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
-_LIBRDKAFKA = logging.getLogger("headgate.librdkafka")
 
 _log = structlog.get_logger(__name__)
 
@@ -167,7 +166,7 @@ class Publisher:
 
     def _build(self) -> Producer:
         try:
-            return Producer({**self._connection.for_confluent(), **self._options}, logger=_LIBRDKAFKA)
+            return Producer({**self._connection.for_confluent(), **self._options}, logger=LOGGER)
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
 

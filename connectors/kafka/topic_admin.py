@@ -1,22 +1,23 @@
 """Creating and checking the loop's topics on the cluster."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.librdkafka import LOGGER
 from connectors.kafka.topics import Difference, TopicPlan, TopicSettings, differences, plan
 from policies.errors import UserError
 
 TIMEOUT_SECONDS = 10.0
 
-_LIBRDKAFKA = logging.getLogger("headgate.librdkafka")
+_REFUSED_LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_TELLING = (*_REFUSED_LOGIN, KafkaError._SSL)
 _UNAUTHORIZED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -80,7 +81,7 @@ class _Admin:
         self._last_error: KafkaError | None = None
         options = {**connection.for_confluent(), "client.id": "headgate", "error_cb": self._note}
         try:
-            self._client = AdminClient(options, logger=_LIBRDKAFKA)
+            self._client = AdminClient(options, logger=LOGGER)
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
 
@@ -155,9 +156,10 @@ class _Admin:
             return UserError(f"topics.replication_factor does not fit the cluster: {said}")
         if code == KafkaError.POLICY_VIOLATION:
             return UserError(f"{what}: the cluster's policy forbids it: {said}")
-        # librdkafka says that it timed out, and why only to the callback.
+        # librdkafka says that it timed out; why, it says only to the callback, which is called from here.
+        self._client.poll(0)
         why = self._last_error or error
-        if why.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        if why.code() in _REFUSED_LOGIN:
             return UserError(f"kafka.sasl: {self._servers} refuses the login: {why.str()}")
         if why.code() == KafkaError._SSL:
             return UserError(f"kafka.tls: no encrypted connection to {self._servers}: {why.str()}")
@@ -167,8 +169,10 @@ class _Admin:
         )
 
     def _note(self, error: KafkaError) -> None:
-        # "All brokers are down" follows each telling one.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        # The same failure comes by several names; one that says what to mend is not replaced by one that does not.
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        if self._last_error is None or error.code() in _TELLING or self._last_error.code() not in _TELLING:
             self._last_error = error
 
 

@@ -108,9 +108,7 @@ def _differences(planned: TopicPlan, partitions: int, copies: int, config: Mappi
         found = config.get(key, "unknown")
         if found != expected:
             alter = "kafka-configs.sh --alter --entity-type topics"
-            yield Difference(
-                name, key, expected, found, f"{alter} --entity-name {name} --add-config {key}={expected}"
-            )
+            yield Difference(name, key, expected, found, f"{alter} --entity-name {name} --add-config {key}={expected}")
 
 
 def _observed(settings: TopicSettings) -> dict[str, str]:

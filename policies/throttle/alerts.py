@@ -4,11 +4,11 @@ A condition that has begun to hold ends only when it is clear by a margin, as th
 is one alert, not one a poll. Nor does silence end it: a volume that is no longer read stays below its limit.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 
-from policies.alerts import AlertBook, Condition
+from policies.alerts import Condition
 from policies.decisions import Severity
 from policies.throttle.fleet import Broker, Fleet, KnownVolume, Standing, broker_standing
 from policies.throttle.limits import Hit, Limit
@@ -34,7 +34,8 @@ class View:
     fleet: Fleet
     known: Sequence[KnownVolume]
     forgotten: Sequence[tuple[int, str]]
-    book: AlertBook
+    firing: Set[tuple[str, str]]
+    """The alerts (name, subject) whose condition held at the last step: it takes less to keep one than to begin it."""
     settings: ThrottleSettings
     now: datetime
     no_data: bool = False
@@ -98,15 +99,15 @@ def _cross(known: KnownVolume, settings: ThrottleSettings) -> bool:
 
 
 def _holds(view: View, alert: str, known: KnownVolume, limit: Limit) -> bool:
-    fires = _fires(view, alert, known)
-    if known.standing is not Standing.FRESH and not fires:
+    usable, total = known.volume.usable_bytes, known.volume.total_bytes
+    if not limit.reached(usable, total, margin=view.settings.recovery_margin):
         return False
-    margin = view.settings.recovery_margin if fires else 0.0
-    return limit.reached(known.volume.usable_bytes, known.volume.total_bytes, margin=margin)
+    begins = known.standing is Standing.FRESH and limit.reached(usable, total)
+    return begins or _fires(view, alert, known)
 
 
 def _fires(view: View, alert: str, known: KnownVolume) -> bool:
-    return view.book.fires(alert, volume_subject(view.cluster, *known.key))
+    return (alert, volume_subject(view.cluster, *known.key)) in view.firing
 
 
 def _fills_soon(view: View, known: KnownVolume) -> bool:

@@ -204,8 +204,8 @@ class ThrottlePolicy:
         self, before: ThrottleState, it: _Situation, forgotten: Sequence[tuple[int, str, int]]
     ) -> tuple[AlertBook, tuple[Decision, ...], datetime | None]:
         gone = [(broker, log_dir) for broker, log_dir, _ in forgotten]
-        nothing = it.raw.reason is Reason.NO_DATA
-        view = alerts.View(self._cluster, it.seen, it.known, gone, before.alerts, self._settings, it.now, nothing)
+        firing, nothing = before.alerts.keys(), it.raw.reason is Reason.NO_DATA
+        view = alerts.View(self._cluster, it.seen, it.known, gone, firing, self._settings, it.now, nothing)
         return review(before.alerts, alerts.conditions(view), it.now, self._sender)
 
     def _forgotten(

@@ -1,5 +1,6 @@
 """Readings at seconds after a fixed start, and a run of the throttle policy over them as replay would do it."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -45,7 +46,12 @@ def volume(log_dir: str, free: int | None, total: int = TOTAL) -> VolumeReading:
 
 
 def log_dirs(
-    seconds: float, broker: int, free: Mapping[str, int | None] | int, *, total: int = TOTAL, id: str | None = None
+    seconds: float,
+    broker: int,
+    free: Mapping[str, int | None] | int,
+    *,
+    total: int = TOTAL,
+    id: str | None = None,  # noqa: A002 - as in CloudEvents
 ) -> Observation:
     """A good reading of one broker: free bytes by log dir, or of its only one (``/data/a``)."""
     dirs = {"/data/a": free} if isinstance(free, int) else free
@@ -81,6 +87,10 @@ class Run:
         self.state = state
         self.steps: list[tuple[datetime, Step[ThrottleState]]] = []
         self.wake_at: datetime | None = None
+        self.published: list[Decision] = []
+        self.decisions: list[ThrottleFactor] = []
+        self.alerts: list[Alert] = []
+        self.notes: list[ThrottleFactor] = []
 
     def see(self, *observations: Observation, seconds: float | None = None) -> "Run":
         """Run the clock to the newest of the observations (or the given second), then step with all of them."""
@@ -106,27 +116,15 @@ class Run:
         assert step.wake_at > now
         self.state, self.wake_at = step.state, step.wake_at
         self.steps.append((now, step))
+        self.published.extend(step.decisions)
+        self.decisions.extend(d for d in step.decisions if isinstance(d, ThrottleFactor))
+        self.alerts.extend(d for d in step.decisions if isinstance(d, Alert))
+        self.notes.extend(n for n in step.notes if isinstance(n, ThrottleFactor))
         return step
 
     def _wake_until(self, now: datetime) -> None:
         while self.wake_at is not None and self.wake_at < now:
             self.step((), self.wake_at)
-
-    @property
-    def published(self) -> list[Decision]:
-        return [d for _, step in self.steps for d in step.decisions]
-
-    @property
-    def decisions(self) -> list[ThrottleFactor]:
-        return [d for d in self.published if isinstance(d, ThrottleFactor)]
-
-    @property
-    def alerts(self) -> list[Alert]:
-        return [d for d in self.published if isinstance(d, Alert)]
-
-    @property
-    def notes(self) -> list[ThrottleFactor]:
-        return [n for _, step in self.steps for n in step.notes if isinstance(n, ThrottleFactor)]
 
     @property
     def last(self) -> ThrottleFactor:
@@ -140,7 +138,7 @@ class Run:
 
     def factor_at(self, seconds: float) -> float:
         """The one in force at that second, by the decisions published."""
-        return [d for d in self.decisions if d.decided_at <= at(seconds)][-1].factor
+        return self.decisions[bisect_right(self.decisions, at(seconds), key=lambda d: d.decided_at) - 1].factor
 
     def changes(self) -> list[tuple[float, float]]:
         """(second, factor) of the first decision and of each change of the factor."""

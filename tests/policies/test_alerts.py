@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -161,7 +162,7 @@ def test_whatever_happens_alerts_live_as_they_should(
         assert life[0].status is AlertStatus.FIRING
         assert all(a.status is AlertStatus.FIRING for a in life[:-1])
         assert life[0].decided_at - life[0].started_at >= timedelta(seconds=grace)
-        for first, second in zip(life, life[1:], strict=False):
+        for first, second in pairwise(life):
             waited = second.decided_at - first.decided_at >= timedelta(seconds=repeat)
             assert waited or second.severity != first.severity or second.status is AlertStatus.RESOLVED
 

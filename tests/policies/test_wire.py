@@ -1,4 +1,4 @@
-"""The contract on the wire: what is written is read again, and nothing but a `BadRecordError` comes of anything else."""
+"""The contract on the wire: what is written is read again; all else is a `BadRecordError` and never another error."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -76,9 +76,7 @@ carried: dict[str, Any] = {
     "settings_hash": names,
     "evidence": st.lists(names, max_size=10).map(tuple),
 }
-counts = st.builds(
-    Counts, counted=st.integers(0, 10**6), stale=st.integers(0, 10**6), departed=st.integers(0, 10**6)
-)
+counts = st.builds(Counts, counted=st.integers(0, 10**6), stale=st.integers(0, 10**6), departed=st.integers(0, 10**6))
 decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(
         Alert,
@@ -161,6 +159,15 @@ def fault(record: bytes | str) -> BadRecordError:
     with pytest.raises(BadRecordError) as caught:
         READINGS.read(record)
     return caught.value
+
+
+def fault_if_any(record: bytes | str) -> BadRecordError | None:
+    """What reading it raises, if it raises what it may."""
+    try:
+        READINGS.read(record)
+    except BadRecordError as error:
+        return error
+    return None
 
 
 def test_an_event_of_the_specification_is_read() -> None:
@@ -290,7 +297,9 @@ def test_what_an_event_may_leave_out(record: bytes, expected: dict[str, Any]) ->
         pytest.param(event_of_volume(total_bytes=float("inf")), "invalid", "data.volumes.0.total_bytes", id="Infinity"),
         pytest.param(event_of_volume(usable_bytes=1e400), "invalid", "data.volumes.0.usable_bytes", id="overflow"),
         pytest.param(event_of_volume(usable_bytes="120"), "invalid", "data.volumes.0.usable_bytes", id="as text"),
-        pytest.param(event_of_volume(usable_bytes=2**63), "invalid", "data.volumes.0.usable_bytes", id="beyond 64 bits"),
+        pytest.param(
+            event_of_volume(usable_bytes=2**63), "invalid", "data.volumes.0.usable_bytes", id="beyond 64 bits"
+        ),
         pytest.param(event_of_volume(cordoned="no"), "invalid", "data.volumes.0.cordoned", id="cordoned as text"),
     ],
 )
@@ -357,11 +366,9 @@ def test_an_event_with_any_one_value_replaced_is_read_or_a_bad_record(path: tupl
     for part in path[:-1]:
         inner = inner[part]
     inner[path[-1]] = value
-    try:
-        READINGS.read(json.dumps(changed))
-    except BadRecordError as error:
-        expected = {"type": "unknown_type", "data": "invalid"}.get(path[0], "malformed")
-        assert error.reason == expected
+    error = fault_if_any(json.dumps(changed))
+    if error is not None:
+        assert error.reason == {"type": "unknown_type", "data": "invalid"}.get(path[0], "malformed")
         assert str(path[-1]) in error.detail
 
 
@@ -370,10 +377,8 @@ def test_an_event_with_any_bytes_replaced_is_read_or_a_bad_record(data: st.DataO
     record = bytearray(event())
     for _ in range(data.draw(st.integers(1, 3))):
         record[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        READINGS.read(bytes(record))
-    except BadRecordError as error:
-        assert error.reason in DeadLetterReason  # noqa: PT017 - either outcome is right
+    error = fault_if_any(bytes(record))
+    assert error is None or ": " in error.detail
 
 
 @pytest.mark.parametrize("reading", reading_types(), ids=lambda kind: kind.event_type)

@@ -196,5 +196,3 @@ def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     watch.collector.close()
     assert cluster.outcome is Outcome.UNREACHABLE
     assert cluster.detail == "does-not-exist.invalid does not resolve to an address"
-
-

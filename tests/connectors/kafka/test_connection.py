@@ -13,7 +13,7 @@ from policies.errors import UserError
 
 SECRET = "hunter2-never-shown"
 SERVERS = "kafka-1:9092, kafka-2:9092"
-WEIRD = ' "quoted"\\back; ${env:HOME} {0} %s é\tü=\'x\' '
+WEIRD = " \"quoted\"\\back; ${env:HOME} {0} %s é\tü='x' "
 
 
 @pytest.fixture
@@ -23,9 +23,11 @@ def files(tmp_path: Path) -> dict[str, str]:
     openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     quiet: dict[str, Any] = {"check": True, "capture_output": True}
     subprocess.run([*openssl, "-subj", "/CN=x", "-keyout", key, "-out", cert], **quiet)
-    subprocess.run(["openssl", "pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", f"pass:{SECRET}"], **quiet)
+    lock: list[str | Path] = ["openssl", "pkcs8", "-topk8", "-in", key, "-passout", f"pass:{SECRET}"]
+    subprocess.run([*lock, "-v1", "PBE-SHA1-3DES", "-out", locked], **quiet)
+    subprocess.run([*lock, "-out", tmp_path / "pbes2.pem"], **quiet)
     (tmp_path / "password").write_text(f"{SECRET}\n")
-    return {name: str(tmp_path / name) for name in ("key.pem", "cert.pem", "locked.pem", "password")}
+    return {name: str(tmp_path / name) for name in ("key.pem", "cert.pem", "locked.pem", "pbes2.pem", "password")}
 
 
 def connection(**blocks: Any) -> KafkaConnection:
@@ -335,5 +337,13 @@ def test_a_key_that_java_cannot_read_is_told_with_the_remedy(files: dict[str, st
     subprocess.run(["openssl", "ec", "-in", files["key.pem"], "-out", old], check=True, capture_output=True)
     given = connection(tls={"cert_file": files["cert.pem"], "key_file": old})
     with pytest.raises(UserError, match="openssl pkcs8 -topk8"):
+        given.for_spark()
+    assert given.for_kafka_python()["ssl_context"]
+
+
+def test_an_encryption_that_java_cannot_undo_is_told_with_the_remedy(files: dict[str, str]) -> None:
+    tls = {"cert_file": files["cert.pem"], "key_file": files["pbes2.pem"], "key_password": SECRET}
+    given = connection(tls=tls)
+    with pytest.raises(UserError, match=r"PBES2.*-v1 PBE-SHA1-3DES"):
         given.for_spark()
     assert given.for_kafka_python()["ssl_context"]

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Endpoint
 
-    def do_POST(self) -> None:  # noqa: N802  # the base class names it
+    def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         self.server.requests.append((self.headers["Authorization"], form))
         count = len(self.server.requests)

@@ -46,9 +46,7 @@ def stands(fleet: Fleet, seconds: float, settings: ThrottleSettings = SETTINGS) 
 brokers = st.integers(1, 3)
 free_bytes = st.none() | st.sampled_from([0, GB, GB + 1, 3 * GB, 5 * GB, 50 * GB])
 observations = st.one_of(
-    st.builds(
-        log_dirs, st.integers(0, 40), brokers, st.dictionaries(st.sampled_from([A, B]), free_bytes, max_size=2)
-    ),
+    st.builds(log_dirs, st.integers(0, 40), brokers, st.dictionaries(st.sampled_from([A, B]), free_bytes, max_size=2)),
     st.builds(failed, st.integers(0, 40), brokers, st.sampled_from([o for o in Outcome if o is not Outcome.OK])),
     st.lists(brokers, max_size=3).flatmap(lambda listed: st.integers(0, 40).map(lambda s: members(s, *listed))),
 )

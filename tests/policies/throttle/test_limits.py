@@ -53,9 +53,7 @@ def below(value: float | str) -> Limit:
 def test_the_factor_of_a_volume(
     free: int, total: int, soft: float | str | None, hard: float | str | None, factor: float, hit: Hit
 ) -> None:
-    found = assess(
-        free, total, None if hard is None else below(hard), None if soft is None else below(soft)
-    )
+    found = assess(free, total, None if hard is None else below(hard), None if soft is None else below(soft))
     assert found.factor == pytest.approx(factor, abs=1e-15)
     assert found.hit is hit
 

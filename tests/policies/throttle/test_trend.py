@@ -1,6 +1,7 @@
 """How fast a volume fills: exact on a line, robust to what is not."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -76,8 +77,7 @@ def test_retention_below_two_minutes_is_seen_through(period: int, net: int) -> N
     errors = []
     for phase in range(0, period, 10):
         levels = [
-            (t, round(10**12 - net * t - (MB - net) * ((t + phase) % period)))
-            for t in (i * 10.0 for i in range(90))
+            (t, round(10**12 - net * t - (MB - net) * ((t + phase) % period))) for t in (i * 10.0 for i in range(90))
         ]
         errors.append(abs((fill_bytes_per_second(sampled(levels)) or 0.0) - net))
     assert max(errors) <= MB / 4
@@ -102,7 +102,7 @@ def test_samples_are_few_ordered_and_recent(steps: list[tuple[int, int]]) -> Non
 def test_samples_stay_spread_over_the_window(every: int) -> None:
     samples = sampled(line(MB, every=every, count=1200 // every))
     assert samples[-1][0] - samples[0][0] >= WINDOW_MS * 3 / 4
-    gaps = [b[0] - a[0] for a, b in zip(samples, samples[1:], strict=False)]
+    gaps = [b[0] - a[0] for a, b in pairwise(samples)]
     assert max(gaps) <= WINDOW_MS / 3
 
 

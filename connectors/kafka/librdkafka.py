@@ -1,0 +1,37 @@
+"""Where the library beneath confluent-kafka logs: in our log rather than on stderr, and not the same all the time."""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+
+REPEAT_SECONDS = 60.0
+
+_VARYING = re.compile(r"\d+")
+
+
+class Seldom(logging.Filter):
+    """Lets a message pass once in `REPEAT_SECONDS`; numbers in it do not make it another one.
+
+    librdkafka reports each failed connection, which with a wrong certificate are twenty a second.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._said_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it was not said lately."""
+        kind, now = _VARYING.sub("#", record.getMessage()), self._clock()
+        if now - self._said_at.get(kind, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        self._said_at = {said: at for said, at in self._said_at.items() if now - at < REPEAT_SECONDS}
+        self._said_at[kind] = now
+        return True
+
+
+LOGGER = logging.getLogger("headgate.librdkafka")
+"""For the `logger` argument of confluent-kafka's clients."""
+
+LOGGER.addFilter(Seldom())

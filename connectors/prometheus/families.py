@@ -1,0 +1,84 @@
+"""Metric families, and making the exposition of a moment from plain samples.
+
+Nothing is kept in a client library's gauges: a series is there when its sample is, and vanishes with it.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.utils import floatToGoString
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A gauge or a counter; a counter's name ends in ``_total``."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+
+    def metric(self, samples: Iterable[tuple[tuple[str, ...], float]] = ()) -> Metric:
+        """The family with these samples (label values, value)."""
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        metric = kind(self.name, self.help, labels=self.labels)
+        for labels, value in samples:
+            metric.add_metric(labels, value)
+        return metric
+
+
+class Sample(NamedTuple):
+    """One series at this moment."""
+
+    family: Family
+    labels: tuple[str, ...]
+    """Values, in the order of the family's names."""
+    value: float
+
+
+def metrics(samples: Iterable[Sample]) -> Iterator[Metric]:
+    """The families of these samples; one without a sample is left out."""
+    grouped: defaultdict[Family, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+    for family, labels, value in samples:
+        grouped[family].append((labels, value))
+    for family, rows in grouped.items():
+        yield family.metric(rows)
+
+
+class Histogram:
+    """Counts of values by upper bound, for each combination of labels that had one.
+
+    The client library's own adds a ``_created`` series to each, which nobody here has a use for.
+    """
+
+    def __init__(self, name: str, help: str, labels: Sequence[str], bounds: Sequence[float]) -> None:  # noqa: A002
+        self._name = name
+        self._help = help
+        self._labels = tuple(labels)
+        self._bounds = (*bounds, float("inf"))
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+
+    def add(self, labels: tuple[str, ...], value: float) -> None:
+        """Count one value; a bound includes values equal to it."""
+        counts = self._counts.setdefault(labels, [0] * len(self._bounds))
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
+
+    def metric(self) -> Metric:
+        """The family as it stands."""
+        metric = HistogramMetricFamily(self._name, self._help, labels=self._labels)
+        for labels, counts in sorted(self._counts.items()):
+            buckets = list(zip(map(floatToGoString, self._bounds), accumulate(counts), strict=True))
+            metric.add_metric(labels, buckets, self._sums[labels])
+        return metric
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was counted yet."""
+        return not self._counts

@@ -1,0 +1,214 @@
+"""The present picture of the whole loop: records of its topics in, samples out. Pure; time is an argument."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from prometheus_client.metrics_core import Metric
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from connectors.prometheus.families import Family, Sample, metrics
+from connectors.prometheus.latency import DecisionLatency
+from connectors.prometheus.policy_view import DECISION_STALE, PolicyView
+from connectors.prometheus.records import Record
+from connectors.prometheus.throttle_view import ThrottleView
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.observations import Observation
+from policies.policy import PolicyKind
+from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, decision_types, observed_topics, reading_types
+from policies.settings import PolicySettings
+from policies.units import from_millis
+from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
+
+VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {"throttle": ThrottleView}
+"""From a policy's name and its settings to its metrics; a policy that is not named has the common ones."""
+
+ALERTS = Family(
+    "headgate_alerts", "How many alerts of this name and severity are firing.", ("alert", "severity", "cluster")
+)
+OBSERVATION_AGE = Family(
+    "headgate_observation_age_seconds",
+    "How long ago the newest observation of the cluster was appended, failed attempts to read included: "
+    "it grows when its collector is dead.",
+    ("cluster",),
+)
+DEAD_LETTER_COUNT = Family(
+    "headgate_dead_letters_total",
+    "Observed records the query could not read, by the topic they came from, since this process started.",
+    ("topic", "reason"),
+)
+BAD_RECORDS = Family(
+    "headgate_exporter_bad_records_total",
+    "Records this exporter could not read; those that were in the topics when it started count too.",
+    ("topic", "reason"),
+)
+
+_SHORTEST_HISTORY = timedelta(minutes=5)
+
+
+class _DeadLetter(BaseModel):
+    """As much of a dead letter as is counted."""
+
+    event_type: ClassVar[str] = DEAD_LETTER_TYPE
+
+    topic: str
+    reason: str
+    """A `DeadLetterReason`, or one of a newer query."""
+
+
+class LoopView:
+    """Folds records in, each batch as it comes, and gives the metrics of a moment.
+
+    Args:
+        prefix: of all topics.
+        settings: each policy's block; a policy without one has its defaults.
+    """
+
+    def __init__(self, prefix: str, settings: Mapping[str, PolicySettings]) -> None:
+        self._views = {
+            name: build(settings.get(name) or POLICIES[name].settings())
+            for name, build in VIEWS.items()
+            if name in POLICIES
+        }
+        self._observed = {f"{prefix}.{topic}": policy for topic, policy in observed_topics().items()}
+        self._decided = {f"{prefix}.{topic}": _policy_of(topic) for topic in decided_topics()}
+        self._dead_letters = f"{prefix}.{DEAD_LETTERS}"
+        self._readings = EventReader(reading_types())
+        self._decisions: EventReader[Decision] = EventReader(decision_types())
+        # Not an EventReader: a dead letter holds a whole record in base64, so it may be larger than any event.
+        self._letters = TypeAdapter(Event[_DeadLetter])
+        self._sequences: dict[tuple[str, str], int] = {}
+        self._firing: dict[str, Alert] = {}
+        self._newest_ms: dict[tuple[str, str], int] = {}
+        self._latency = DecisionLatency()
+        self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
+        self._bad: Counter[tuple[str, str]] = Counter()
+
+    def histories(self) -> dict[str, timedelta | None]:
+        """The topics to follow, and how much of their past the picture needs; null means all of it."""
+        observed = {
+            topic: self._views[policy].history if policy in self._views else _SHORTEST_HISTORY
+            for topic, policy in self._observed.items()
+        }
+        return {**observed, **dict.fromkeys(self._decided), self._dead_letters: timedelta(0)}
+
+    def take(self, records: Sequence[Record], *, live: bool) -> list[Decision]:
+        """Fold a batch in.
+
+        Args:
+            records: of any topics, in order by partition.
+            live: whether they are news; of history nothing is counted.
+
+        Returns:
+            The decisions not seen before, in their order.
+        """
+        # Observations first, wherever they stand in the batch: decisions rest on them.
+        rest = [record for record in records if record.topic not in self._observed]
+        self._observe([record for record in records if record.topic in self._observed])
+        fresh = []
+        for record in rest:
+            try:
+                if record.topic == self._dead_letters:
+                    self._bury(record)
+                elif (decision := self._decide(record, live=live)) is not None:
+                    fresh.append(decision)
+            except BadRecordError as error:
+                self._bad[record.topic, error.reason.value] += 1
+        return fresh
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """The picture at a moment."""
+        yield from self._ages(now_ms)
+        for view in self._views.values():
+            yield from view.samples(now_ms)
+        yield from (Sample(ALERTS, labels, count) for labels, count in sorted(self._alert_counts().items()))
+        yield from (Sample(DEAD_LETTER_COUNT, labels, count) for labels, count in sorted(self._letter_counts.items()))
+
+    def metrics(self, now_ms: int) -> list[Metric]:
+        """The picture at a moment, and how long decisions took so far."""
+        histogram = [] if self._latency.histogram.is_empty else [self._latency.histogram.metric()]
+        return [*metrics(self.samples(now_ms)), *histogram]
+
+    def own_samples(self) -> Iterator[Sample]:
+        """What concerns this process rather than the loop."""
+        return (Sample(BAD_RECORDS, labels, count) for labels, count in sorted(self._bad.items()))
+
+    def families(self) -> list[Metric]:
+        """All there may be, without samples."""
+        of_views = [family for view in self._views.values() for family in view.families]
+        common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS)
+        return [*(family.metric() for family in (*of_views, *common)), self._latency.histogram.metric()]
+
+    def _observe(self, records: Sequence[Record]) -> None:
+        observations: defaultdict[str, list[Observation]] = defaultdict(list)
+        for record in records:
+            try:
+                event = self._readings.read(record.value or b"")
+            except BadRecordError as error:
+                self._bad[record.topic, error.reason.value] += 1
+                continue
+            policy, cluster = self._observed[record.topic], event.data.cluster
+            self._latency.observed(event.id, event.time, record.appended_ms)
+            self._newest_ms[policy, cluster] = max(record.appended_ms, self._newest_ms.get((policy, cluster), 0))
+            observations[policy].append(Observation(event.id, from_millis(record.appended_ms), event.data))
+        for policy, readings in observations.items():
+            if policy in self._views:
+                self._views[policy].observe(readings)
+
+    def _decide(self, record: Record, *, live: bool) -> Decision | None:
+        if record.value is None:
+            self._forget(record)
+            return None
+        decision = self._decisions.read(record.value).data
+        key = decision.record_key()
+        if decision.sequence <= self._sequences.get((record.topic, key), 0):
+            return None
+        self._sequences[record.topic, key] = decision.sequence
+        if isinstance(decision, Alert):
+            self._alert(key, decision)
+        elif (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
+            self._latency.decided(decision, record.appended_ms)
+        return decision
+
+    def _alert(self, key: str, alert: Alert) -> None:
+        if alert.status is AlertStatus.FIRING:
+            self._firing[key] = alert
+        else:
+            self._firing.pop(key, None)
+
+    def _forget(self, record: Record) -> None:
+        """A tombstone: somebody deleted what was decided, say of a cluster that is no more."""
+        key = (record.key or b"").decode(errors="replace")
+        self._sequences.pop((record.topic, key), None)
+        policy = self._decided[record.topic]
+        if policy is None:
+            self._firing.pop(key, None)
+            return
+        self._newest_ms.pop((policy, key), None)
+        if policy in self._views:
+            self._views[policy].forget(key)
+
+    def _bury(self, record: Record) -> None:
+        try:
+            letter = self._letters.validate_json(record.value or b"").data
+        except ValidationError as error:
+            raise BadRecordError(DeadLetterReason.MALFORMED, str(error.error_count())) from None
+        self._letter_counts[letter.topic, letter.reason] += 1
+
+    def _ages(self, now_ms: int) -> Iterator[Sample]:
+        # Two policies may watch clusters of one name; then the one whose observations are older is the one to show.
+        newest_ms: dict[str, int] = {}
+        for (_, cluster), at_ms in sorted(self._newest_ms.items()):
+            newest_ms[cluster] = min(at_ms, newest_ms.get(cluster, at_ms))
+        for cluster, at_ms in newest_ms.items():
+            yield Sample(OBSERVATION_AGE, (cluster,), max(0, now_ms - at_ms) / 1000)
+
+    def _alert_counts(self) -> Counter[tuple[str, ...]]:
+        return Counter((a.alert, a.severity.value, a.cluster) for a in self._firing.values())
+
+
+def _policy_of(decided_topic: str) -> str | None:
+    """The policy whose decisions a topic holds; null for the alerts, which all share."""
+    kinds: list[PolicyKind] = [k for k in POLICIES.values() if any(d.topic == decided_topic for d in k.decisions)]
+    return kinds[0].name if kinds else None

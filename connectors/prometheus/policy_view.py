@@ -1,0 +1,56 @@
+"""What a policy's metrics module gives the exporter. A new policy is a new module, named in `loop_view.VIEWS`."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from connectors.prometheus.families import Family, Sample
+from policies.decisions import Decision
+from policies.observations import Observation
+
+DECISION_STALE = Family(
+    "headgate_decision_stale",
+    "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
+    ("policy", "cluster"),
+)
+"""One family for all policies whose decisions have an end."""
+
+
+class PolicyView(Protocol):
+    """The present picture of one policy: folds what was observed and decided, and says it in samples.
+
+    Called under a lock, with each decision once and in order of its sequence.
+    """
+
+    families: tuple[Family, ...]
+    """All it may give samples of."""
+
+    @property
+    def history(self) -> timedelta:
+        """How far back its observations matter to a picture that is built anew."""
+        ...
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Fold readings in, in whatever order they come."""
+        ...
+
+    def decide(self, decision: Decision, *, live: bool) -> bool:
+        """Take a decision newer than the last of its key.
+
+        Args:
+            decision: of this policy; alerts go elsewhere.
+            live: false for one that was there before the exporter had caught up: no counter may count it, or a
+                restart would look like an event.
+
+        Returns:
+            Whether its first evidence is the observation that caused it, so that its latency means something.
+        """
+        ...
+
+    def forget(self, key: str) -> None:
+        """The decision of this record key was deleted from its topic."""
+        ...
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """The picture at a moment."""
+        ...

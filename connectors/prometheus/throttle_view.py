@@ -1,0 +1,240 @@
+"""The metrics of the throttle policy: what it decided, and the volumes it decides from.
+
+What is remembered of a volume, when it is forgotten and how soon it is full is the policy's own code, fed with the same
+readings. Why a factor is what it is comes from the decision alone, so that metrics never tell another story than it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+
+from connectors.prometheus.families import Family, Sample
+from connectors.prometheus.policy_view import DECISION_STALE
+from policies.decisions import Decision
+from policies.observations import Observation
+from policies.throttle import fleet, trend
+from policies.throttle.decision import FALLBACK_REASONS, Counts, Limiting, Reason, ThrottleFactor
+from policies.throttle.fleet import Fleet, KnownVolume
+from policies.throttle.gate import Verdict
+from policies.throttle.limits import Hit
+from policies.throttle.policy import NAME
+from policies.throttle.settings import ThrottleSettings
+from policies.units import PositiveDuration, from_millis, to_millis
+
+FACTOR = Family(
+    "headgate_throttle_factor",
+    "How much the cluster's producers may write: 1 is all of their base rate, 0 nothing but the floor. "
+    "While the decision is stale, the fallback.",
+    ("cluster",),
+)
+RAW_FACTOR = Family(
+    "headgate_throttle_raw_factor",
+    "The least factor of all volumes that count, before holds and small changes are held back. "
+    "Absent while the decision is stale.",
+    ("cluster",),
+)
+FALLBACKS = Family(
+    "headgate_throttle_fallback_total",
+    "How many times the factor came to rest on the fallback because no valid reading decided it; "
+    "repeats while that lasts do not count.",
+    ("cluster",),
+)
+VIOLATIONS = Family(
+    "headgate_throttle_limit_violations_total",
+    "How many times the cluster came to a limit: a volume at it began to decide the factor. Repeats do not count, nor "
+    "does coming back up from hard to soft, nor swinging around the hard limit within the recovery margin.",
+    ("cluster", "limit"),
+)
+THROTTLING = Family(
+    "headgate_throttling_volume",
+    "1 for the volume that limits the cluster now, with the reason of the decision.",
+    ("cluster", "broker", "log_dir", "reason"),
+)
+_VOLUME_LABELS = ("cluster", "broker", "log_dir")
+USABLE = Family("headgate_volume_usable_bytes", "Free for the broker, when last read.", _VOLUME_LABELS)
+USED = Family("headgate_volume_used_bytes", "Not free for the broker, when last read.", _VOLUME_LABELS)
+TOTAL = Family("headgate_volume_total_bytes", "Size of the file system, when last read.", _VOLUME_LABELS)
+SECONDS_TO_FULL = Family(
+    "headgate_volume_seconds_to_full",
+    "How long until nothing is free at the present rate; absent when the volume is not filling or not freshly read.",
+    _VOLUME_LABELS,
+)
+BROKERS = Family(
+    "headgate_kafka_brokers",
+    "Brokers by how they count for the decision: counted (validly read), stale, departed (gone, but still counting). "
+    "Absent while the decision is stale.",
+    ("cluster", "state"),
+)
+LOG_DIRS = Family(
+    "headgate_log_dirs",
+    "Volumes by how they count for the decision: counted (validly read), stale, departed (gone, but still counting). "
+    "Absent while the decision is stale.",
+    ("cluster", "state"),
+)
+
+_SHORTEST_HISTORY = timedelta(minutes=5)
+
+_CAUSED_BY_TIME = FALLBACK_REASONS | {Reason.DEPARTED_VOLUME}
+"""No reading brings these about, or none that is evidence."""
+_MAY_END_BY_TIME = frozenset({Reason.MIN_HOLD, Reason.DEPARTED_VOLUME})
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """What is known of one cluster."""
+
+    settings: ThrottleSettings
+    fleet: Fleet = field(default_factory=Fleet)
+    decision: ThrottleFactor | None = None
+    limit: Hit = Hit.NONE
+    """The limit the cluster is at, by its last decisions."""
+    fallbacks: int = 0
+    violations: Counter[Hit] = field(default_factory=Counter)
+
+
+class ThrottleView:
+    """The present picture of all clusters.
+
+    Args:
+        settings: the policy's block.
+    """
+
+    families: tuple[Family, ...] = (
+        FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, SECONDS_TO_FULL, BROKERS, LOG_DIRS,
+    )  # fmt: skip
+
+    def __init__(self, settings: ThrottleSettings) -> None:
+        self._settings = settings
+        self._clusters: dict[str, _Cluster] = {}
+
+    @property
+    def history(self) -> timedelta:
+        """As far back as a reading counts anywhere, and as the trend reaches."""
+        durations = TypeAdapter(PositiveDuration)
+        overrides = [o["validity"] for o in self._settings.clusters.values() if "validity" in o]
+        validities = [self._settings.validity, *map(durations.validate_python, overrides)]
+        return max(_SHORTEST_HISTORY, timedelta(milliseconds=trend.WINDOW_MS), *validities)
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Fold readings in as one step of the policy does."""
+        by_cluster: defaultdict[str, list[Observation]] = defaultdict(list)
+        for observation in observations:
+            by_cluster[observation.reading.cluster].append(observation)
+        for name, readings in by_cluster.items():
+            cluster = self._cluster(name)
+            seen = fleet.observe(cluster.fleet, readings)
+            # As of the readings, not of now: history is forgotten as it was then.
+            known = fleet.standings(seen, cluster.settings, max(r.at for r in readings))
+            cluster.fleet = fleet.without_forgotten(seen, known)
+
+    def decide(self, decision: Decision, *, live: bool) -> bool:
+        """Take a cluster's next decision, and count what begins with it."""
+        if not isinstance(decision, ThrottleFactor):
+            return False
+        cluster = self._cluster(decision.cluster)
+        before, cluster.decision = cluster.decision, decision
+        limit_before, cluster.limit = cluster.limit, _limit_reached(decision, cluster.limit)
+        if live:
+            cluster.fallbacks += _rests_on_fallback(decision) and not (before and _rests_on_fallback(before))
+            if _is_harder(cluster.limit, limit_before):
+                cluster.violations[cluster.limit] += 1
+        return before is not None and _answers_its_evidence(before, decision)
+
+    def forget(self, key: str) -> None:
+        """Drop the cluster whose decision was deleted; readings that still come are shown again."""
+        self._clusters.pop(key, None)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Every series of every cluster at this moment."""
+        for name, cluster in sorted(self._clusters.items()):
+            if cluster.decision is not None:
+                yield from _of_decision(cluster.decision, cluster.settings, now_ms)
+                yield from _of_counters(name, cluster)
+            for known in fleet.standings(cluster.fleet, cluster.settings, from_millis(now_ms)):
+                yield from _of_volume(name, known)
+
+    def _cluster(self, name: str) -> _Cluster:
+        if name not in self._clusters:
+            self._clusters[name] = _Cluster(self._settings.for_cluster(name))
+        return self._clusters[name]
+
+
+def _of_decision(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
+    cluster = decision.cluster
+    stale = now_ms >= to_millis(decision.valid_until)
+    yield Sample(DECISION_STALE, (NAME, cluster), float(stale))
+    yield Sample(FACTOR, (cluster,), settings.fallback if stale else decision.factor)
+    if stale:
+        # The rest was true when it was decided; of now it says nothing.
+        return
+    yield Sample(RAW_FACTOR, (cluster,), decision.raw_factor)
+    if decision.limiting is not None:
+        broker, log_dir = _key(decision.limiting)
+        yield Sample(THROTTLING, (cluster, broker, log_dir, decision.reason.value), 1.0)
+    yield from _of_counts(BROKERS, cluster, decision.brokers)
+    yield from _of_counts(LOG_DIRS, cluster, decision.volumes)
+
+
+def _of_counts(family: Family, cluster: str, counts: Counts) -> Iterator[Sample]:
+    for state, count in counts:
+        yield Sample(family, (cluster, state), count)
+
+
+def _of_counters(name: str, cluster: _Cluster) -> Iterator[Sample]:
+    # From 0 on, so that the first one is an increase.
+    yield Sample(FALLBACKS, (name,), cluster.fallbacks)
+    for limit in (Hit.HARD, Hit.SOFT):
+        yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
+
+
+def _of_volume(cluster: str, known: KnownVolume) -> Iterator[Sample]:
+    broker, log_dir = known.key
+    labels, volume = (cluster, str(broker), log_dir), known.volume
+    yield Sample(USABLE, labels, volume.usable_bytes)
+    yield Sample(USED, labels, max(0, volume.total_bytes - volume.usable_bytes))
+    yield Sample(TOTAL, labels, volume.total_bytes)
+    if known.seconds_to_full is not None:
+        yield Sample(SECONDS_TO_FULL, labels, known.seconds_to_full)
+
+
+def _rests_on_fallback(decision: ThrottleFactor) -> bool:
+    return decision.reason in FALLBACK_REASONS
+
+
+def _limit_reached(decision: ThrottleFactor, before: Hit) -> Hit:
+    """The limit the cluster is at. Silence leaves it there, and so does free space within the recovery margin."""
+    if _rests_on_fallback(decision):
+        return before
+    if decision.reason is Reason.RECOVERY_MARGIN:
+        return Hit.HARD
+    return decision.limiting.limit if decision.limiting else Hit.NONE
+
+
+def _is_harder(limit: Hit, other: Hit) -> bool:
+    order = (Hit.NONE, Hit.SOFT, Hit.HARD)
+    return order.index(limit) > order.index(other)
+
+
+def _answers_its_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> bool:
+    """Whether the reading named first caused this decision: not a repeat, not the mere passing of time.
+
+    A heartbeat names the newest reading too, but was not caused by it; its age would pass for latency.
+    """
+    same = (before.factor, before.reason, _key(before.limiting)) == (
+        decision.factor, decision.reason, _key(decision.limiting),
+    )  # fmt: skip
+    if same or decision.reason in _CAUSED_BY_TIME or before.reason in _MAY_END_BY_TIME:
+        return False
+    if decision.evidence[:1] == before.evidence[:1]:
+        return False
+    # When another volume than before decides and the factor did not fall, it was the former one's reading that caused
+    # it, and that is no evidence of a decision it no longer limits.
+    handed_over = None not in (before.limiting, decision.limiting) and _key(before.limiting) != _key(decision.limiting)
+    return decision.verdict is Verdict.LOWER or not handed_over
+
+
+def _key(limiting: Limiting | None) -> tuple[str, str]:
+    return ("", "") if limiting is None else (str(limiting.broker), limiting.log_dir)

@@ -1,0 +1,79 @@
+"""Writes what is generated under docs/reference: schemas, AsyncAPI, and the pages on settings, events and metrics.
+
+``python -m deploy.generate`` writes, ``--check`` only compares: status 1 where a file is stale, missing or left over.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from deploy.reference.asyncapi import asyncapi
+from deploy.reference.catalogue import catalogue
+from deploy.reference.events_page import events_page
+from deploy.reference.metrics_page import metrics_page
+from deploy.reference.settings_page import settings_page
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+
+_SCHEMAS = "schemas"
+
+
+def generated() -> dict[str, str]:
+    """Every file by its path under docs/reference; the same each time, on any machine."""
+    schemas = {
+        f"{_SCHEMAS}/{kind.schema_file}": json.dumps(kind.schema(), indent=2, ensure_ascii=False) + "\n"
+        for kind in catalogue()
+    }
+    return {
+        "asyncapi.yaml": asyncapi(),
+        "events.md": events_page(),
+        "metrics.md": metrics_page(),
+        "settings.yaml": settings_page(),
+        **schemas,
+    }
+
+
+def write(files: Mapping[str, str], folder: Path) -> None:
+    """Write the files, and remove schemas of events there are no more."""
+    (folder / _SCHEMAS).mkdir(parents=True, exist_ok=True)
+    for file in _left_over(files, folder):
+        file.unlink()
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+def stale(files: Mapping[str, str], folder: Path) -> list[Path]:
+    """Files that are missing, differ from what would be generated, or are of events there are no more."""
+    differing = (folder / name for name, content in files.items() if _content(folder / name) != content)
+    return sorted([*differing, *_left_over(files, folder)])
+
+
+def _left_over(files: Mapping[str, str], folder: Path) -> Iterator[Path]:
+    known = {folder / name for name in files}
+    return (file for file in (folder / _SCHEMAS).glob("*.json") if file not in known)
+
+
+def _content(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.is_file() else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write, or compare; the status for the shell."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is stale")
+    parser.add_argument("--folder", type=Path, default=REFERENCE, help="default: docs/reference")
+    given = parser.parse_args(arguments)
+    files = generated()
+    if not given.check:
+        write(files, given.folder)
+        return 0
+    found = stale(files, given.folder)
+    for file in found:
+        sys.stderr.write(f"{file} is stale: run `make generate`\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""docs/reference/asyncapi.yaml: all topics, who writes and reads them, as AsyncAPI 3.0."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+
+from connectors.kafka.topics import TopicPlan, TopicSettings, plan
+from deploy.reference.catalogue import EventKind, catalogue
+from deploy.reference.examples import Example, examples
+
+_HEAD = "# Made by `make generate` from the models in the code; `make check` fails when it is stale.\n"
+_BINDING = "0.5.0"
+_LISTS = ("cleanup.policy",)
+_CONFIGS = ("cleanup.policy", "retention.ms", "delete.retention.ms", "max.message.bytes")
+"""Of a topic's configuration, what the Kafka binding knows."""
+
+
+def asyncapi() -> str:
+    """The whole document."""
+    return _HEAD + yaml.safe_dump(document(), sort_keys=False, width=120, allow_unicode=True)
+
+
+def document() -> dict[str, Any]:
+    """The whole document, as data."""
+    kinds, shown = catalogue(), examples()
+    topics = list(dict.fromkeys(kind.topic for kind in kinds))
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Headgate",
+            "version": version("headgate"),
+            "description": "What Headgate observes and decides, each record one CloudEvent in structured JSON mode.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "channels": {channel_name(topic): _channel(topic, _of(kinds, topic)) for topic in topics},
+        "operations": dict(_operations(kinds, topics)),
+        "components": {"messages": {message_name(k): _message(k, shown[k.event_type]) for k in kinds}},
+    }
+
+
+def channel_name(topic: str) -> str:
+    """``observed.log-dirs`` becomes ``observedLogDirs``."""
+    first, *rest = topic.replace("-", ".").split(".")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def message_name(kind: EventKind) -> str:
+    """``headgate.log-dirs.v1`` becomes ``logDirsV1``."""
+    return channel_name(kind.event_type.removeprefix("headgate."))
+
+
+def _of(kinds: Iterable[EventKind], topic: str) -> list[EventKind]:
+    return [kind for kind in kinds if kind.topic == topic]
+
+
+def _channel(topic: str, kinds: list[EventKind]) -> dict[str, Any]:
+    settings = TopicSettings()
+    planned = next(p for p in plan(settings) if p.topic == settings.topic(topic))
+    return {
+        "address": f"{{prefix}}.{topic}",
+        "parameters": {"prefix": {"default": settings.prefix, "description": "The setting `topics.prefix`."}},
+        "messages": {message_name(k): {"$ref": f"#/components/messages/{message_name(k)}"} for k in kinds},
+        "bindings": {"kafka": _topic_binding(planned)},
+    }
+
+
+def _topic_binding(planned: TopicPlan) -> dict[str, Any]:
+    return {
+        "partitions": planned.partitions,
+        "topicConfiguration": {
+            name: _config(name, planned.config[name]) for name in _CONFIGS if name in planned.config
+        },
+        "bindingVersion": _BINDING,
+    }
+
+
+def _config(name: str, value: str) -> Any:
+    return [value] if name in _LISTS else int(value)
+
+
+def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What Headgate does: its collectors send what its query receives; the query sends the rest."""
+    for topic in topics:
+        channel = channel_name(topic)
+        of_topic = _of(kinds, topic)
+        writer = of_topic[0].written_by.removeprefix("the ")
+        yield f"send.{channel}", _operation("send", channel, of_topic, f"Written by the {writer}.")
+        if of_topic[0].is_observed:
+            yield f"receive.{channel}", _operation("receive", channel, of_topic, "Read by the query and the exporter.")
+
+
+def _operation(action: str, channel: str, kinds: list[EventKind], summary: str) -> dict[str, Any]:
+    place = f"#/channels/{channel}"
+    return {
+        "action": action,
+        "summary": summary,
+        "channel": {"$ref": place},
+        "messages": [{"$ref": f"{place}/messages/{message_name(k)}"} for k in kinds],
+    }
+
+
+def _message(kind: EventKind, example: Example) -> dict[str, Any]:
+    return {
+        "name": kind.event_type,
+        "title": kind.event_type,
+        "summary": kind.summary,
+        "contentType": "application/json",
+        "payload": {"$ref": f"./schemas/{kind.schema_file}"},
+        "bindings": {
+            "kafka": {"key": {"type": "string", "description": _sentence(kind.key)}, "bindingVersion": _BINDING}
+        },
+        "examples": [{"payload": example.event}],
+    }
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

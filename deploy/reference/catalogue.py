@@ -1,0 +1,184 @@
+"""Every event there is: its type, its topic, the model of its data, and its JSON Schema."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+from pydantic_core import CoreSchema
+
+from deploy.reference.shapes import first_paragraph
+from policies.decisions import Alert, Decision
+from policies.observations import Reading
+from policies.policy import PolicyKind
+from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.units import format_instant
+from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, Event
+from streaming.dead_letters import DeadLetter
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class AuditEntry(BaseModel):
+    """A decision as it was published, or a verdict that changed nothing, and the numbers that led to it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    decision_type: str = Field(description="The `type` this decision has on its own topic.")
+    decision: Decision = Field(description="The decision, with the fields of its kind.")
+    numbers: Mapping[str, Any] = Field(description="What led to it; each policy's own.")
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One type of event."""
+
+    event_type: str
+    topic: str
+    """Without its prefix."""
+    key: str
+    """What the Kafka record's key is."""
+    written_by: str
+    data: type[BaseModel]
+    """Its data, as the pages show it."""
+    envelope: type[Event[Any]]
+    """The whole event with its data, as the schema has it."""
+    mode: JsonSchemaMode
+    """Readings may come from other collectors, so their schema says what is accepted; the others, what is written."""
+
+    @property
+    def schema_file(self) -> str:
+        """Its schema's file name."""
+        return f"{self.event_type}.json"
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether it is written for the query to read."""
+        return issubclass(self.data, Reading)
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether its data is another event's, with more around it."""
+        return self.data is AuditEntry
+
+    @property
+    def summary(self) -> str:
+        """One paragraph on what it says."""
+        return first_paragraph(self.data.__doc__)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the whole event."""
+        body = self.envelope.model_json_schema(mode=self.mode, schema_generator=_Schemas)
+        body["properties"]["type"] = {"const": self.event_type}
+        head = {
+            "$schema": DIALECT,
+            "$id": f"urn:headgate:{self.event_type}",
+            "title": self.event_type,
+            "description": self.summary,
+        }
+        return head | {name: part for name, part in body.items() if name not in head}
+
+    def data_schema(self) -> dict[str, Any]:
+        """JSON Schema of its data alone."""
+        return self.data.model_json_schema(mode=self.mode, schema_generator=_Schemas)
+
+
+def catalogue() -> tuple[EventKind, ...]:
+    """All kinds of events: observed, decided, audit, dead letters."""
+    observed = (_observed(kind, reading) for kind in POLICIES.values() for reading in kind.readings)
+    decided = (_decided(decision) for decision in decision_types())
+    return (*observed, *decided, _audit(), _dead_letter())
+
+
+def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
+    """JSON Schema of any model, as these pages have it."""
+    return model.model_json_schema(mode=mode, schema_generator=_Schemas)
+
+
+class _Schemas(GenerateJsonSchema):
+    """Pydantic's schemas without the titles it makes up, and with what serialisers hide from it."""
+
+    def ser_schema(self, schema: Any) -> dict[str, Any] | None:
+        """An instant is written by a function, of which Pydantic knows only that it gives text."""
+        if schema.get("function") is format_instant:
+            return {"type": "string", "format": "date-time"}
+        return super().ser_schema(schema)
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        """A field's name in other letters tells nobody anything."""
+        return False
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        """What Headgate writes is always whole."""
+        return self.mode == "serialization" or super().field_is_required(field, total)
+
+    def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
+        """The discriminator is OpenAPI's, and means something else in AsyncAPI; the constants tell the same."""
+        union = super().tagged_union_schema(schema)
+        union.pop("discriminator", None)
+        return union
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """What is always written has no default; and a time's null has no other form."""
+        inner: CoreSchema = schema["schema"]
+        if self.mode == "serialization" or schema.get("default", ...) is None:
+            return self.generate_inner(inner)
+        return super().default_schema(schema)
+
+
+def _observed(policy: PolicyKind, reading: type[Reading]) -> EventKind:
+    return EventKind(
+        event_type=reading.event_type,
+        topic=policy.observed_topic,
+        key="the cluster's name",
+        written_by="the collectors",
+        data=reading,
+        envelope=Event[reading],  # type: ignore[valid-type]
+        mode="validation",
+    )
+
+
+def _decided(decision: type[Decision]) -> EventKind:
+    return EventKind(
+        event_type=decision.event_type,
+        topic=decision.topic,
+        key="`<alert>/<subject>`" if decision is Alert else "the subject",
+        written_by="the query",
+        data=decision,
+        envelope=Event[decision],  # type: ignore[valid-type]
+        mode="serialization",
+    )
+
+
+def _audit() -> EventKind:
+    entries = [
+        create_model(
+            f"{decision.__name__}Entry",
+            __base__=AuditEntry,
+            __doc__=f"Of `{decision.event_type}`.",
+            decision_type=(_constant(decision.event_type), ...),
+            decision=(decision, ...),
+        )
+        for decision in decision_types()
+    ]
+    data: Any = Annotated[reduce(or_, entries), Field(discriminator="decision_type")]
+    return EventKind(AUDIT_TYPE, AUDIT, "the cluster's name", "the query", AuditEntry, Event[data], "serialization")
+
+
+def _constant(value: str) -> Any:
+    return Literal[value]
+
+
+def _dead_letter() -> EventKind:
+    return EventKind(
+        event_type=DEAD_LETTER_TYPE,
+        topic=DEAD_LETTERS,
+        key="the topic the record came from",
+        written_by="the query",
+        data=DeadLetter,
+        envelope=Event[DeadLetter],
+        mode="serialization",
+    )

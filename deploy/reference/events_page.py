@@ -1,0 +1,101 @@
+"""docs/reference/events.md: one section an event."""
+
+import json
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from deploy.reference.catalogue import EventKind, catalogue
+from deploy.reference.examples import Example, examples
+from deploy.reference.meanings import meanings
+from deploy.reference.shapes import Row, models_in, rows
+from policies.wire import MAX_RECORD_BYTES, Event
+
+_INTRODUCTION = f"""\
+# Events
+
+Made by `make generate` from the models in the code; `make check` fails when it is stale.
+
+Every record is one [CloudEvents 1.0](https://cloudevents.io) event in structured JSON mode, of at most \
+{MAX_RECORD_BYTES // 2**20} MiB where it is to be read.
+Topics are named here without their prefix, `headgate.` unless `topics.prefix` says otherwise. Times are RFC 3339, UTC,
+with milliseconds. Unknown fields are ignored, so fields may be added; what changes otherwise gets a new type (`.v2`).
+Delivery is at least once: a decision's `decision_id` and `sequence` tell a repeat.
+"""
+
+_ENVELOPE: Mapping[str, str] = {
+    "specversion": "`1.0`.",
+    "id": "Unique; a decision names the ids of the observations it rests on as evidence.",
+    "source": "Who wrote it.",
+    "type": "What it is: one of the types below.",
+    "subject": "What it is about.",
+    "time": "When it was read or decided. The age of an observation counts from when Kafka appended it instead; only "
+    "in a file for `headgate replay` does this time count.",
+    "datacontenttype": "`application/json`.",
+    "data": "As below.",
+}
+
+
+def events_page() -> str:
+    """The whole page."""
+    shown = examples()
+    kinds = catalogue()
+    return "\n".join([_INTRODUCTION, *_overview(kinds), *_envelope(), *_sections(kinds, shown), *_sets(kinds)])
+
+
+def _overview(kinds: tuple[EventKind, ...]) -> Iterator[str]:
+    yield from _table(
+        ("type", "topic", "record key", "written by"),
+        ((f"[`{k.event_type}`](#{_anchor(k.event_type)})", f"`{k.topic}`", k.key, k.written_by) for k in kinds),
+    )
+
+
+def _envelope() -> Iterator[str]:
+    assert _ENVELOPE.keys() == Event.model_fields.keys(), "the envelope has other fields than are explained"  # noqa: S101
+    yield "## The envelope\n"
+    yield from _table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items()))
+
+
+def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Iterator[str]:
+    for kind in kinds:
+        yield f"## {kind.event_type}\n\n{kind.summary}\n"
+        yield f"Topic `{kind.topic}`, schema [{kind.schema_file}](schemas/{kind.schema_file}).\n"
+        yield from _fields(kind)
+        example = shown[kind.event_type]
+        yield f"With the record key `{example.key}`:\n"
+        yield f"```json\n{json.dumps(example.event, indent=2)}\n```\n"
+
+
+def _fields(kind: EventKind) -> Iterator[str]:
+    # An audit entry's decision stands in its own section.
+    shown = rows(kind.data_schema(), nested=not kind.is_audit)
+    yield from _table(("field", "type", "meaning"), ((f"`{r.name}`", _type(r), r.meaning) for r in shown))
+
+
+def _type(row: Row) -> str:
+    return row.type if row.required else f"{row.type}; may be left out"
+
+
+def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
+    """The closed sets, each once, with the fields that have them."""
+    yield "## Closed sets\n"
+    used: dict[type[StrEnum], list[str]] = {}
+    for kind in kinds:
+        for found in models_in(kind.data):
+            if issubclass(found, StrEnum) and not kind.is_audit:
+                used.setdefault(found, []).append(kind.event_type)
+    for closed, types in used.items():
+        yield f"### {closed.__name__}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
+        yield from _table(("value", "meaning"), ((f"`{v}`", text) for v, text in meanings(closed).items()))
+
+
+def _table(head: tuple[str, ...], body: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in body:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub makes it."""
+    return heading.lower().replace(".", "").replace(" ", "-")

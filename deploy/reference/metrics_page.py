@@ -1,0 +1,79 @@
+"""docs/reference/metrics.md: what every part of the loop registers, asked of the parts themselves."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import PublisherMetrics
+from connectors.poll_metrics import PollMetrics
+from connectors.prometheus.exporter import Exporter
+from deploy.query_health import QueryHealth
+
+_INTRODUCTION = """\
+# Metrics
+
+Made by `make generate` from what each part registers; `make check` fails when it is stale.
+
+Served at `/metrics` by every process (`http.host`, `http.port`), next to what the Prometheus client says of any
+Python process (`process_*`, `python_*`). A counter's name ends in `_total`. A histogram has the series `_bucket` (with
+the label `le`), `_sum` and `_count`. The series of a volume or cluster that is forgotten disappear.
+"""
+
+
+class MetricRow(NamedTuple):
+    """One metric family."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
+class _Recorder(CollectorRegistry):
+    """A registry that remembers what was registered, samples or not."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_describe=True)
+        self.collectors: list[Collector] = []
+
+    def register(self, collector: Collector) -> None:
+        super().register(collector)
+        self.collectors.append(collector)
+
+
+def metrics_page() -> str:
+    """The whole page."""
+    lines = [_INTRODUCTION]
+    for part, families in parts().items():
+        lines += [f"## {part}\n", "| name | type | labels | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{m.name}` | {m.type} | {_code(m.labels)} | {m.help} |" for m in families]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def parts() -> dict[str, list[MetricRow]]:
+    """The metrics of each part, by name."""
+    registries = {name: _Recorder() for name in ("The exporter", "The query", "The collectors", "The publisher")}
+    exporter, query, collectors, publisher = registries.values()
+    nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
+    Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
+    QueryHealth(query, stall_seconds=60.0)
+    PollMetrics(collectors)
+    PublisherMetrics(publisher)
+    return {name: sorted(_rows(registry)) for name, registry in registries.items()}
+
+
+def _rows(registry: _Recorder) -> Iterator[MetricRow]:
+    for collector in registry.collectors:
+        for metric in collector.describe():  # type: ignore[attr-defined]  # of all that is registered here
+            # The client library shows labels with samples only, and there are none yet.
+            labels: Iterable[str] = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", ())
+            name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+            yield MetricRow(name, metric.type, tuple(labels), metric.documentation)
+
+
+def _code(labels: tuple[str, ...]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)

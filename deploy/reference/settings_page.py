@@ -1,0 +1,178 @@
+"""docs/reference/settings.yaml: every setting with its meaning, its type and its default.
+
+What stands there uncommented is the defaults, so the file loads as it is. ``#name: value`` is a setting without a
+default (or a block that is off), with an example; ``# text`` explains. So taking the ``#`` away is all there is to do.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from enum import Enum
+from types import FunctionType
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from deploy.reference.catalogue import schema_of
+from deploy.reference.shapes import Row, classes_in, rows
+from deploy.settings import Settings
+from policies.units import format_duration
+
+_INTRODUCTION = """\
+# Every setting of Headgate. Made by `make generate` from the models in the code; `make check` fails when it is stale.
+#
+# What is not commented out here is the default, so this file loads as it is and changes nothing: keep of it what you
+# change. A line `#name: value` is a setting that has no default, or a block that is off, with an example: take the `#`
+# away. Unknown names are mistakes; `headgate check FILE` names every mistake with its line.
+#
+# Durations are written 30s, 5m, 1h30m or 250ms; sizes 5GB, 5GiB or plain bytes.
+#
+# The environment wins over the file: HEADGATE_ and the path in capitals, with two underscores between its parts, such
+# as HEADGATE_HTTP__PORT or, so that no secret need be in a file, HEADGATE_KAFKA__SASL__PASSWORD.
+"""
+
+_EXAMPLE: Mapping[str, Any] = {
+    "data_dir": "/var/lib/headgate",
+    "jars_dir": "/var/cache/headgate/jars",
+    "kafka": {"bootstrap_servers": "loop-1:9092,loop-2:9092"},
+    "clusters": {"payments": {"kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"}}},
+    "policies": {
+        "throttle": {
+            "preset": "strimzi",
+            "hard": {"available_bytes_below": "5GB"},
+            "soft": {"available_ratio_below": 0.15},
+            "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
+        }
+    },
+    "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint"},
+    "topics": {"replication_factor": 3},
+}
+"""Values to show where there is no default."""
+
+_STAND_INS: Mapping[str, Any] = {
+    "path": "/path/to/file",
+    "secret": "change-me",
+    "text": "name",
+    "size": "5GB",
+    "number from 0 to 1": 0.05,
+}
+"""Values to show where the example has none, by type."""
+
+_WIDTH = 100
+
+
+def settings_page() -> str:
+    """The whole file."""
+    lines = [_INTRODUCTION, *_block(Settings, _EXAMPLE)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = False) -> Iterator[str]:
+    """The fields of a block, each after what it means.
+
+    Args:
+        model: the block's.
+        example: values for its fields without a default.
+        off: whether the block is itself commented, so that what the example gives belongs to it.
+    """
+    after_block = False
+    for row, field in zip(rows(schema_of(model), nested=False), model.model_fields.values(), strict=True):
+        lines = _setting(row, field, example.get(row.name), off=off)
+        is_block = len(lines) > 1
+        if after_block or is_block:
+            yield ""
+        yield from _comment(_meaning(row, field))
+        yield from lines
+        after_block = is_block
+
+
+def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str]:
+    """One setting, without what it means: a line, or a block of them."""
+    default, inner = _default(field), _model_in(field.annotation)
+    if isinstance(default, BaseModel):
+        return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
+    if default == {}:
+        return _commented([f"{row.name}:", *_indented(_entries(inner, example or {}))])
+    if default is not None:
+        return [f"{row.name}: {_scalar(_human(default, row.type))}"]
+    shown = field.is_required() or (off and example is not None)
+    if inner is not None:
+        lines = [f"{row.name}:", *_indented(_block(inner, example or {}, off=True))]
+    else:
+        lines = [f"{row.name}: {_scalar(_stand_in(row.type) if example is None else example)}"]
+    return lines if shown else _commented(lines)
+
+
+def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Iterator[str]:
+    """A map, by its example: with the block's settings explained, or as it is where each entry is free in form."""
+    for name, entry in example.items():
+        if model is None:
+            yield from yaml.safe_dump({name: entry}, sort_keys=False).splitlines()
+        else:
+            yield from (f"{name}:", *_indented(_block(model, entry, off=True)))
+
+
+def _default(field: FieldInfo) -> Any:
+    """The default as it is in this version; null where there is none, or where it depends on the machine."""
+    factory = field.default_factory
+    if isinstance(factory, FunctionType):
+        return None
+    # A block's factory is its class, a map's is `dict`: both take no argument.
+    value = factory() if factory is not None else field.default  # type: ignore[call-arg]
+    return None if value is PydanticUndefined else value
+
+
+def _meaning(row: Row, field: FieldInfo) -> str:
+    """What a setting is for, and its type; of a block only the first."""
+    parts = [row.meaning] if row.meaning else []
+    if _model_in(field.annotation) is None and _default(field) != {}:
+        kind = row.type.removesuffix(" or null").replace("`", "")
+        parts.append(f"({'needed; ' if field.is_required() else ''}{kind})")
+    return " ".join(parts)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The block that a field is, may be, or maps names to."""
+    return next((kind for kind in classes_in(annotation) if issubclass(kind, BaseModel)), None)
+
+
+def _human(value: Any, kind: str) -> Any:
+    """A value as a person writes it."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if kind == "size":
+        return _size(int(value))
+    return value.value if isinstance(value, Enum) else value
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+def _stand_in(kind: str) -> Any:
+    first = re.match(r"one of `([^`]+)`", kind)
+    return first[1] if first else _STAND_INS[kind.removesuffix(" or null")]
+
+
+def _scalar(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    indented = [f"  {line}" if line else "" for line in lines]
+    return indented if indented[0] else indented[1:]
+
+
+def _commented(lines: Iterable[str]) -> list[str]:
+    return [f"#{line}" for line in lines if line]

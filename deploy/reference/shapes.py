@@ -1,0 +1,126 @@
+"""JSON Schema in words: what a value is, and the fields of an object as rows of a table."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, TypeAdapter
+
+from policies.units import Duration, Size
+
+Node = Mapping[str, Any]
+
+_DURATION: Node = TypeAdapter(Duration).json_schema()
+_SIZE: Node = TypeAdapter(Size).json_schema()
+_FORMATS = {"date-time": "time", "path": "path", "password": "secret"}
+_NUMBERS = {"integer": "whole number", "number": "number"}
+
+
+class Row(NamedTuple):
+    """One field."""
+
+    name: str
+    """With the names of the objects around it: ``limiting.log_dir``, ``volumes[].log_dir``."""
+    type: str
+    required: bool
+    meaning: str
+
+
+def rows(schema: Node, *, nested: bool = True) -> Iterator[Row]:
+    """The fields of an object, in order; with `nested`, those of objects within it follow theirs."""
+    yield from _rows(schema, schema.get("$defs", {}), "", nested=nested)
+
+
+def _rows(node: Node, defs: Node, prefix: str, *, nested: bool) -> Iterator[Row]:
+    required = node.get("required", ())
+    for name, field in node.get("properties", {}).items():
+        inner, suffix = _object_within(field, defs)
+        meaning = first_paragraph(field.get("description") or (_target(field, defs) or {}).get("description"))
+        yield Row(f"{prefix}{name}", words(field, defs), name in required, meaning)
+        if inner is not None and nested:
+            yield from _rows(inner, defs, f"{prefix}{name}{suffix}.", nested=nested)
+
+
+def _target(node: Node, defs: Node) -> Node | None:
+    reference = node.get("$ref")
+    return defs[reference.removeprefix("#/$defs/")] if reference else None
+
+
+def _object_within(node: Node, defs: Node) -> tuple[Node | None, str]:
+    """The object that a field is, may be, or lists."""
+    if node.get("type") == "array":
+        return _object_within(node["items"], defs)[0], "[]"
+    for variant in (node, *node.get("anyOf", ())):
+        target = _target(variant, defs)
+        if target is not None and "properties" in target:
+            return target, ""
+    return None, ""
+
+
+def words(node: Node, defs: Node) -> str:
+    """What a value is: ``whole number, at least 1``, ``duration``, ``text or null``."""
+    if node.get("pattern") == _DURATION["pattern"]:
+        return "duration"
+    if (target := _target(node, defs)) is not None:
+        return words(target, defs)
+    if "anyOf" in node:
+        # Pydantic merges a size that may be null into one list of variants.
+        is_size = all(variant in node["anyOf"] for variant in _SIZE["anyOf"])
+        others = [variant for variant in node["anyOf"] if not (is_size and variant in _SIZE["anyOf"])]
+        found = ["size"] * is_size + [words(variant, defs) for variant in others]
+        return " or ".join(dict.fromkeys(found))
+    if "enum" in node:
+        several = len(node["enum"]) > 1
+        return ("one of " if several else "") + ", ".join(f"`{value}`" for value in node["enum"])
+    if "const" in node:
+        return f"`{node['const']}`"
+    return _plain_words(node, defs)
+
+
+def _plain_words(node: Node, defs: Node) -> str:
+    match node.get("type"):
+        case "string":
+            return _FORMATS.get(node.get("format", ""), "text")
+        case "integer" | "number" as kind:
+            return _NUMBERS[kind] + _bounds(node)
+        case "array":
+            most = f", at most {node['maxItems']}" if "maxItems" in node else ""
+            return f"list of {words(node['items'], defs)}{most}"
+        case "object":
+            values = node.get("additionalProperties")
+            return f"map of names to {words(values, defs)}" if isinstance(values, Mapping) and values else "object"
+        case "boolean":
+            return "true or false"
+    return str(node.get("type", "any"))
+
+
+def _bounds(node: Node) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is not None and high is not None and high < 2**31 - 1:
+        return f" from {low:g} to {high:g}"
+    return f", at least {low:g}" if low is not None else ""
+
+
+def first_paragraph(text: str | None) -> str:
+    """Of a docstring: on one line, with Markdown's marks for code."""
+    return re.sub(r"\s+", " ", (text or "").strip().partition("\n\n")[0]).replace("``", "`")
+
+
+def models_in(model: type[BaseModel]) -> Iterator[type[Any]]:
+    """Every class that the fields of a model name, of models within it too, in the order they stand."""
+    for field in model.model_fields.values():
+        if field.exclude:
+            continue
+        for kind in classes_in(field.annotation):
+            yield kind
+            if issubclass(kind, BaseModel):
+                yield from models_in(kind)
+
+
+def classes_in(annotation: Any) -> Iterator[type[Any]]:
+    """Every class that an annotation names, at any depth: of ``dict[str, Limit | None]`` that is `Limit`, too."""
+    parts = getattr(annotation, "__args__", ())
+    if isinstance(annotation, type) and not parts:
+        yield annotation
+    for part in parts:
+        yield from classes_in(part)

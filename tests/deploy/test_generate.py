@@ -1,0 +1,300 @@
+"""The generated references: complete, true, and found out when they are stale."""
+
+import json
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from deploy import generate
+from deploy.query_health import QueryHealth
+from deploy.reference.asyncapi import document
+from deploy.reference.catalogue import DIALECT, EventKind, catalogue
+from deploy.reference.examples import examples
+from deploy.reference.meanings import meanings
+from deploy.reference.metrics_page import parts
+from deploy.reference.shapes import rows
+from deploy.settings import Settings
+from deploy.settings_file import load_settings
+from policies.registry import AUDIT, DEAD_LETTERS, decided_topics, decision_types, observed_topics, reading_types
+from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, EventReader
+
+KINDS = catalogue()
+EXAMPLES = examples()
+by_type = pytest.mark.parametrize("kind", KINDS, ids=[kind.event_type for kind in KINDS])
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return generate.generated()
+
+
+@pytest.fixture
+def folder(files: dict[str, str], tmp_path: Path) -> Path:
+    generate.write(files, tmp_path)
+    return tmp_path
+
+
+# Fresh or stale
+
+
+def test_what_is_kept_in_the_repository_is_fresh(files: dict[str, str]) -> None:
+    assert generate.stale(files, generate.REFERENCE) == []
+
+
+def test_what_was_just_written_is_fresh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate.main(["--check", "--folder", str(folder)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed, missing = folder / "settings.yaml", folder / "schemas" / "headgate.alert.v1.json"
+    left_over = folder / "schemas" / "headgate.bygone.v1.json"
+    changed.write_text(changed.read_text() + "\n")
+    missing.unlink()
+    left_over.write_text("{}")
+
+    assert generate.main(["--check", "--folder", str(folder)]) == 1
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"{file} is stale: run `make generate`" for file in sorted([changed, missing, left_over])
+    ]
+
+
+def test_a_check_changes_nothing(folder: Path) -> None:
+    (folder / "events.md").write_text("old")
+    generate.main(["--check", "--folder", str(folder)])
+    assert (folder / "events.md").read_text() == "old"
+
+
+def test_writing_anew_mends_everything(files: dict[str, str], folder: Path) -> None:
+    (folder / "events.md").write_text("old")
+    (folder / "schemas" / "headgate.bygone.v1.json").write_text("{}")
+    assert generate.main(["--folder", str(folder)]) == 0
+    assert generate.stale(files, folder) == []
+
+
+def test_the_environment_and_the_time_do_not_show(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_HTTP__PORT", "1")
+    monkeypatch.setenv("XDG_DATA_HOME", "/elsewhere")
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    assert generate.generated() == files
+
+
+# Schemas
+
+
+def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
+    registered = {kind.event_type for kind in (*reading_types(), *decision_types())}
+    types = registered | {AUDIT_TYPE, DEAD_LETTER_TYPE}
+    assert {kind.event_type for kind in KINDS} == types
+    assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}
+
+
+@by_type
+def test_a_schema_describes_the_whole_event(kind: EventKind) -> None:
+    schema = kind.schema()
+    assert schema["$schema"] == DIALECT
+    assert schema["$id"] == f"urn:headgate:{kind.event_type}"
+    assert schema["properties"]["type"] == {"const": kind.event_type}
+    assert {"id", "source", "type", "data"} <= set(schema["required"])
+    assert {"specversion", "subject", "time", "datacontenttype"} <= schema["properties"].keys()
+
+
+@by_type
+def test_references_within_a_schema_resolve(kind: EventKind) -> None:
+    schema = kind.schema()
+    for reference in _values_of("$ref", schema):
+        assert reference.removeprefix("#/$defs/") in schema["$defs"]
+
+
+@by_type
+def test_unknown_fields_are_allowed_everywhere(kind: EventKind) -> None:
+    assert False not in list(_values_of("additionalProperties", kind.schema()))
+
+
+def test_the_numbers_of_a_decision_stand_in_the_audit_alone() -> None:
+    with_numbers = [kind.event_type for kind in KINDS if "numbers" in json.dumps(kind.schema()["$defs"])]
+    assert with_numbers == [AUDIT_TYPE]
+
+
+def test_what_headgate_writes_is_whole_and_what_it_reads_may_leave_defaults_out() -> None:
+    for kind in KINDS:
+        data = kind.data_schema()
+        optional = data["properties"].keys() - set(data["required"])
+        assert bool(optional) == kind.is_observed, kind.event_type
+
+
+# Examples
+
+
+def test_there_is_an_example_of_each_type() -> None:
+    assert EXAMPLES.keys() == {kind.event_type for kind in KINDS}
+
+
+@by_type
+def test_an_example_fits_its_schema(kind: EventKind) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    schema = kind.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    example = EXAMPLES[kind.event_type].event
+    assert list(validator.iter_errors(example)) == []
+    assert list(validator.iter_errors(example | {"type": "headgate.other.v1"}))
+    assert list(validator.iter_errors(example | {"data": {}}))
+
+
+@by_type
+def test_an_example_lies_on_its_topic_with_the_fields_of_its_page(kind: EventKind) -> None:
+    example = EXAMPLES[kind.event_type]
+    assert example.topic == kind.topic
+    assert example.event["data"].keys() == {row.name for row in rows(kind.data_schema(), nested=False)}
+
+
+def test_examples_are_read_as_what_they_are() -> None:
+    readers = (EventReader(reading_types()), EventReader(decision_types()))
+    for reader, kinds in zip(readers, (reading_types(), decision_types()), strict=True):
+        for kind in kinds:
+            example = EXAMPLES[kind.event_type]
+            event = reader.read(json.dumps(example.event))
+            assert isinstance(event.data, kind)
+
+
+def test_a_closed_set_with_an_unexplained_value_is_refused() -> None:
+    class Weather(StrEnum):
+        """Of today."""
+
+        RAIN = "rain"
+
+    with pytest.raises(LookupError, match=r"Weather differ in: rain"):
+        meanings(Weather)
+
+
+# AsyncAPI
+
+
+def test_every_topic_is_a_channel_with_its_policy_of_cleaning_up() -> None:
+    channels = document()["channels"].values()
+    topics = {*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS}
+    assert {channel["address"] for channel in channels} == {f"{{prefix}}.{topic}" for topic in topics}
+    for channel in channels:
+        compacted = channel["bindings"]["kafka"]["topicConfiguration"]["cleanup.policy"] == ["compact"]
+        assert compacted == ("decided." in channel["address"])
+
+
+def test_references_of_the_document_resolve(files: dict[str, str], folder: Path) -> None:
+    read = yaml.safe_load(files["asyncapi.yaml"])
+    assert read == document()
+    for reference in _values_of("$ref", read):
+        place, _, pointer = reference.partition("#")
+        found: Any = json.loads((folder / place).read_text()) if place else read
+        for part in filter(None, pointer.split("/")):
+            found = found[part]
+        assert found
+
+
+def test_every_message_is_sent_and_what_is_observed_is_received() -> None:
+    operations = document()["operations"].values()
+    sent = [ref for o in operations if o["action"] == "send" for ref in _values_of("$ref", o["messages"])]
+    received = [ref for o in operations if o["action"] == "receive" for ref in _values_of("$ref", o["messages"])]
+    assert len(sent) == len(set(sent)) == len(KINDS)
+    assert len(received) == len(reading_types())
+
+
+# Settings
+
+
+@pytest.fixture
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in __import__("os").environ if name.startswith("HEADGATE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("_no_environment")
+def test_the_reference_settings_load_and_change_nothing(folder: Path) -> None:
+    assert load_settings(folder / "settings.yaml") == Settings()
+
+
+@pytest.mark.usefixtures("_no_environment")
+def test_what_is_commented_out_loads_without_its_comment_sign(folder: Path) -> None:
+    once = folder / "once.yaml"
+    once.write_text(_uncommented((folder / "settings.yaml").read_text()))
+
+    settings = load_settings(once)
+
+    assert settings.kafka is not None
+    assert settings.clusters["payments"].kafka is not None
+    throttle = settings.policy_settings()["throttle"]
+    assert throttle.clusters.keys() == {"payments", "dev-*"}
+    assert throttle.for_cluster("dev-1").mode.value == "shadow"
+
+
+def test_every_setting_stands_in_the_reference(files: dict[str, str]) -> None:
+    content: str = files["settings.yaml"]
+    while (less := _uncommented(content)) != content:
+        content = less
+    assert set(_paths(yaml.safe_load(content))) >= set(_fields(Settings))
+
+
+# Metrics
+
+
+def test_every_metric_stands_on_the_page_with_its_labels(files: dict[str, str]) -> None:
+    shown = {name: families for name, families in parts().items()}
+    assert all(shown.values())
+    for family in (family for families in shown.values() for family in families):
+        assert family.help
+        assert f"| `{family.name}` | {family.type} |" in files["metrics.md"]
+
+
+def test_the_page_has_what_a_scrape_has() -> None:
+    registry = CollectorRegistry()
+    QueryHealth(registry, 60.0)
+    scraped = {sample.name for metric in registry.collect() for sample in metric.samples}
+    shown = {row.name for row in parts()["The query"]}
+    assert {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in scraped} - {""} <= {
+        name for row in shown for name in (row, row.removesuffix("_total"))
+    }
+
+
+def _values_of(name: str, node: Any) -> Iterator[Any]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == name:
+                yield value
+            yield from _values_of(name, value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _values_of(name, item)
+
+
+def _uncommented(text: str) -> str:
+    """Settings without one `#`; explanations, which have a space after it, stay."""
+    return re.sub(r"^( *)#(?! \S)", r"\1", text, flags=re.MULTILINE)
+
+
+def _paths(node: Any, *place: str) -> Iterator[tuple[str, ...]]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield (*place, name)
+            yield from _paths(value, *place, name)
+
+
+def _fields(model: Any, *place: str) -> Iterator[tuple[str, ...]]:
+    """Where each setting stands, with the cluster of the example."""
+    from pydantic import BaseModel
+
+    from deploy.reference.shapes import classes_in
+
+    for name, field in model.model_fields.items():
+        yield (*place, name)
+        inner = next((kind for kind in classes_in(field.annotation) if issubclass(kind, BaseModel)), None)
+        if inner is not None:
+            yield from _fields(inner, *place, name, *(("payments",) if name == "clusters" else ()))

@@ -1,0 +1,93 @@
+"""Arbitrary courses of readings and settings, for the property tests."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from hypothesis import strategies as st
+
+from policies.observations import Observation, Outcome
+from policies.policy import Step
+from policies.throttle.policy import ThrottleState
+from policies.throttle.settings import ThrottleSettings
+from tests.policies.scenario import GB, HARD, NO_PATIENCE, SOFT_AND_HARD, Run, at, failed, log_dirs, members
+
+Batch = tuple[int, tuple[Observation, ...]]
+"""(second of the step, what it sees)"""
+
+LOG_DIRS = ("/data/a", "/data/b")
+brokers = st.integers(1, 3)
+free_bytes = st.sampled_from(
+    [0, GB, GB + 1, 1_100_000_000, 1_100_000_001, 2 * GB, 3 * GB, 4 * GB, 5 * GB, 5 * GB + 1, 50 * GB]
+)
+
+
+def good(seconds: int) -> st.SearchStrategy[Observation]:
+    """A reading of one broker: some of its log dirs, perhaps unreadable, perhaps none."""
+    dirs = st.dictionaries(st.sampled_from(LOG_DIRS), st.none() | free_bytes, max_size=2)
+    return st.builds(log_dirs, st.just(seconds), brokers, dirs)
+
+
+def bad(seconds: int) -> st.SearchStrategy[Observation]:
+    """A broker that could not be read."""
+    return st.builds(failed, st.just(seconds), brokers, st.sampled_from([o for o in Outcome if o is not Outcome.OK]))
+
+
+def membership(seconds: int) -> st.SearchStrategy[Observation]:
+    """Who belongs to the cluster."""
+    outcomes = st.sampled_from([Outcome.OK, Outcome.OK, Outcome.TIMEOUT])
+    return st.lists(brokers, max_size=3, unique=True).flatmap(
+        lambda listed: outcomes.map(lambda outcome: members(seconds, *listed, outcome=outcome))
+    )
+
+
+@st.composite
+def _courses(draw: st.DrawFn) -> list[Batch]:
+    course: list[Batch] = []
+    seconds = 0
+    for _ in range(draw(st.integers(1, 8))):
+        # Around every length that matters: a poll, min_hold, a heartbeat, validity, departed_hold.
+        seconds += draw(st.sampled_from([0, 1, 10, 30, 31, 60, 299, 300, 301, 3600]))
+        when = seconds - draw(st.sampled_from([0, 0, 0, 5, 300]))
+        kinds = st.one_of(good(when), good(when), bad(when), membership(when))
+        seen = draw(st.lists(kinds, max_size=4, unique_by=lambda o: o.id))
+        course.append((seconds, tuple(seen)))
+    return course
+
+
+courses = _courses()
+"""Steps with readings, some of them late, in virtual time that never goes backwards."""
+
+settings_blocks: st.SearchStrategy[dict[str, Any]] = st.builds(
+    lambda limits, patience, more: {**limits, **patience, **more},
+    st.sampled_from(
+        [HARD, SOFT_AND_HARD, {"hard": {"available_ratio_below": 0.01}, "soft": SOFT_AND_HARD["soft"]}, {}]
+    ),
+    st.sampled_from([{}, NO_PATIENCE, {"min_hold": "5m", "departed_hold": "0s"}, {"preset": "strimzi"}]),
+    st.fixed_dictionaries(
+        {"fallback_factor": st.sampled_from([0.0, 0.5, 1.0]), "heartbeat": st.sampled_from(["10m", "90m"])},
+        optional={"alert_grace": st.just("20s"), "validity": st.just("45s"), "alert_repeat": st.just("11m")},
+    ),
+)
+
+
+class Recorded(Run):
+    """A run that remembers what each step was given."""
+
+    def __init__(self, settings: ThrottleSettings) -> None:
+        super().__init__(settings)
+        self.inputs: list[tuple[datetime, tuple[Observation, ...]]] = []
+
+    def step(self, observations: Sequence[Observation], now: datetime) -> Step[ThrottleState]:
+        self.inputs.append((now, tuple(observations)))
+        return super().step(observations, now)
+
+
+def run_of(course: list[Batch], settings: ThrottleSettings, until: int = 0) -> Recorded:
+    """The course as replay would run it, and the clock run on for so many seconds."""
+    run = Recorded(settings)
+    for seconds, seen in course:
+        run.see(*seen, seconds=seconds)
+    if until:
+        run.until((run.steps[-1][0] - at(0)).total_seconds() + until)
+    return run

@@ -1,0 +1,367 @@
+"""What holds of the throttle policy whatever happens."""
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
+from policies.observations import Observation
+from policies.throttle.decision import Reason, ThrottleFactor
+from policies.throttle.fleet import Standing, standings
+from policies.throttle.policy import ThrottlePolicy, ThrottleState
+from policies.wire import EventReader, audit_event, decision_event
+from tests.policies.scenario import (
+    CLUSTER,
+    GB,
+    HARD,
+    NO_PATIENCE,
+    SOFT_AND_HARD,
+    TOTAL,
+    Run,
+    at,
+    failed,
+    log_dirs,
+    members,
+    throttle,
+)
+from tests.policies.throttle.courses import LOG_DIRS, Batch, courses, free_bytes, run_of, settings_blocks
+
+PLAIN = st.sampled_from([{}, NO_PATIENCE, {"min_hold": "5m"}])
+
+
+# --- a step is total
+
+
+@given(courses, settings_blocks)
+def test_a_course_of_valid_observations_gives_steps_never_an_exception(
+    course: list[Batch], block: dict[str, Any]
+) -> None:
+    """`Run.step` asserts that `wake_at` is after now."""
+    settings_ = throttle(block)
+    run = run_of(course, settings_, until=4000)
+    assert [d.sequence for d in run.decisions] == list(range(1, len(run.decisions) + 1))
+    for decided in run.decisions + run.notes:
+        assert 0.0 <= decided.factor <= 1.0
+        assert 0.0 <= decided.raw_factor <= 1.0
+        assert len(decided.evidence) <= EVIDENCE_LIMIT
+        assert decided.explanation.startswith(f"Producers of {CLUSTER} ")
+        assert (decided.limiting is None) or decided.limiting.total_bytes == TOTAL
+        assert decided.valid_until - decided.decided_at == 3 * settings_.heartbeat
+        if decided.reason is Reason.HARD_LIMIT:
+            assert decided.factor == decided.raw_factor == 0.0
+    for first, second in pairwise(run.decisions):
+        assert second.decided_at - first.decided_at <= settings_.heartbeat
+        assert second.previous_factor == first.factor
+
+
+@given(courses, settings_blocks, st.data())
+def test_any_state_may_meet_any_later_observations(
+    course: list[Batch], block: dict[str, Any], data: st.DataObject
+) -> None:
+    """Steps of one run, with the observations of any of its batches, late, early and again."""
+    policy, state = ThrottlePolicy(CLUSTER, throttle(block)), None
+    everything = [o for _, seen in course for o in seen]
+    now = at(0)
+    for seconds in data.draw(st.lists(st.integers(0, 4000), min_size=1, max_size=6)):
+        now += timedelta(seconds=seconds)
+        seen = data.draw(st.lists(st.sampled_from(everything), max_size=5)) if everything else []
+        step = policy.step(state, seen, now)
+        assert step.wake_at is not None
+        assert step.wake_at > now
+        state = step.state
+
+
+numbers = st.sampled_from([-1, 0, 1, 2**31, 2**63 - 2, 2**63 - 1])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**31 - 1), numbers, numbers), min_size=3, max_size=6),
+    st.sampled_from([0, 1, 2**63 - 1, 0.0, 1e-300, 1.0]),
+    st.sampled_from([None, 2**63 - 1, 1.0]),
+    st.sampled_from([0.0, 0.1, 10.0]),
+)
+def test_the_largest_and_smallest_numbers_the_wire_lets_through_are_digested(
+    sizes: list[tuple[int, int, int]], hard: float, soft: float | None, margin: float
+) -> None:
+    def limit(value: float) -> dict[str, float]:
+        return {"available_ratio_below" if isinstance(value, float) else "available_bytes_below": value}
+
+    block: dict[str, Any] = {"hard": limit(hard), "recovery_margin": margin}
+    if soft is not None and not (isinstance(soft, type(hard)) and soft <= hard):
+        block["soft"] = limit(soft)
+    run = Run(throttle(block))
+    for poll in range(4):
+        seen: list[Observation] = []
+        for i, (broker, total, usable) in enumerate(sizes):
+            plain = log_dirs(poll * 10, broker, 0, id=f"{poll}-{i}")
+            volume = plain.reading.volumes[0].model_copy(  # type: ignore[attr-defined]
+                update={"total_bytes": total, "usable_bytes": usable if poll % 2 else max(0, usable - poll)}
+            )
+            seen.append(Observation(plain.id, plain.at, plain.reading.model_copy(update={"volumes": (volume,)})))
+        run.see(*seen)
+    run.until(400)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(run.state), type=ThrottleState) == run.state
+    reader: EventReader[Any] = EventReader([Alert, ThrottleFactor])
+    for decided in run.published:
+        assert reader.read(decision_event(decided)).data == decided.model_copy(update={"numbers": {}})
+        assert audit_event(decided)
+
+
+# --- order and duplicates
+
+
+@given(courses, settings_blocks, st.data())
+def test_order_and_duplicates_within_a_batch_do_not_matter(
+    course: list[Batch], block: dict[str, Any], data: st.DataObject
+) -> None:
+    shuffled = [
+        (seconds, tuple(data.draw(st.permutations([*seen, *seen[: data.draw(st.integers(0, 2))]]))))
+        for seconds, seen in course
+    ]
+    plain, other = run_of(course, throttle(block)), run_of(shuffled, throttle(block))
+    assert [decision_event(d) for d in plain.published] == [decision_event(d) for d in other.published]
+    assert [audit_event(d) for d in plain.notes] == [audit_event(d) for d in other.notes]
+    assert msgspec.msgpack.encode(plain.state) == msgspec.msgpack.encode(other.state)
+
+
+@given(courses, settings_blocks)
+def test_a_repeated_batch_gives_the_same_bytes(course: list[Batch], block: dict[str, Any]) -> None:
+    first, second = run_of(course, throttle(block)), run_of(course, throttle(block))
+    assert [audit_event(d) for d in first.published] == [audit_event(d) for d in second.published]
+
+
+# --- monotone
+
+
+fleets = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(LOG_DIRS)), free_bytes, min_size=1, max_size=5)
+
+
+def read(seconds: int, fleet: dict[tuple[int, str], int]) -> list[Observation]:
+    brokers = sorted({broker for broker, _ in fleet})
+    return [log_dirs(seconds, b, {d: free for (owner, d), free in fleet.items() if owner == b}) for b in brokers]
+
+
+@given(fleets, st.data(), settings_blocks, st.sampled_from([0, 44, 45, 299, 300]))
+def test_more_free_bytes_never_give_a_lower_raw_factor(
+    fleet: dict[tuple[int, str], int], data: st.DataObject, block: dict[str, Any], later: int
+) -> None:
+    """Of volumes that count: for the same readings, fresh or stale, the raw factor only grows with free bytes.
+
+    It does not hold across departures: with more free a departed volume does not limit and is forgotten, and where it
+    was the only one known, the fallback takes its place, which may be lower.
+    """
+    key = data.draw(st.sampled_from(sorted(fleet)))
+    more = {**fleet, key: fleet[key] + data.draw(st.integers(0, 10 * GB))}
+    raw = []
+    for given_free in (fleet, more):
+        run = Run(throttle(block)).see(*read(0, given_free))
+        run.step((), at(later))
+        assert run.state is not None
+        known = standings(run.state.fleet, run.settings, at(later))
+        raw.append(min((k.factor for k in known), default=1.0))
+    assert raw[0] <= raw[1]
+
+
+@given(fleets, st.data(), PLAIN)
+def test_more_free_bytes_never_give_a_lower_first_factor(
+    fleet: dict[tuple[int, str], int], data: st.DataObject, patience: dict[str, Any]
+) -> None:
+    key = data.draw(st.sampled_from(sorted(fleet)))
+    more = {**fleet, key: fleet[key] + data.draw(st.integers(0, 10 * GB))}
+    first, second = (
+        Run(throttle(SOFT_AND_HARD, patience)).see(*read(0, given_free)).last for given_free in (fleet, more)
+    )
+    assert first.raw_factor == first.factor <= second.factor == second.raw_factor
+
+
+# --- silence
+
+
+def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
+    """(factor, raw factor, whether a volume counts) of the last step with observations and of those in silence after.
+
+    Leaves out the cases documented as exceptions: it ends where a departed volume is forgotten.
+    """
+    last, before = run.steps[-1][0], len(run.steps) - 1
+    run.until((last - at(0)).total_seconds() + seconds)
+    found: list[tuple[float, float, bool]] = []
+    held: set[tuple[int, str]] = set()
+    for now, step in run.steps[before:]:
+        known = standings(step.state.fleet, run.settings, now)
+        departed = {k.key for k in known if k.standing is Standing.DEPARTED}
+        if held - departed:
+            break
+        held = departed
+        raw = min((k.factor for k in known), default=run.settings.fallback)
+        found.append((step.state.gate.factor, raw, bool(known)))
+    return found
+
+
+@given(courses, settings_blocks.filter(lambda block: "preset" not in block))
+def test_silence_never_raises_the_factor(course: list[Batch], block: dict[str, Any]) -> None:
+    """Without observations the raw factor only falls, so the factor rises no higher than readings had granted.
+
+    A rise in silence is the end of `min_hold`, to the raw factor of the last readings or less. The exceptions are
+    documented: a departed volume that limited is forgotten after its hold, where no volume counts the fallback
+    holds, and the strimzi preset forgets unread volumes on purpose.
+    """
+    steps = in_silence(run_of(course, throttle(block)), 9000)
+    for (first, raw, counted), (second, raw_then, counts_then) in pairwise(steps):
+        assert counted == counts_then
+        if counted:
+            assert raw_then <= raw
+            assert second <= max(first, raw)
+
+
+@given(courses, settings_blocks)
+def test_what_fails_to_be_read_grants_nothing(course: list[Batch], block: dict[str, Any]) -> None:
+    """A failed reading of a member is silence: it changes the factor no more than no reading would."""
+    quiet, loud = run_of(course, throttle(block)), run_of(course, throttle(block))
+    assert quiet.state is not None
+    last = int((quiet.steps[-1][0] - at(0)).total_seconds())
+    brokers = [b.broker for b in quiet.state.fleet.brokers if b.left_ms is None]
+    for seconds in range(last + 100, last + 1000, 100):
+        loud.see(*(failed(seconds, b) for b in brokers), seconds=seconds)
+        quiet.until(seconds)
+        assert loud.factor == quiet.factor
+
+
+# --- idle steps
+
+
+@given(courses, settings_blocks, st.lists(st.integers(1, 8_000_000), max_size=30))
+def test_idle_steps_are_harmless(course: list[Batch], block: dict[str, Any], extra: list[int]) -> None:
+    """Steps at other moments, without observations, change no factor that is in force at any later moment."""
+    begin, end = course[0][0], course[-1][0] + 4000
+    plain = run_of(course, throttle(block), until=4000)
+    moments = sorted(m for ms in extra if (m := begin + ms / 1000) < end)
+    other = Run(throttle(block))
+    steps: list[tuple[float, tuple[Observation, ...]]] = [*((m, ()) for m in moments), *course]
+    first = True
+    for seconds, seen in sorted(steps, key=lambda it: it[0]):
+        if first and not seen and seconds < begin:
+            continue
+        other.see(*seen, seconds=seconds)
+        first = False
+    other.until(end)
+    checked = sorted({begin, end, *moments, *((now - at(0)).total_seconds() for now, _ in plain.steps + other.steps)})
+    for seconds in checked:
+        if begin <= seconds <= end:
+            assert plain.factor_at(seconds) == other.factor_at(seconds), seconds
+
+
+# --- flapping
+
+
+def saw_tooth(limit: int, *, poll: int, minutes: int, share: float = 0.01) -> list[Observation]:
+    """Free bytes that swing around a limit from poll to poll."""
+    swing = round(limit * share)
+    return [log_dirs(t, 1, limit + (swing if (t // poll) % 2 else -swing)) for t in range(0, minutes * 60 + poll, poll)]
+
+
+@pytest.mark.parametrize("poll", [1, 5, 10, 15, 29, 30, 31, 60])
+@pytest.mark.parametrize(
+    ("block", "limit"),
+    [(HARD, GB), (SOFT_AND_HARD, GB), (SOFT_AND_HARD, 5 * GB), ({"soft": SOFT_AND_HARD["soft"]}, 5 * GB)],
+    ids=["hard only", "around hard of both", "around soft of both", "soft only"],
+)
+def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(
+    block: dict[str, Any], limit: int, poll: int
+) -> None:
+    minutes = 30
+    run = Run(throttle(block)).feed(saw_tooth(limit, poll=poll, minutes=minutes))
+    assert len(run.changes()) - 1 <= minutes * 60 / 30
+    # Indeed: the margin and min_change swallow it whole.
+    assert len(run.changes()) - 1 <= 1
+
+
+@pytest.mark.parametrize("poll", [1, 7, 10, 30])
+def test_without_margins_a_saw_tooth_gives_two_transitions_per_min_hold_at_most(poll: int) -> None:
+    """`min_hold` alone delays a rise, never the fall after it: so pairs, each at least `min_hold` apart."""
+    run = Run(throttle(HARD, NO_PATIENCE, min_hold="30s")).feed(saw_tooth(GB, poll=poll, minutes=30))
+    assert run.raises() <= 30 * 60 / 30 + 1
+    assert len(run.changes()) - 1 <= 2 * (30 * 60 / 30 + 1)
+
+
+@given(st.lists(free_bytes, min_size=2, max_size=60), st.sampled_from([1, 7, 10, 45]), PLAIN)
+def test_raises_are_at_most_one_per_min_hold_whatever_is_read(
+    levels: list[int], poll: int, patience: dict[str, Any]
+) -> None:
+    settings_ = throttle(SOFT_AND_HARD, patience)
+    run = Run(settings_).feed(log_dirs(i * poll, 1, free) for i, free in enumerate(levels))
+    if settings_.min_hold:
+        assert run.raises() <= (len(levels) - 1) * poll / settings_.min_hold.total_seconds() + 1
+    raised = [b for a, b in pairwise(run.changes()) if b[1] > a[1]]
+    for first, second in pairwise(raised):
+        assert second[0] - first[0] >= settings_.min_hold.total_seconds()
+
+
+# --- the released plugin
+
+
+@given(courses, st.sampled_from([0.0, 0.25, 1.0]))
+def test_the_strimzi_preset_equals_the_plain_rule(course: list[Batch], fallback: float) -> None:
+    """0 if any volume of a valid reading is at its limit, else 1; without any valid reading the fallback.
+
+    Each reading in its own step: a dir that is missing and back, unreadable, within one batch is not forgotten.
+    """
+    only_dirs = [(s, tuple(o for o in seen if o.id.startswith("dirs-"))) for s, seen in course]
+    run = Run(throttle(HARD, preset="strimzi", fallback_factor=fallback))
+    latest: dict[int, Observation] = {}
+    readable: dict[tuple[int, str], tuple[datetime, int]] = {}
+    started: datetime | None = None
+    for seconds, seen in only_dirs:
+        now = at(seconds)
+        started = started or now
+        run.see(seconds=seconds)
+        for observation in sorted(seen, key=lambda o: (o.at, o.id)):
+            run.see(observation, seconds=seconds)
+            reading: Any = observation.reading
+            known = latest.get(reading.broker)
+            if known and (observation.at, observation.id) <= (known.at, known.id):
+                continue
+            latest[reading.broker] = observation
+            listed = {v.log_dir for v in reading.volumes}
+            readable = {k: v for k, v in readable.items() if k[0] != reading.broker or k[1] in listed}
+            readable |= {
+                (reading.broker, v.log_dir): (observation.at, v.usable_bytes) for v in reading.volumes if v.readable
+            }
+        valid = [free for when, free in readable.values() if now - when < timedelta(minutes=5)]
+        if valid:
+            expected = 0.0 if any(free <= GB for free in valid) else 1.0
+        elif any(now - o.at < timedelta(minutes=5) for o in latest.values()):
+            expected = 1.0
+        else:
+            never = not latest and now - started < timedelta(minutes=5)
+            expected = 1.0 if never else fallback
+        assert run.factor == expected
+
+
+# --- alerts of the whole policy
+
+
+@given(courses, settings_blocks)
+def test_every_alert_fires_before_it_resolves_and_resolves_once(course: list[Batch], block: dict[str, Any]) -> None:
+    run = run_of(course, throttle(block), until=9000)
+    assert [a.sequence for a in run.alerts] == list(range(1, len(run.alerts) + 1))
+    for alert_id in {a.alert_id for a in run.alerts}:
+        life = [a.status for a in run.alerts if a.alert_id == alert_id]
+        assert life[0] is AlertStatus.FIRING
+        assert AlertStatus.RESOLVED not in life[:-1]
+
+
+@given(courses, settings_blocks)
+def test_a_decision_and_its_notes_have_ids_of_their_own(course: list[Batch], block: dict[str, Any]) -> None:
+    run = run_of(course, throttle(block), until=600)
+    ids = [d.decision_id for d in [*run.published, *run.notes]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_membership_of_many_brokers_is_one_step() -> None:
+    run = Run(throttle(HARD)).see(members(0, *range(500)), *(log_dirs(0, b, 9 * GB) for b in range(500)))
+    assert run.last.brokers.counted == run.last.volumes.counted == 500

@@ -1,0 +1,58 @@
+"""Real servers for the system tests: started here, without Docker, or where asked by testcontainers."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from deploy.jvm import find_java
+from policies.errors import UserError
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is a system test."""
+    for item in items:
+        if Path(item.fspath).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.system)
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> tuple[Path, ...]:
+    """The broker's jars; without Java or network the test says why it must skip."""
+    try:
+        find_java()
+        ensure_jars("spark", default_cache_dir())
+        return ensure_jars("kafka", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def loop_kafka(
+    kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """The loop's own Kafka, shared: each test takes a topic prefix of its own. Gives its bootstrap servers."""
+    if request.config.getoption("--containers"):
+        yield from _from_container()
+        return
+    folder = tmp_path_factory.mktemp("loop-kafka")
+    with EmbeddedKafka(folder, kafka_jars, heap_mebibytes=192) as kafka:
+        yield kafka.bootstrap_servers
+
+
+def _from_container() -> Iterator[str]:
+    from testcontainers.kafka import KafkaContainer
+
+    with KafkaContainer("apache/kafka:4.3.1").with_kraft() as container:
+        yield container.get_bootstrap_server()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

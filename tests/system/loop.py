@@ -1,0 +1,186 @@
+"""Drives the real command in processes of its own, and reads what it writes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+Value = TypeVar("Value")
+
+
+def eventually(what: str, find: Callable[[], Value | None], timeout_seconds: float = 30.0) -> Value:
+    """Ask over and over until `find` gives something; fail with `what` was awaited."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        found = find()
+        if found is not None and found is not False:
+            return found
+        assert time.monotonic() < deadline, f"not within {timeout_seconds:g} s: {what}"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of a topic."""
+
+    key: str
+    event: dict[str, Any]
+    appended_ms: int
+    offset: int
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The event's data."""
+        return dict(self.event["data"])
+
+
+class Topic:
+    """Reads one topic (of one partition) from its beginning, again and again."""
+
+    def __init__(self, servers: str, name: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "enable.auto.commit": False})
+        self._consumer.assign([TopicPartition(name, 0, 0)])
+        self._entries: list[Entry] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._consumer.close()
+
+    def entries(self) -> list[Entry]:
+        """Everything so far."""
+        while messages := self._consumer.consume(500, timeout=0.1):
+            for message in messages:
+                assert message.error() is None, message.error()
+                key, value = message.key() or b"", message.value() or b""
+                entry = Entry(key.decode(), json.loads(value), message.timestamp()[1], message.offset() or 0)
+                self._entries.append(entry)
+        return list(self._entries)
+
+    def data(self) -> list[dict[str, Any]]:
+        """The data of everything so far."""
+        return [entry.data for entry in self.entries()]
+
+
+class Headgate:
+    """A `headgate` command running in a process group of its own.
+
+    Args:
+        arguments: what follows `headgate`.
+        log: where its output goes.
+        environment: laid over the present one.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "deploy.cli", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
+                cwd=Path(__file__).parents[2],
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+    def stop(self, timeout_seconds: float = 40.0) -> int:
+        """Ctrl-C, and its exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout_seconds)
+
+    def kill(self) -> None:
+        """SIGKILL it and every process it started, at once: a machine that loses power."""
+        for pid in (self.process.pid, *self.children()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(10)
+
+    def children(self) -> list[int]:
+        """Pids of all its descendants."""
+        return list(_descendants(self.process.pid))
+
+    def output(self) -> str:
+        """Everything it printed."""
+        return self.log.read_text()
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return
+    for task in tasks:
+        try:
+            children = (task / "children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in map(int, children):
+            yield child
+            yield from _descendants(child)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def write_settings(file: Path, **settings: Any) -> Path:
+    """Write a settings file."""
+    file.write_text(yaml.safe_dump(settings))
+    return file
+
+
+def http_get(port: int, path: str) -> tuple[int, str] | None:
+    """Status and body; null while nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return None
+
+
+def await_ready(headgate: Headgate, port: int, timeout_seconds: float = 60.0) -> None:
+    """Wait until /-/ready says yes; fail with its output when it ends before."""
+
+    def ready() -> bool:
+        assert headgate.process.poll() is None, headgate.output()
+        answer = http_get(port, "/-/ready")
+        return answer is not None and answer[0] == 200
+
+    eventually("/-/ready", ready, timeout_seconds)
+
+
+def produce(servers: str, topic: str, *records: tuple[str, bytes]) -> None:
+    """Append records (key, value) in order."""
+    producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 8_000_000, "linger.ms": 0})
+    for key, value in records:
+        producer.produce(topic, key=key, value=value)
+    assert producer.flush(20) == 0

@@ -1,0 +1,422 @@
+"""The exporter with a real broker and a real Prometheus."""
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.cimpl import NewTopic
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.prometheus import Exporter, MetricsServer, tail
+from connectors.prometheus.records import Record
+from connectors.prometheus.tail import Tail
+from deploy.embedded import LOOPBACK, EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from policies.errors import UserError
+from policies.registry import DEAD_LETTERS, decided_topics, observed_topics
+from policies.throttle import ThrottleSettings
+from tests.connectors.prometheus import loop as virtual
+from tests.connectors.prometheus.loop import LIMITS, Loop, log_dirs, members
+
+pytestmark = pytest.mark.system
+
+DEADLINE_SECONDS = 30.0
+
+Samples = dict[tuple[str, ...], float]
+
+
+def eventually(condition: Callable[[], bool], timeout_seconds: float = DEADLINE_SECONDS) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    try:
+        jars = ensure_jars("kafka", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka"), jars, heap_mebibytes=128) as kafka:
+        yield kafka
+
+
+class Topics:
+    """The loop's topics under a prefix of their own, and writing to them."""
+
+    def __init__(self, kafka: EmbeddedKafka, prefix: str) -> None:
+        self.prefix = prefix
+        self.connection = KafkaConnection(bootstrap_servers=kafka.bootstrap_servers)
+        self._servers = {"bootstrap.servers": kafka.bootstrap_servers}
+        self.admin = AdminClient(self._servers)
+        self._producer = Producer(self._servers)
+
+    def name(self, topic: str) -> str:
+        return f"{self.prefix}.{topic}"
+
+    def create(self, *topics: str, stamps: str = "LogAppendTime") -> None:
+        names = topics or (*observed_topics(), *decided_topics(), DEAD_LETTERS)
+        new = [
+            NewTopic(
+                self.name(topic),
+                1,
+                1,
+                config={
+                    "message.timestamp.type": stamps,
+                    "cleanup.policy": "compact" if topic.startswith("decided") else "delete",
+                },
+            )
+            for topic in names
+        ]
+        for future in self.admin.create_topics(new).values():
+            future.result(timeout=20)
+
+    def write(self, *records: Record, partition: int = 0, timestamp_ms: int = 0) -> None:
+        for record in records:
+            topic = self.name(record.topic.removeprefix(f"{virtual.PREFIX}."))
+            self._producer.produce(topic, record.value, record.key, partition=partition, timestamp=timestamp_ms)
+        assert self._producer.flush(20) == 0
+
+    def play(self, loop: Loop, *readings: Any, after: float = 0.0) -> None:
+        """Step the policy and write what it read and said; the reading a moment before the decision."""
+        before = len(loop.records)
+        loop.step(*readings, after=after)
+        self.write(*loop.records[before:])
+
+
+@pytest.fixture
+def topics(kafka: EmbeddedKafka, request: pytest.FixtureRequest) -> Topics:
+    return Topics(kafka, request.node.name.replace("_", "-")[:100])
+
+
+def loop_from_now(**settings: Any) -> Loop:
+    loop = Loop(**settings)
+    loop.now = datetime.now(UTC).replace(microsecond=0)
+    return loop
+
+
+class Running:
+    """An exporter with its server, as `headgate export` runs them."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.registry = CollectorRegistry()
+        self.exporter = Exporter(
+            topics.connection,
+            topics.prefix,
+            {"throttle": ThrottleSettings.model_validate(LIMITS)},
+            self.registry,
+            settings_hash="cafe",
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.exporter.run, args=(self._stop,))
+        self.server = MetricsServer(
+            self.registry,
+            host=LOOPBACK,
+            port=0,
+            healthy={},
+            ready={"exporter": self.exporter.caught_up, "kafka": self.exporter.reaches_kafka},
+        )
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        began = time.monotonic()
+        self._stop.set()
+        self._thread.join()
+        self.server.close()
+        assert time.monotonic() - began < 10
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.server.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def is_ready(self) -> bool:
+        return self.get("/-/ready") == (200, "ok\n")
+
+    def samples(self, name: str) -> Samples:
+        """Label values, in the order of the labels' names, to value."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return {
+            tuple(value for _, value in sorted(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name
+        }
+
+    def shows(self, name: str, expected: Samples) -> bool:
+        return eventually(lambda: self.samples(name) == expected)
+
+
+# --- With Prometheus
+
+
+class Prometheus:
+    """A real one that scrapes one exporter five times a second."""
+
+    def __init__(self, folder: Path, target_port: int) -> None:
+        config = {
+            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
+            "scrape_configs": [
+                {"job_name": "headgate", "static_configs": [{"targets": [f"{LOOPBACK}:{target_port}"]}]}
+            ],
+        }
+        # JSON is YAML.
+        (folder / "prometheus.yml").write_text(json.dumps(config))
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            self.port = probe.getsockname()[1]
+        self._log = (folder / "prometheus.log").open("w")
+        self._process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={LOOPBACK}:{self.port}",
+            ],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __enter__(self) -> "Prometheus":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._log.close()
+
+    def ask(self, api: str, **parameters: str) -> Any:
+        address = f"http://{LOOPBACK}:{self.port}/api/v1/{api}?{urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except (urllib.error.URLError, ConnectionError):
+            return {}
+
+    def query(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
+        result = self.ask("query", query=promql).get("result", [])
+        return [(row["metric"], float(row["value"][1])) for row in result]
+
+    def answers(self, promql: str, value: float) -> bool:
+        return eventually(lambda: [found for _, found in self.query(promql)] == [pytest.approx(value)])
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus on this machine")
+def test_prometheus_scrapes_what_the_loop_decides(topics: Topics, tmp_path: Path) -> None:
+    topics.create()
+    loop = loop_from_now()
+    topics.play(loop, members(1, 2), log_dirs(900), log_dirs(800, broker=2))
+    with Running(topics) as running, Prometheus(tmp_path, running.server.port) as prometheus:
+        assert prometheus.answers('headgate_throttle_factor{cluster="payments"}', 1.0)
+        assert prometheus.answers('sum(headgate_volume_usable_bytes{cluster="payments"})', 1700)
+        assert prometheus.answers('headgate_kafka_brokers{state="counted"}', 2)
+        topics.play(loop, log_dirs(50, broker=2), after=1)
+        assert prometheus.answers("headgate_throttle_factor", 0.0)
+        assert prometheus.answers('headgate_throttling_volume{broker="2",reason="hard_limit"}', 1)
+        assert prometheus.answers('increase(headgate_throttle_limit_violations_total{limit="hard"}[1m]) > bool 0', 1)
+        assert prometheus.answers('headgate_alerts{severity="critical"}', 1)
+        stage = 'headgate_decision_latency_seconds_count{policy="throttle",stage="appended_to_decided"}'
+        assert prometheus.answers(stage, 1)
+        (target,) = prometheus.ask("targets")["activeTargets"]
+        assert (target["health"], target["lastError"]) == ("up", "")
+        metadata = prometheus.ask("targets/metadata", metric="headgate_throttle_factor")
+        assert [(m["type"], m["help"][:12]) for m in metadata] == [("gauge", "How much the")]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+def test_promtool_finds_no_fault(topics: Topics) -> None:
+    topics.create()
+    loop = loop_from_now(min_hold="0s")
+    topics.play(loop, members(1), log_dirs(900))
+    with Running(topics) as running:
+        assert eventually(running.is_ready)
+        for free in (890, 880, 300):
+            topics.play(loop, log_dirs(free), after=1)
+        topics.write(Record(virtual.DECIDED, b"x", b"?", 0))
+        assert running.shows("headgate_throttle_factor", {("payments",): 0.5})
+        assert running.shows("headgate_exporter_bad_records_total", {("malformed", topics.name("decided.throttle")): 1})
+        _, exposition = running.get("/metrics")
+    check = subprocess.run(["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True)
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+    for name in ("volume_seconds_to_full", "decision_latency_seconds", "alerts", "dead_letters_total"):
+        assert f"\n# HELP headgate_{name} " in exposition
+
+
+# --- Filling itself
+
+
+def test_a_restarted_exporter_is_silent_until_it_knows_and_never_wrong(topics: Topics) -> None:
+    topics.create()
+    loop = loop_from_now(min_hold="0s")
+    # An hour of history, long past its validity: compaction has not come to it yet.
+    loop.now -= timedelta(hours=1)
+    topics.play(loop, members(1), log_dirs(900))
+    for _ in range(30):
+        topics.play(loop, log_dirs(50), after=60)
+        topics.play(loop, log_dirs(900), after=59)
+    loop.now = datetime.now(UTC)
+    topics.play(loop, log_dirs(300))
+    for _ in range(2):
+        seen = looks_at_a_start(topics)
+        assert seen[0] == (False, (), ())
+        assert {factors for _, factors, _ in seen} == {(), ((("payments",), 0.5),)}
+        assert {alerts for _, _, alerts in seen} == {(), (1.0,)}
+
+
+Look = tuple[bool, tuple[tuple[tuple[str, ...], float], ...], tuple[float, ...]]
+
+
+def looks_at_a_start(topics: Topics) -> list[Look]:
+    """What an exporter says of itself, of the factor and of alerts, from when its port opens until it is ready."""
+    running = Running(topics)
+    seen: list[Look] = []
+
+    def look() -> bool:
+        ready = running.is_ready()
+        factors, alerts = running.samples("headgate_throttle_factor"), running.samples("headgate_alerts")
+        seen.append((ready, tuple(factors.items()), tuple(alerts.values())))
+        return ready and bool(factors)
+
+    look()
+    with running:
+        assert eventually(look)
+    return seen
+
+
+def test_topics_and_partitions_that_appear_later_are_followed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "_SURVEY_SECONDS", 0.2)
+    loop = loop_from_now(min_hold="0s")
+    with Running(topics) as running:
+        # Nothing to catch up with.
+        assert eventually(running.is_ready)
+        assert running.samples("headgate_throttle_factor") == {}
+        topics.create()
+        topics.play(loop, log_dirs(300))
+        assert running.shows("headgate_throttle_factor", {("payments",): 0.5})
+        assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 300})
+        topics.admin.create_partitions([NewPartitions(topics.name("decided.throttle"), 2)])[
+            topics.name("decided.throttle")
+        ].result(timeout=20)
+        orders = loop_from_now(cluster="orders")
+        orders.step(log_dirs(50, cluster="orders"))
+        second = [record for record in orders.records if record.topic == virtual.DECIDED]
+        assert eventually(
+            lambda: len(topics.admin.list_topics().topics[topics.name("decided.throttle")].partitions) > 1
+        )
+        topics.write(*second, partition=1)
+        assert running.shows("headgate_throttle_factor", {("payments",): 0.5, ("orders",): 0.0})
+        # Deleted and made again under the same name.
+        topics.admin.delete_topics([topics.name("observed.log-dirs")])[topics.name("observed.log-dirs")].result(20)
+        assert eventually(lambda: topics.name("observed.log-dirs") not in topics.admin.list_topics().topics)
+        topics.create("observed.log-dirs")
+        topics.play(loop, log_dirs(200), after=1)
+        assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 200})
+        assert running.is_ready()
+
+
+def test_readings_older_than_they_may_count_are_not_read(topics: Topics) -> None:
+    topics.create(stamps="CreateTime")
+    now_ms = time.time_ns() // 1_000_000
+    old, new = loop_from_now(), loop_from_now()
+    old.step(log_dirs(300, cluster="old", broker=1))
+    new.step(log_dirs(400, cluster="new", broker=1))
+    topics.write(old.records[0], timestamp_ms=now_ms - 11 * 60_000)
+    topics.write(new.records[0], timestamp_ms=now_ms - 4 * 60_000)
+    with Running(topics) as running:
+        assert running.shows("headgate_volume_usable_bytes", {("1", "new", "/a"): 400})
+        (age,) = running.samples("headgate_observation_age_seconds").values()
+        assert 240 <= age < 300
+
+
+def test_dead_letters_count_from_the_start_of_the_exporter(topics: Topics) -> None:
+    topics.create()
+    data = {"topic": topics.name("observed.log-dirs"), "reason": "invalid"}
+    event = {"specversion": "1.0", "id": "1", "source": "q", "type": "headgate.dead-letter.v1", "data": data}
+    letter = Record(virtual.DEAD_LETTERS, None, json.dumps(event).encode(), 0)
+    topics.write(letter, letter)
+    labels = ("invalid", topics.name("observed.log-dirs"))
+    with Running(topics) as running:
+        assert eventually(running.is_ready)
+        assert running.samples("headgate_dead_letters_total")[labels] == 0
+        topics.write(letter)
+        assert eventually(lambda: running.samples("headgate_dead_letters_total")[labels] == 1)
+
+
+# --- Going on
+
+
+def test_changed_files_connect_anew_without_loss_or_repetition(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.create()
+    monkeypatch.setattr(tail, "_SURVEY_SECONDS", 0.05)
+    monkeypatch.setattr(tail, "_HASTY_SURVEY_SECONDS", 0.05)
+    monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: str(time.monotonic() // 0.5))
+    histories = {topics.name("observed.log-dirs"): timedelta(minutes=5), topics.name("decided.throttle"): None}
+    written, read = 0, list[bytes | None]()
+    with Tail(topics.connection, histories, "test") as following:
+        first = following._clients
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            topics.write(Record(virtual.OBSERVED, b"k", str(written).encode(), 0))
+            written += 1
+            read += [record.value for record in following.poll(0.05)]
+        assert following._clients is not first
+        assert eventually(lambda: bool(read.extend(r.value for r in following.poll(0.05)) or len(read) >= written))
+        assert following.problem is None
+    assert read == [str(number).encode() for number in range(written)]
+
+
+@contextmanager
+def killed(kafka: EmbeddedKafka) -> Iterator[None]:
+    kafka.kill_broker(1)
+    try:
+        yield
+    finally:
+        kafka.start_broker(1)
+
+
+def test_a_broker_that_dies_and_comes_back_is_told_and_survived(
+    kafka: EmbeddedKafka, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_SURVEY_SECONDS", 0.5)
+    topics.create()
+    loop = loop_from_now(min_hold="0s")
+    topics.play(loop, log_dirs(300))
+    with Running(topics) as running:
+        assert running.shows("headgate_throttle_factor", {("payments",): 0.5})
+        with killed(kafka):
+            assert eventually(lambda: running.exporter.reaches_kafka() is not None)
+            status, said = running.get("/-/ready")
+            assert status == 503
+            assert said.startswith(f"kafka: Kafka at {kafka.bootstrap_servers} does not answer as it should: ")
+            assert running.samples("headgate_throttle_factor") == {("payments",): 0.5}
+            with Running(topics) as late:
+                assert eventually(lambda: "does not answer" in late.get("/-/ready")[1])
+                assert late.samples("headgate_throttle_factor") == {}
+        topics.play(loop, log_dirs(50), after=1)
+        assert running.shows("headgate_throttle_factor", {("payments",): 0.0})
+        assert eventually(running.is_ready)

@@ -1,0 +1,336 @@
+"""Encrypted and authenticated connections to a real broker, by all three clients."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from confluent_kafka.cimpl import NewTopic
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.cluster_client import Broker, ClusterClient
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.kafka.outcomes import outcome_of
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.kafka.topic_admin import check_topics
+from connectors.kafka.topics import TopicSettings
+from connectors.poll_metrics import PollMetrics
+from deploy.embedded import LOOPBACK, EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from deploy.jvm import run_java
+from policies.errors import UserError
+from policies.observations import Outcome, Reading
+from policies.units import parse_duration
+
+pytestmark = pytest.mark.system
+
+PASSWORD = 'p "q" \\back; {x} é='
+NO_RIGHTS = "observer"
+FIRST_PORT = 19_700
+
+
+@dataclass
+class Secured:
+    """A broker with listeners for SASL over TLS and for TLS with client certificates, and what it takes to use them."""
+
+    folder: Path
+    sasl_port: int
+    tls_port: int
+    plain_servers: str
+    pid: int
+
+    def file(self, name: str) -> Path:
+        return self.folder / name
+
+    def sasl(self, username: str = "alice", mechanism: str = "PLAIN", **fields: Any) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": f"{LOOPBACK}:{self.sasl_port}",
+            "tls": {"ca_file": self.file("ca.pem")},
+            "sasl": {"mechanism": mechanism, "username": username, **(fields or {"password": PASSWORD})},
+        }
+
+    def mutual_tls(self) -> dict[str, Any]:
+        tls = {"ca_file": self.file("ca.pem"), "cert_file": self.file("client.pem"), "key_file": self.file("client.p8")}
+        return {"bootstrap_servers": f"{LOOPBACK}:{self.tls_port}", "tls": {**tls, "key_password": "locked"}}
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def make_certificates(folder: Path) -> None:
+    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl(folder, "req", "-x509", *ec, "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
+    for name in ("server", "client"):
+        openssl(folder, "req", *ec, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        (folder / "names").write_text(f"subjectAltName=IP:{LOOPBACK}\n")
+        signed = ("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
+        openssl(folder, *signed, "-extfile", "names", "-out", f"{name}.pem")
+    locked = ("-v1", "PBE-SHA1-3DES", "-passout", "pass:locked")
+    openssl(folder, "pkcs8", "-topk8", "-in", "client.key", *locked, "-out", "client.p8")
+    both = (folder / "server.key").read_text() + (folder / "server.pem").read_text()
+    (folder / "server-both.pem").write_text(both)
+
+
+def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -> dict[str, str | int]:
+    listeners = f"PLAINTEXT://{{0}}:{plain},CONTROLLER://{{0}}:{controller},SASL_SSL://{{0}}:{sasl},SSL://{{0}}:{tls}"
+    in_jaas = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    login = f'PlainLoginModule required user_alice="{in_jaas}" user_{NO_RIGHTS}="{in_jaas}";'
+    # Java reads properties as Latin-1 with backslash escapes.
+    login = login.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode().replace("\\xe9", "\\u00e9")
+    security = "org.apache.kafka.common.security"
+    return {
+        "listeners": listeners.format(LOOPBACK),
+        "advertised.listeners": listeners.format(LOOPBACK),
+        "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{security}.plain.{login}",
+        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{security}.scram.ScramLoginModule required;",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / "server-both.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "ca.pem"),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice;User:scarlet;User:CN=client",
+    }
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    try:
+        jars = ensure_jars("kafka", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("secured")
+    make_certificates(folder)
+    plain, controller, sasl, tls = range(FIRST_PORT, FIRST_PORT + 4)
+    with EmbeddedKafka(
+        folder / "kafka",
+        jars,
+        ports=[plain],
+        server_properties=properties(folder, plain, controller, sasl, tls),
+        heap_mebibytes=96,
+    ) as kafka:
+        add_scram_user(kafka.bootstrap_servers, "scarlet")
+        yield Secured(folder, sasl, tls, kafka.bootstrap_servers, kafka.pids[1])
+
+
+def add_scram_user(servers: str, user: str) -> None:
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    upsertion = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.alter_user_scram_credentials([upsertion]).values():
+        future.result(timeout=10)
+
+
+def poll(collector: LogDirsCollector, readings: list[Reading]) -> list[tuple[str, Outcome]]:
+    readings.clear()
+    collector.poll_once()
+    return [(reading.subject(), reading.outcome) for reading in readings]
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[[dict[str, Any]], tuple[LogDirsCollector, list[Reading]]]]:
+    made: list[LogDirsCollector] = []
+
+    def watch(settings: dict[str, Any]) -> tuple[LogDirsCollector, list[Reading]]:
+        readings: list[Reading] = []
+        watched = WatchedKafka(**settings, timeout=parse_duration("2s"))
+        collector = LogDirsCollector("c", watched, readings.append, PollMetrics(CollectorRegistry()))
+        made.append(collector)
+        return collector, readings
+
+    yield watch
+    for collector in made:
+        collector.close()
+
+
+Watching = Callable[[dict[str, Any]], tuple[LogDirsCollector, list[Reading]]]
+
+CONNECTIONS: dict[str, Callable[[Secured], dict[str, Any]]] = {
+    "PLAIN": lambda broker: broker.sasl(),
+    "SCRAM": lambda broker: broker.sasl("scarlet", "SCRAM-SHA-256"),
+    "client certificate": lambda broker: broker.mutual_tls(),
+}
+
+ALL_READ = [("c", Outcome.OK), ("c/1", Outcome.OK)]
+
+
+@pytest.mark.parametrize("kind", CONNECTIONS)
+def test_kafka_python_is_let_in(kind: str, broker: Secured, watch: Watching) -> None:
+    assert poll(*watch(CONNECTIONS[kind](broker))) == ALL_READ
+
+
+@pytest.mark.parametrize("kind", CONNECTIONS)
+def test_confluent_kafka_is_let_in(kind: str, broker: Secured) -> None:
+    admin = AdminClient(KafkaConnection(**CONNECTIONS[kind](broker)).for_confluent())
+    assert set(admin.list_topics(timeout=10).brokers) == {1}
+
+
+JAVA_PROBE = """
+import java.io.FileReader;
+import java.util.Properties;
+import org.apache.kafka.clients.admin.Admin;
+
+public class Probe {
+    public static void main(String[] files) throws Exception {
+        for (String file : files) {
+            Properties options = new Properties();
+            options.load(new FileReader(file, java.nio.charset.StandardCharsets.UTF_8));
+            options.put("default.api.timeout.ms", "15000");
+            options.put("request.timeout.ms", "10000");
+            try (Admin admin = Admin.create(options)) {
+                System.out.println("brokers " + admin.describeCluster().nodes().get().size());
+            }
+        }
+    }
+}
+"""
+
+
+def java_properties(options: dict[str, str]) -> str:
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+    return "".join(f"{key}={''.join(escapes.get(c, c) for c in value)}\n" for key, value in options.items())
+
+
+def test_the_java_client_of_spark_is_let_in(broker: Secured, tmp_path: Path) -> None:
+    try:
+        clients = [jar for jar in ensure_jars("spark", default_cache_dir()) if jar.name.startswith("kafka-clients")]
+        logging = [jar for jar in ensure_jars("kafka", default_cache_dir()) if jar.name.startswith("slf4j-api")]
+    except UserError as error:
+        pytest.skip(str(error))
+    if shutil.which("javac") is None:
+        pytest.skip("compiling the probe needs a JDK, not only a JRE")
+    (tmp_path / "Probe.java").write_text(JAVA_PROBE)
+    files = []
+    for kind, settings in CONNECTIONS.items():
+        files.append(str(tmp_path / f"{kind}.properties"))
+        Path(files[-1]).write_text(java_properties(KafkaConnection(**settings(broker)).for_spark()), encoding="utf-8")
+    said: list[str] = []
+    classpath = ":".join(map(str, [*clients, *logging]))
+    code = run_java(["-cp", classpath, str(tmp_path / "Probe.java"), *files], on_line=said.append)
+    assert code == 0, "\n".join(said)
+    assert said.count("brokers 1") == len(CONNECTIONS), "\n".join(said)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password_is_unauthorized(mechanism: str, broker: Secured, watch: Watching) -> None:
+    collector, readings = watch(broker.sasl(mechanism=mechanism, password="wrong-but-secret"))
+    for _ in range(3):
+        assert poll(collector, readings) == [("c", Outcome.UNAUTHORIZED)]
+        assert "wrong-but-secret" not in (readings[0].detail or "")
+
+
+def test_a_user_without_rights_on_the_cluster_is_unauthorized_not_empty(broker: Secured, watch: Watching) -> None:
+    collector, readings = watch(broker.sasl(NO_RIGHTS))
+    for _ in range(2):
+        assert poll(collector, readings) == [("c", Outcome.OK), ("c/1", Outcome.UNAUTHORIZED)]
+        assert readings[1].detail == "ClusterAuthorizationFailed"
+
+
+def test_an_unknown_authority_is_an_error_that_says_so(broker: Secured, watch: Watching) -> None:
+    collector, readings = watch({**broker.sasl(), "tls": {"ca_file": broker.file("client.pem")}})
+    assert poll(collector, readings) == [("c", Outcome.ERROR)]
+    assert "certificate verify failed" in (readings[0].detail or "")
+
+
+def poll_log_dirs_alone(broker: Secured) -> Outcome:
+    """Ask a broker that is known, in a client that stays: its stuck handshakes must end."""
+    client = ClusterClient(KafkaConnection(**broker.sasl()), 0.5)
+    try:
+        known = Broker(1, LOOPBACK, broker.sasl_port, None, fenced=False)
+        client._learn([known])
+        for _ in range(3):
+            ((_, answer),) = client.log_dirs([known])
+            assert len(client._handshakes.began) <= 2
+        return outcome_of(answer)
+    finally:
+        client.close()
+
+
+def test_a_broker_that_hangs_before_the_handshake_is_a_timeout(broker: Secured, watch: Watching) -> None:
+    collector, readings = watch(broker.sasl())
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            assert poll(collector, readings) == [("c", Outcome.TIMEOUT)]
+            assert poll_log_dirs_alone(broker) == Outcome.TIMEOUT
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert poll(collector, readings) == ALL_READ
+
+
+def test_a_password_corrected_on_disk_is_picked_up(broker: Secured, watch: Watching, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("wrong")
+    collector, readings = watch(broker.sasl(password_file=file))
+    assert poll(collector, readings) == [("c", Outcome.UNAUTHORIZED)]
+    file.unlink()
+    assert poll(collector, readings) == [("c", Outcome.ERROR)]
+    assert readings[0].detail == f"sasl.password_file: {file} cannot be read: No such file or directory."
+    file.write_text(f"{PASSWORD}\n")
+    assert poll(collector, readings) == ALL_READ
+
+
+def test_a_rotated_password_reaches_a_running_publisher(broker: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("wrong")
+    registry = CollectorRegistry()
+    settings = KafkaConnection(**broker.sasl(password_file=file))
+    admin = AdminClient({"bootstrap.servers": broker.plain_servers})
+    create(admin, "rotated")
+    with Publisher(settings, PublisherMetrics(registry), delivery_timeout_seconds=2.0) as publisher:
+        publisher.publish("rotated", "k", b"refused")
+        assert publisher.flush(10.0) == 0
+        file.write_text(PASSWORD)
+        deadline = time.monotonic() + 20
+        while registry.get_sample_value("headgate_records_published_total", {"topic": "rotated"}) is None:
+            assert time.monotonic() < deadline
+            publisher.publish("rotated", "k", b"accepted")
+            publisher.flush(0.2)
+
+
+def create(admin: AdminClient, topic: str) -> None:
+    for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        future.result(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sasl": {"mechanism": "PLAIN", "username": "alice", "password": "wrong"}}, "kafka.sasl: .*refuses the login"),
+        ({"tls": {"ca_file": "client.pem"}}, "kafka.tls: no encrypted connection"),
+    ],
+)
+def test_a_refused_admin_says_why(fields: dict[str, Any], message: str, broker: Secured) -> None:
+    if "tls" in fields:
+        fields = {"tls": {"ca_file": broker.file(fields["tls"]["ca_file"])}}
+    with pytest.raises(UserError, match=message):
+        check_topics(KafkaConnection(**{**broker.sasl(), **fields}), TopicSettings(), timeout_seconds=3.0)
+
+
+def test_host_names_are_verified_unless_told_otherwise(broker: Secured) -> None:
+    servers = f"localhost:{broker.sasl_port}"  # the certificate names the address alone
+    strict = KafkaConnection(**{**broker.sasl(), "bootstrap_servers": servers})
+    with pytest.raises(KafkaException):
+        AdminClient(strict.for_confluent(), logger=LOGGER).list_topics(timeout=3)
+    assert strict.tls is not None
+    lax = strict.model_copy(update={"tls": strict.tls.model_copy(update={"verify_hostname": False})})
+    assert AdminClient(lax.for_confluent()).list_topics(timeout=10).brokers

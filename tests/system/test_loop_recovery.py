@@ -1,0 +1,163 @@
+"""The query in a process of its own: killed at any moment, fed with garbage, robbed of its JVM."""
+
+import base64
+import json
+import os
+import signal
+import time
+import uuid
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.decisions import deterministic_id
+from policies.observations import Outcome
+from policies.throttle import LogDirs
+from policies.throttle.readings import VolumeReading
+from policies.wire import MAX_RECORD_BYTES, observation_event
+from tests.system.loop import Headgate, Topic, await_ready, eventually, http_get, produce, write_settings
+
+EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
+LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
+
+
+@pytest.fixture
+def settings(loop_kafka: str, tmp_path: Path, free_port: int) -> dict[str, Any]:
+    """Settings of a query on topics of its own."""
+    return {
+        "kafka": {"bootstrap_servers": loop_kafka},
+        "topics": {"prefix": f"t{uuid.uuid4().hex[:8]}"},
+        "data_dir": str(tmp_path / "data"),
+        "http": {"port": free_port},
+        "policies": {"throttle": {**LIMITS, **EAGER}},
+    }
+
+
+def create_topics(settings: dict[str, Any], folder: Path) -> None:
+    """Write the settings file and create the topics."""
+    file = write_settings(folder / "headgate.yaml", **settings)
+    with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
+        assert create.process.wait(30) == 0, create.output()
+
+
+def query_in(folder: Path) -> Headgate:
+    """Run the query; to be used in a with statement."""
+    return Headgate(["decide", "-s", str(folder / "headgate.yaml")], folder / "decide.log")
+
+
+def reading(cluster: str, usable_bytes: int) -> bytes:
+    """A record that says so much is free, of 1 MB."""
+    volume = VolumeReading(log_dir="/data", total_bytes=1_000_000, usable_bytes=usable_bytes)
+    data = LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,))
+    return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
+
+
+def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unbroken_run(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    prefix, clusters = settings["topics"]["prefix"], ["a", "b", "c"]
+    observed = f"{prefix}.observed.log-dirs"
+    create_topics(settings, tmp_path)
+    with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
+        for kill in range(4):
+            with query_in(tmp_path) as query:
+                await_ready(query, settings["http"]["port"])
+                started = time.monotonic()
+                while time.monotonic() - started < 1.0 + 0.37 * kill:
+                    for cluster in clusters:
+                        produce(loop_kafka, observed, (cluster, reading(cluster, 1000 + time.time_ns() % 900_000)))
+                query.kill()
+        last = {cluster: 100_000 * (n + 1) for n, cluster in enumerate(clusters)}
+        produce(loop_kafka, observed, *((cluster, reading(cluster, usable)) for cluster, usable in last.items()))
+        with query_in(tmp_path):
+
+            def settled() -> bool:
+                newest = {d["cluster"]: d["factor"] for d in decided.data()}
+                return all(newest.get(c) == pytest.approx((last[c] - 1) / 999_998) for c in clusters)
+
+            eventually("the last readings are decided on", settled, 60)
+        _assert_unbroken(decided, clusters)
+
+
+def _assert_unbroken(decided: Topic, clusters: list[str]) -> None:
+    """Per cluster: sequences without a gap, the deterministic id of each, and repeats identical to the byte."""
+    by_cluster: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for entry in decided.entries():
+        by_cluster[entry.data["cluster"]][entry.data["sequence"]].add(json.dumps(entry.event))
+        expected = deterministic_id("throttle", entry.key, entry.key, entry.data["sequence"])
+        assert entry.event["id"] == entry.data["decision_id"] == expected
+    assert sorted(by_cluster) == clusters
+    for sequences in by_cluster.values():
+        assert sorted(sequences) == list(range(1, len(sequences) + 1))
+        assert all(len(versions) == 1 for versions in sequences.values())
+
+
+def test_bad_records_become_dead_letters_whole_and_the_query_goes_on(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    prefix, good = settings["topics"]["prefix"], reading("a", 500_000)
+    bad = {
+        "malformed": b"\xffgarbage",
+        "too_large": reading("a", 1)[:-1] + b" " * MAX_RECORD_BYTES + b"}",
+        "unknown_type": good.replace(b"headgate.log-dirs.v1", b"headgate.weather.v1"),
+        "invalid": good.replace(b'"usable_bytes":500000', b'"usable_bytes":NaN'),
+    }
+    create_topics(settings, tmp_path)
+    with (
+        query_in(tmp_path) as query,
+        Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
+        Topic(loop_kafka, f"{prefix}.dead-letters") as letters,
+    ):
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", *(("a", record) for record in bad.values()))
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", good))
+        eventually("a decision on the good record", lambda: len(decided.data()) == 1, 60)
+        found = {letter["reason"]: letter for letter in letters.data()}
+        assert {reason: base64.b64decode(letter["value_base64"]) for reason, letter in found.items()} == bad
+        assert all(letter["detail"] and letter["offset"] < 4 for letter in found.values())
+        assert "usable_bytes" in found["invalid"]["detail"]
+        assert decided.data()[0]["factor"] == pytest.approx(499_999 / 999_998)
+        assert query.process.poll() is None
+
+
+def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    port, prefix = settings["http"]["port"], settings["topics"]["prefix"]
+    create_topics(settings, tmp_path)
+    with query_in(tmp_path) as query, Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
+        await_ready(query, port)
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 500_000)))
+        eventually("a first decision", lambda: len(decided.data()) == 1)
+        os.kill(_jvm(query), signal.SIGKILL)
+        status, why = eventually("/-/healthy says no", lambda: _unless(200, http_get(port, "/-/healthy")), 20)
+        assert status == 503
+        assert "query failed" in why
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 600_000)))
+        eventually("a decision after the restart", lambda: len(decided.data()) == 2, 60)
+        assert [d["sequence"] for d in decided.data()] == [1, 2]
+        eventually("/-/healthy says yes", lambda: http_get(port, "/-/healthy") == (200, "ok\n"))
+        assert query.stop() == 0
+        assert "query failed, starting it again" in query.output()
+
+
+def test_a_query_that_keeps_failing_ends_with_one_line_and_a_status(settings: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint = tmp_path / "data" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text("not a checkpoint")
+    settings["stream"] = {"restart_limit": 1}
+    create_topics(settings, tmp_path)
+    with query_in(tmp_path) as query:
+        assert query.process.wait(90) == 2
+        last = query.output().strip().splitlines()[-1]
+        assert last.startswith("The query failed 2 times in a row"), query.output()
+
+
+def _jvm(headgate: Headgate) -> int:
+    return next(pid for pid in headgate.children() if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()[:200])
+
+
+def _unless(status: int, answer: tuple[int, str] | None) -> tuple[int, str] | None:
+    return None if answer is None or answer[0] == status else answer

@@ -1,0 +1,228 @@
+"""The whole loop on real brokers with small real disks, filled by real producers."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from deploy.embedded import EmbeddedKafka
+from tests.system.disks import small_disk, why_not_mountable
+from tests.system.loop import Headgate, Topic, await_ready, eventually, http_get, write_settings
+
+MEBIBYTE = 1024 * 1024
+DISK, SOFT, HARD = 160 * MEBIBYTE, 100 * MEBIBYTE, 40 * MEBIBYTE
+SEGMENT = MEBIBYTE
+
+
+@dataclass
+class Watched:
+    """A cluster of two brokers, each with a small disk."""
+
+    kafka: EmbeddedKafka
+    disks: dict[int, Path]
+
+    def usable_bytes(self, broker: int) -> int:
+        """What its disk has free, asked of the system itself."""
+        import os
+
+        stat = os.statvfs(self.disks[broker])
+        return stat.f_bavail * stat.f_frsize
+
+    def fullest(self) -> int:
+        """The broker with the least free space."""
+        return min(self.disks, key=self.usable_bytes)
+
+
+@pytest.fixture
+def watched(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[Watched]:
+    if (why := why_not_mountable()) is not None:
+        pytest.skip(why)
+    with ExitStack() as stack:
+        disks = {b: stack.enter_context(small_disk(tmp_path / f"disk-{b}", mebibytes=DISK // MEBIBYTE)) for b in (1, 2)}
+        kafka = EmbeddedKafka(
+            tmp_path / "watched",
+            kafka_jars,
+            brokers=2,
+            log_dirs={b: [disk / "logs"] for b, disk in disks.items()},
+            heap_mebibytes=128,
+            server_properties={"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 100},
+        )
+        yield Watched(stack.enter_context(kafka), disks)
+
+
+@pytest.fixture
+def settings(watched: Watched, loop_kafka: str, tmp_path: Path, free_port: int) -> dict[str, Any]:
+    kafka = {"bootstrap_servers": watched.kafka.bootstrap_servers, "poll_interval": "300ms", "timeout": "300ms"}
+    return {
+        "kafka": {"bootstrap_servers": loop_kafka},
+        "topics": {"prefix": f"t{uuid.uuid4().hex[:8]}"},
+        "data_dir": str(tmp_path / "data"),
+        "http": {"port": free_port},
+        "clusters": {"payments": {"kafka": kafka}},
+        "policies": {
+            "throttle": {
+                "hard": {"available_bytes_below": HARD},
+                "soft": {"available_bytes_below": SOFT},
+                "min_hold": "2s",
+                "validity": "5s",
+            }
+        },
+    }
+
+
+class Filler:
+    """Producers with replication that write until told to stop: nothing throttles them here."""
+
+    def __init__(self, watched: Watched, partitions: int = 4) -> None:
+        self._servers = watched.kafka.bootstrap_servers
+        self._admin = AdminClient({"bootstrap.servers": self._servers})
+        config = {"segment.bytes": str(SEGMENT), "retention.ms": "-1"}
+        for created in self._admin.create_topics([NewTopic("orders", partitions, 2, config=config)]).values():
+            created.result(timeout=20)
+
+    def fill_until(self, enough: Callable[[], bool], mebibytes_per_second: int = 8) -> None:
+        """Write at a bounded rate until it is enough."""
+        producer = Producer({"bootstrap.servers": self._servers, "acks": "all", "linger.ms": 5})
+        payload, pause = b"x" * 65536, threading.Event()
+        for _ in range(60 * mebibytes_per_second * 16 // 8):
+            if enough():
+                break
+            for _ in range(8):
+                producer.produce("orders", payload)
+                producer.poll(0)
+            pause.wait(0.5 / mebibytes_per_second)
+        producer.flush(20)
+
+    def free(self) -> None:
+        """Let retention delete what was written."""
+        entries = [
+            ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET),
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
+        for changed in self._admin.incremental_alter_configs([resource]).values():
+            changed.result(timeout=20)
+
+
+def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(
+    watched: Watched, settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    file = write_settings(tmp_path / "headgate.yaml", **settings)
+    decided_topic = f"{settings['topics']['prefix']}.decided.throttle"
+    with Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate:
+        await_ready(headgate, settings["http"]["port"])
+        with Topic(loop_kafka, decided_topic) as decided:
+            eventually("factor 1.0", lambda: _factor(decided) == 1.0)
+            filler = Filler(watched)
+            filler.fill_until(lambda: min(map(watched.usable_bytes, watched.disks)) < HARD - 2 * MEBIBYTE)
+            eventually("factor 0.0", lambda: _factor(decided) == 0.0)
+            _assert_fell_by_the_soft_rule(decided, watched)
+            _assert_stays_through_a_saw_tooth(decided, watched)
+            _assert_metrics(settings["http"]["port"], watched)
+            filler.free()
+            eventually("factor 1.0 again", lambda: _factor(decided) == 1.0, 60)
+            _assert_limiting_is_right(decided, watched)
+        assert headgate.stop() == 0
+        assert "Traceback" not in headgate.output(), headgate.output()
+
+
+def test_silence_of_a_killed_broker_never_opens_the_gate(
+    watched: Watched, settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    file = write_settings(tmp_path / "headgate.yaml", **settings)
+    prefix = settings["topics"]["prefix"]
+    with Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate:
+        await_ready(headgate, settings["http"]["port"])
+        # Ballast on one disk alone, so that only the broker to be killed limits.
+        ballast = watched.disks[2] / "ballast"
+        ballast.write_bytes(b"\0" * (watched.usable_bytes(2) - (SOFT + HARD) // 2))
+        with (
+            Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
+            Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
+        ):
+            slowed = eventually("the factor is lowered", lambda: _last_below(decided, 1.0))
+            assert slowed["limiting"]["broker"] == 2
+            watched.kafka.kill_broker(2)
+            stale = eventually("it goes stale", lambda: _last_with(decided, "stale_volume"), 30)
+            assert stale["factor"] == slowed["factor"]
+            assert (stale["limiting"]["broker"], stale["brokers"]["stale"]) == (2, 1)
+            eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
+            unread = next(a for a in alerts.data() if a["subject"] == "payments/2")
+            assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
+            watched.kafka.start_broker(2)
+            ballast.unlink()
+            eventually("read again and open", lambda: _factor(decided) == 1.0, 60)
+            eventually(
+                "resolved",
+                lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data()),
+            )
+            killed = [d["sequence"] for d in decided.data()].index(slowed["sequence"])
+            opened = next(i for i, d in enumerate(decided.data()) if i > killed and d["factor"] > slowed["factor"])
+            assert decided.data()[opened]["verdict"] == "raise"
+            assert decided.data()[opened]["brokers"]["stale"] == 0
+        assert headgate.stop() == 0
+
+
+def _factor(decided: Topic) -> float | None:
+    data = decided.data()
+    return data[-1]["factor"] if data else None
+
+
+def _last_below(decided: Topic, factor: float) -> dict[str, Any] | None:
+    data = decided.data()
+    return data[-1] if data and data[-1]["factor"] < factor else None
+
+
+def _last_with(decided: Topic, reason: str) -> dict[str, Any] | None:
+    data = decided.data()
+    return data[-1] if data and data[-1]["reason"] == reason else None
+
+
+def _assert_fell_by_the_soft_rule(decided: Topic, watched: Watched) -> None:
+    changes = [d for d in decided.data() if d["verdict"] == "lower"]
+    factors = [d["factor"] for d in changes]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[-1] == 0.0
+    between = [d for d in changes if d["reason"] == "soft_limit"]
+    assert between, "never slowed before it stopped"
+    for d in between:
+        assert d["factor"] == pytest.approx((d["limiting"]["usable_bytes"] - HARD) / (SOFT - HARD))
+
+
+def _assert_stays_through_a_saw_tooth(decided: Topic, watched: Watched) -> None:
+    """One percent around the hard limit, by a file on the disk itself: a stopped cluster stays stopped."""
+    broker = watched.fullest()
+    ballast, before = watched.disks[broker] / "saw-tooth", len(decided.data())
+    for usable in [HARD * 101 // 100, HARD * 99 // 100] * 3:
+        size = (ballast.stat().st_size if ballast.exists() else 0) + watched.usable_bytes(broker) - usable
+        ballast.write_bytes(b"\0" * max(size, 0))
+        polls = len(decided.entries())
+        threading.Event().wait(0.7)  # two polls and a batch: nothing is awaited but that nothing happens
+        assert len(decided.entries()) >= polls
+    ballast.unlink()
+    assert {d["factor"] for d in decided.data()[before:]} <= {0.0}
+
+
+def _assert_limiting_is_right(decided: Topic, watched: Watched) -> None:
+    dirs = {broker: str(disk / "logs") for broker, disk in watched.disks.items()}
+    for d in (d for d in decided.data() if d["limiting"]):
+        assert d["limiting"]["log_dir"] == dirs[d["limiting"]["broker"]]
+        assert d["limiting"]["total_bytes"] == DISK
+        limit = HARD if d["limiting"]["limit"] == "hard" else SOFT
+        assert d["limiting"]["limit_bytes"] == limit
+        assert d["limiting"]["usable_bytes"] <= limit * 1.1
+
+
+def _assert_metrics(port: int, watched: Watched) -> None:
+    answer = http_get(port, "/metrics")
+    assert answer is not None
+    assert 'headgate_throttle_factor{cluster="payments"} 0.0' in answer[1]
+    assert "headgate_throttling_volume{broker=" in answer[1]
+    assert "headgate_query_batch_duration_seconds_count" in answer[1]

@@ -1,0 +1,60 @@
+"""`headgate up`, as the README has it: one command, a real broker, real disks, nothing left behind."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.loop import Headgate, await_ready, eventually, http_get, is_running
+
+
+@pytest.mark.usefixtures("kafka_jars")
+def test_up_watches_its_own_disks_and_leaves_nothing_behind_and_a_second_up_resumes(
+    tmp_path: Path, free_port: int
+) -> None:
+    arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
+    for start in (1, 2):
+        with Headgate(arguments, tmp_path / f"up-{start}.log") as headgate:
+            await_ready(headgate, free_port)
+            text = eventually("the factor in the metrics", lambda: _metrics(free_port, "headgate_throttle_factor{"))
+            stat = os.statvfs(tmp_path)
+            total = next(line for line in text.splitlines() if line.startswith("headgate_volume_total_bytes{"))
+            assert float(total.split()[-1]) == stat.f_blocks * stat.f_frsize
+            pids = headgate.children()
+            assert headgate.stop() == 0, headgate.output()
+            assert not [pid for pid in pids if is_running(pid)]
+            output = headgate.output()
+            assert "throttle" in output
+            assert "/metrics" in output
+            assert output.strip().endswith("stopped")
+            assert "Traceback" not in output
+    assert "5 topics found, 0 created" in output
+
+
+@pytest.mark.usefixtures("kafka_jars")
+def test_a_second_up_on_the_same_folder_is_refused_with_the_pid_of_the_first(tmp_path: Path, free_port: int) -> None:
+    arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
+    with Headgate(arguments, tmp_path / "first.log") as first:
+        await_ready(first, free_port)
+        with Headgate(arguments, tmp_path / "second.log") as second:
+            assert second.process.wait(30) == 2
+            assert str(first.process.pid) in second.output()
+            assert "Traceback" not in second.output()
+        assert first.stop() == 0
+
+
+def test_without_java_one_clear_line_says_what_to_install(tmp_path: Path) -> None:
+    started = time.monotonic()
+    environment = {"PATH": str(tmp_path), "JAVA_HOME": ""}
+    with Headgate(["up", "--data-dir", str(tmp_path / "data")], tmp_path / "up.log", environment) as headgate:
+        assert headgate.process.wait(20) == 2
+    lines = [line for line in headgate.output().splitlines() if line and "headgate 0" not in line]
+    assert len(lines) == 1
+    assert "Java 17" in lines[0]
+    assert time.monotonic() - started < 20
+
+
+def _metrics(port: int, wanted: str) -> str | None:
+    answer = http_get(port, "/metrics")
+    return answer[1] if answer and wanted in answer[1] else None
