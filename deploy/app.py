@@ -5,12 +5,10 @@ so that whoever runs it (systemd, Kubernetes, a person) sees it and starts it ag
 """
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib.metadata import version
 
 import structlog
@@ -18,7 +16,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from pyspark.sql import SparkSession
 
 from connectors.kafka.log_dirs import SOURCE, LogDirsCollector
-from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
@@ -29,9 +27,7 @@ from deploy.settings import Settings
 from deploy.supervisor import QuerySupervisor
 from policies.decisions import Decision
 from policies.errors import UserError
-from policies.observations import Reading
-from policies.registry import POLICIES
-from policies.wire import observation_event
+from policies.throttle import KIND
 from streaming.host import PolicyHost
 from streaming.query import Wiring
 from streaming.session import start_session, stop_session
@@ -71,21 +67,11 @@ def collector_parts(settings: Settings, registry: CollectorRegistry, publisher: 
     if not watched:
         raise UserError("clusters: no Kafka cluster is watched; name one with its kafka.bootstrap_servers")
     metrics = PollMetrics(registry)
-    publish = _publish_to(publisher, settings.topics.prefix)
+    publish = observations_to(publisher.publish, settings.topics.topic(KIND.observed_topic), SOURCE)
     return [
         Part(f"collector of {name}", LogDirsCollector(name, kafka, publish, metrics).run)
         for name, kafka in watched.items()
     ]
-
-
-def _publish_to(publisher: Publisher, prefix: str) -> Callable[[Reading], None]:
-    topics = {reading: f"{prefix}.{kind.observed_topic}" for kind in POLICIES.values() for reading in kind.readings}
-
-    def publish(reading: Reading) -> None:
-        event = observation_event(reading, id=str(uuid.uuid4()), source=SOURCE, time=datetime.now(UTC))
-        publisher.publish(topics[type(reading)], reading.cluster, event)
-
-    return publish
 
 
 class Sessions:

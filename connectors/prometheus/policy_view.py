@@ -43,7 +43,8 @@ class PolicyView(Protocol):
                 restart would look like an event.
 
         Returns:
-            Whether its first evidence is the observation that caused it, so that its latency means something.
+            Whether it names evidence, and the first is the observation that caused it, so that its latency means
+            something.
         """
         ...
 

@@ -228,7 +228,7 @@ def _answers_its_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> b
     )  # fmt: skip
     if same or decision.reason in _CAUSED_BY_TIME or before.reason in _MAY_END_BY_TIME:
         return False
-    if decision.evidence[:1] == before.evidence[:1]:
+    if not decision.evidence or decision.evidence[0] in before.evidence[:1]:
         return False
     # When another volume than before decides and the factor did not fall, it was the former one's reading that caused
     # it, and that is no evidence of a decision it no longer limits.

@@ -66,9 +66,9 @@ class Topics:
     def __init__(self, kafka: EmbeddedKafka, prefix: str) -> None:
         self.prefix = prefix
         self.connection = KafkaConnection(bootstrap_servers=kafka.bootstrap_servers)
-        self._servers = {"bootstrap.servers": kafka.bootstrap_servers}
-        self.admin = AdminClient(self._servers)
-        self._producer = Producer(self._servers)
+        self._client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
+        self.admin = AdminClient(self._client)
+        self._producer = Producer(self._client)
 
     def name(self, topic: str) -> str:
         return f"{self.prefix}.{topic}"
@@ -90,11 +90,23 @@ class Topics:
         for future in self.admin.create_topics(new).values():
             future.result(timeout=20)
 
+    def extend(self, topic: str, *, partitions: int) -> None:
+        (future,) = self.admin.create_partitions([NewPartitions(self.name(topic), partitions)]).values()
+        future.result(timeout=20)
+        assert eventually(lambda: len(self.admin.list_topics().topics[self.name(topic)].partitions) == partitions)
+
+    def delete(self, topic: str) -> None:
+        (future,) = self.admin.delete_topics([self.name(topic)]).values()
+        future.result(timeout=20)
+        assert eventually(lambda: self.name(topic) not in self.admin.list_topics().topics)
+
     def write(self, *records: Record, partition: int = 0, timestamp_ms: int = 0) -> None:
+        # Anew for another partition: a producer that has written to a topic learns late that it has more.
+        producer = Producer(self._client) if partition else self._producer
         for record in records:
             topic = self.name(record.topic.removeprefix(f"{virtual.PREFIX}."))
-            self._producer.produce(topic, record.value, record.key, partition=partition, timestamp=timestamp_ms)
-        assert self._producer.flush(20) == 0
+            producer.produce(topic, record.value, record.key, partition=partition, timestamp=timestamp_ms)
+        assert producer.flush(20) == 0
 
     def play(self, loop: Loop, *readings: Any, after: float = 0.0) -> None:
         """Step the policy and write what it read and said; the reading a moment before the decision."""
@@ -259,6 +271,9 @@ def test_promtool_finds_no_fault(topics: Topics) -> None:
             topics.play(loop, log_dirs(free), after=1)
         topics.write(Record(virtual.DECIDED, b"x", b"?", 0))
         assert running.shows("headgate_throttle_factor", {("payments",): 0.5})
+        stages = ("appended_to_decided", "decided_to_published", "observed_to_appended")
+        counts: Samples = {("throttle", stage): 1 for stage in stages}
+        assert running.shows("headgate_decision_latency_seconds_count", counts)
         assert running.shows("headgate_exporter_bad_records_total", {("malformed", topics.name("decided.throttle")): 1})
         _, exposition = running.get("/metrics")
     check = subprocess.run(["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True)
@@ -319,20 +334,14 @@ def test_topics_and_partitions_that_appear_later_are_followed(topics: Topics, mo
         topics.play(loop, log_dirs(300))
         assert running.shows("headgate_throttle_factor", {("payments",): 0.5})
         assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 300})
-        topics.admin.create_partitions([NewPartitions(topics.name("decided.throttle"), 2)])[
-            topics.name("decided.throttle")
-        ].result(timeout=20)
+        topics.extend("decided.throttle", partitions=2)
         orders = loop_from_now(cluster="orders")
         orders.step(log_dirs(50, cluster="orders"))
         second = [record for record in orders.records if record.topic == virtual.DECIDED]
-        assert eventually(
-            lambda: len(topics.admin.list_topics().topics[topics.name("decided.throttle")].partitions) > 1
-        )
         topics.write(*second, partition=1)
         assert running.shows("headgate_throttle_factor", {("payments",): 0.5, ("orders",): 0.0})
         # Deleted and made again under the same name.
-        topics.admin.delete_topics([topics.name("observed.log-dirs")])[topics.name("observed.log-dirs")].result(20)
-        assert eventually(lambda: topics.name("observed.log-dirs") not in topics.admin.list_topics().topics)
+        topics.delete("observed.log-dirs")
         topics.create("observed.log-dirs")
         topics.play(loop, log_dirs(200), after=1)
         assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 200})
@@ -376,7 +385,8 @@ def test_changed_files_connect_anew_without_loss_or_repetition(topics: Topics, m
     monkeypatch.setattr(tail, "_HASTY_SURVEY_SECONDS", 0.05)
     monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: str(time.monotonic() // 0.5))
     histories = {topics.name("observed.log-dirs"): timedelta(minutes=5), topics.name("decided.throttle"): None}
-    written, read = 0, list[bytes | None]()
+    written = 0
+    read: list[bytes | None] = []
     with Tail(topics.connection, histories, "test") as following:
         first = following._clients
         deadline = time.monotonic() + 4
@@ -385,7 +395,8 @@ def test_changed_files_connect_anew_without_loss_or_repetition(topics: Topics, m
             written += 1
             read += [record.value for record in following.poll(0.05)]
         assert following._clients is not first
-        assert eventually(lambda: bool(read.extend(r.value for r in following.poll(0.05)) or len(read) >= written))
+        while len(read) < written and time.monotonic() < deadline + DEADLINE_SECONDS:
+            read += [record.value for record in following.poll(0.05)]
         assert following.problem is None
     assert read == [str(number).encode() for number in range(written)]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import CollectorRegistry
 
 from connectors.prometheus.loop_view import LoopView
@@ -23,6 +23,9 @@ OBSERVED, DECIDED = f"{PREFIX}.observed.log-dirs", f"{PREFIX}.decided.throttle"
 ALERTS, DEAD_LETTERS = f"{PREFIX}.decided.alerts", f"{PREFIX}.dead-letters"
 TOTAL_BYTES = 1000
 LIMITS = {"hard": {"available_bytes_below": 100}, "soft": {"available_bytes_below": 500}}
+
+# Untyped upstream.
+_generate_openmetrics: Any = exposition.generate_latest
 
 Series = dict[tuple[str, ...], float]
 
@@ -97,4 +100,5 @@ class Loop:
 
 
 def openmetrics(registry: CollectorRegistry) -> str:
-    return generate_openmetrics(registry).decode()
+    text: bytes = _generate_openmetrics(registry)
+    return text.decode()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from connectors.kafka.connection import KafkaConnection
@@ -19,7 +19,10 @@ from policies.decisions import Decision
 from policies.units import to_millis
 from tests.connectors.prometheus.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics
 
-LINES = frozenset({"headgate_build_info", "headgate_settings_info"})
+# Untyped upstream.
+parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
+
+OWN = frozenset({"headgate_build_info", "headgate_settings_info"})
 
 
 class ScriptedTail:
@@ -89,9 +92,9 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
     def script() -> Iterator[tuple[list[Record], bool]]:
         assert scene.exporter.caught_up() == "the exporter has not started yet"
         yield [], False
-        assert set(scene.families()) == LINES
+        assert set(scene.families()) == OWN
         yield history[:1], False
-        assert set(scene.families()) == LINES
+        assert set(scene.families()) == OWN
         assert scene.exporter.caught_up() == "the exporter is reading its history: 2 partitions are behind"
         yield history[1:], True
         assert scene.exporter.caught_up() is None
@@ -172,6 +175,6 @@ def test_a_metric_of_the_same_name_is_refused(scene: Scene) -> None:
 
 
 def test_who_it_is_is_always_shown(scene: Scene) -> None:
-    assert set(scene.families()) == LINES
+    assert set(scene.families()) == OWN
     assert scene.value("headgate_settings_info", hash="cafe") == 1
     assert scene.value("headgate_build_info", version=exporter._version()) == 1

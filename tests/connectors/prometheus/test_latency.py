@@ -9,7 +9,7 @@ from connectors.prometheus import latency
 from connectors.prometheus.families import Histogram
 from connectors.prometheus.loop_view import LoopView
 from policies.observations import Reading
-from tests.connectors.prometheus.loop import PREFIX, START, Loop, decided, log_dirs, members, observed, series
+from tests.connectors.prometheus.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
 
 NAME = "headgate_decision_latency_seconds"
 STAGES = ("observed_to_appended", "appended_to_decided", "decided_to_published")
@@ -97,20 +97,30 @@ def test_history_is_no_latency() -> None:
     assert count(loop) == 1
 
 
-def test_evidence_that_was_never_seen_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "REMEMBERED_OBSERVATIONS", 0)
+def test_a_decision_may_be_read_before_its_cause() -> None:
     loop = Loop()
     loop.step(log_dirs(900))
     loop.step(log_dirs(300), after=10)
-    assert loop.series(NAME) == {}
+    view = LoopView(PREFIX, {"throttle": loop.settings})
+    readings = [record for record in loop.records if record.topic == OBSERVED]
+    view.take([record for record in loop.records if record.topic != OBSERVED], live=True)
+    assert series(view, NAME, loop.now) == {}
+    for _ in range(2):
+        view.take(readings, live=True)
+    assert series(view, NAME, loop.now)["throttle", "appended_to_decided", "count"] == 1
 
 
-def test_observations_are_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "REMEMBERED_OBSERVATIONS", 2)
+    monkeypatch.setattr(latency, "_WAITING_DECISIONS", 2)
+    loop = Loop()
+    decision = loop.step(log_dirs(900))[0]
     recent = latency.DecisionLatency()
     for number in range(5):
         recent.observed(f"o{number}", START, 0)
+        recent.decided(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)
     assert list(recent._recent) == ["o3", "o4"]
+    assert list(recent._waiting) == ["later3", "later4"]
 
 
 def test_a_bound_includes_its_own_value_and_buckets_add_up() -> None:

@@ -229,7 +229,7 @@ def test_repeated_and_outdated_decisions_are_dropped() -> None:
 def test_new_decisions_are_handed_on_in_order_alerts_among_them() -> None:
     loop = Loop()
     handed = loop.step(log_dirs(50))
-    assert [type(decision) for decision in handed] == [ThrottleFactor, Alert, Alert]
+    assert [decision.event_type for decision in handed] == [ThrottleFactor.event_type, *[Alert.event_type] * 2]
     assert [decision.decision_id for decision in handed] == [decision.decision_id for decision in loop.decisions]
 
 

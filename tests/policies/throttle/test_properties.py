@@ -92,7 +92,8 @@ def test_the_largest_and_smallest_numbers_the_wire_lets_through_are_digested(
         return {"available_ratio_below" if isinstance(value, float) else "available_bytes_below": value}
 
     block: dict[str, Any] = {"hard": limit(hard), "recovery_margin": margin}
-    if soft is not None and not (isinstance(soft, type(hard)) and soft <= hard):
+    same_kind = isinstance(soft, float) == isinstance(hard, float)
+    if soft is not None and (soft > hard or not same_kind):
         block["soft"] = limit(soft)
     run = Run(throttle(block))
     for poll in range(4):

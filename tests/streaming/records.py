@@ -1,0 +1,40 @@
+"""Records as they lie in Kafka, from the readings of `tests.policies.scenario`."""
+
+import json
+from typing import Any
+
+from pyspark.sql import Row
+
+from policies.observations import Observation
+from policies.wire import observation_event
+
+TOPIC = "headgate.observed.log-dirs"
+
+
+def event(observation: Observation) -> bytes:
+    """The event of an observation, with its time in it."""
+    return observation_event(
+        observation.reading, id=observation.id, source="headgate/collector/test", time=observation.at
+    )
+
+
+def changed(observation: Observation, **fields: Any) -> bytes:
+    """The event of an observation with other fields in its envelope; a field that is None is left out."""
+    envelope = {**json.loads(event(observation)), **fields}
+    return json.dumps({name: value for name, value in envelope.items() if value is not None}).encode()
+
+
+def changed_data(observation: Observation, **fields: Any) -> bytes:
+    """The same for its data."""
+    data = {**json.loads(event(observation))["data"], **fields}
+    return changed(observation, data={name: value for name, value in data.items() if value is not None})
+
+
+def row(value: bytes | None, *, offset: int = 0, appended_ms: int = 0) -> Row:
+    """An input row of the operator."""
+    return Row(value=value, topic=TOPIC, partition=0, offset=offset, appended_ms=appended_ms)
+
+
+def rows(*observations: Observation) -> list[Row]:
+    """Input rows of the operator, each appended when it was observed."""
+    return [row(event(o), offset=number, appended_ms=o.at_ms) for number, o in enumerate(observations)]

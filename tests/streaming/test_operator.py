@@ -1,0 +1,336 @@
+"""The stateful operator in Spark's own tester: rows and timers in, rows out, one value kept. No JVM."""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from policies.observations import Observation, Reading
+from policies.registry import POLICIES
+from policies.units import to_millis
+from policies.wire import MAX_RECORD_BYTES, EventReader
+from streaming.dead_letters import DeadLetter
+from streaming.host import PolicyHost, Remembered, recall
+from streaming.operator import PolicyOperator
+from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
+from tests.streaming.records import changed, changed_data, event, row, rows
+
+KEY = ("throttle", CLUSTER)
+SETTINGS = throttle(SOFT_AND_HARD, heartbeat="60s", validity="5m")
+READING = log_dirs(0, 3, 4 * GB)
+
+
+class _Unwrapped(PolicyOperator):
+    """The tester puts each key into a tuple of one; Spark gives a key of two columns as it is."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        return super().handleInputRows(key[0], rows, timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        return super().handleExpiredTimer(key[0], timerValues, expiredTimerInfo)
+
+
+class Batch(NamedTuple):
+    """A micro-batch: when it runs, and what it takes in."""
+
+    seconds: float
+    rows: Sequence[Row] = ()
+
+
+class Query:
+    """One key's operator with its state and timers, which survive a crash as the checkpoint does."""
+
+    def __init__(self, kept: tuple[Any, ...] | None = None, timers: Iterable[int] = (), now_ms: int = 0) -> None:
+        self.tester = TwsTester(_Unwrapped(PolicyHost({"throttle": SETTINGS}), "headgate"), timeMode="ProcessingTime")
+        self.tester._currentProcessingTimeMs = now_ms
+        self.tester.handle.setGroupingKey(KEY)
+        if kept is not None:
+            self.tester.updateValueState("state", KEY, kept)
+        for timer in timers:
+            self.tester.handle.registerTimer(timer)
+
+    def run(self, batch: Batch) -> list[Row]:
+        """Records first, then timers, as in Spark; the tester by itself would do it the other way round."""
+        self.tester._currentProcessingTimeMs = to_millis(at(batch.seconds))
+        out = self.tester.test(KEY, list(batch.rows)) if batch.rows else []
+        return [*out, *self.tester._handleExpiredTimers()]
+
+    def crashed(self) -> "Query":
+        """What comes up from the checkpoint: another process with the same state and timers."""
+        return Query(self.kept, self.timers, self.tester._currentProcessingTimeMs)
+
+    @property
+    def kept(self) -> tuple[Any, ...] | None:
+        return self.tester.peekValueState("state", KEY)
+
+    @property
+    def remembered(self) -> Remembered:
+        assert self.kept is not None
+        return recall(self.kept[0])
+
+    @property
+    def timers(self) -> list[int]:
+        self.tester.handle.setGroupingKey(KEY)
+        return list(self.tester.handle.listTimers())
+
+
+def seconds_of(millis: int) -> float:
+    return (millis - to_millis(at(0))) / 1000
+
+
+def topics(out: Iterable[Row]) -> list[str]:
+    return [r.topic for r in out]
+
+
+def data(out: Iterable[Row], topic: str) -> list[dict[str, Any]]:
+    return [json.loads(r.value)["data"] for r in out if r.topic == f"headgate.{topic}"]
+
+
+# Rows
+
+
+def test_a_reading_gives_a_decision_its_alert_and_both_in_the_audit() -> None:
+    out = Query().run(Batch(0.5, rows(READING)))
+    assert topics(out) == ["headgate.decided.throttle", "headgate.decided.alerts", "headgate.audit", "headgate.audit"]
+    assert [r.key for r in out] == [CLUSTER, f"volume-below-soft-limit/{CLUSTER}/3/data/a", CLUSTER, CLUSTER]
+    (decision,) = data(out, "decided.throttle")
+    assert (decision["factor"], decision["evidence"], decision["sequence"]) == (0.75, [READING.id], 1)
+    assert [entry["decision"]["decision_id"] for entry in data(out, "audit")] == [
+        json.loads(r.value)["id"] for r in out[:2]
+    ]
+
+
+def test_a_batch_is_one_step_whatever_the_order_of_its_records() -> None:
+    batch = rows(log_dirs(0, 1, 4 * GB), log_dirs(0, 2, 3 * GB), members(0, 1, 2))
+    forwards, backwards = Query().run(Batch(1, batch)), Query().run(Batch(1, batch[::-1]))
+    assert forwards == backwards
+    assert [d["factor"] for d in data(forwards, "decided.throttle")] == [0.5]
+
+
+def test_the_age_of_a_reading_counts_from_its_append_not_from_what_it_says() -> None:
+    old = row(changed(READING, time="2099-01-01T00:00:00Z"), appended_ms=to_millis(at(0)))
+    (decision,) = data(Query().run(Batch(301, [old])), "decided.throttle")
+    assert decision["reason"] != "soft_limit"
+
+
+def test_everything_is_kept_in_one_variable() -> None:
+    query = Query()
+    query.run(Batch(0, rows(*(log_dirs(0, broker, {f"/data/{n}": 4 * GB for n in range(20)}) for broker in range(9)))))
+    handle = query.tester.handle
+    assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state"], {}, {})
+
+
+# Bad records
+
+NAN = event(READING).replace(b'"total_bytes":100000000000', b'"total_bytes":NaN')
+
+BAD: list[tuple[str, bytes | None, str]] = [
+    ("null value", None, "malformed"),
+    ("empty", b"", "malformed"),
+    ("garbage", b"\x00\xff\xfe\x80", "malformed"),
+    ("not an object", b"[1, 2]", "malformed"),
+    ("cut short", event(READING)[:-20], "malformed"),
+    ("too deep", b"[" * 100_000, "malformed"),
+    ("half a surrogate", changed(READING).replace(b"payments", b"\\ud800"), "malformed"),
+    ("other version of the envelope", changed(READING, specversion="0.3"), "malformed"),
+    ("no id", changed(READING, id=None), "malformed"),
+    ("huge", event(READING) + b" " * MAX_RECORD_BYTES, "too_large"),
+    ("unknown type", changed(READING, type="headgate.weather.v1"), "unknown_type"),
+    ("no type", changed(READING, type=None), "unknown_type"),
+    ("a decision", changed(READING, type="headgate.throttle-factor.v1"), "unknown_type"),
+    ("no data", changed(READING, data=None), "invalid"),
+    ("NaN", NAN, "invalid"),
+    ("infinite", NAN.replace(b"NaN", b"Infinity"), "invalid"),
+    ("number as text", changed_data(READING, broker="3"), "invalid"),
+    ("negative broker", changed_data(READING, broker=-1), "invalid"),
+    ("more than 64 bits", NAN.replace(b"NaN", b"9" * 30), "invalid"),
+    ("unknown outcome", changed_data(READING, outcome="perhaps"), "invalid"),
+    ("no cluster", changed_data(READING, cluster=None), "invalid"),
+    ("another cluster", changed_data(READING, cluster="orders"), "cluster_mismatch"),
+]
+bad = pytest.mark.parametrize(("value", "reason"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+
+
+@bad
+def test_a_bad_record_becomes_a_dead_letter(value: bytes | None, reason: str) -> None:
+    (out,) = Query().run(Batch(1, [row(value, offset=42, appended_ms=to_millis(at(0)))]))
+    assert (out.topic, out.key) == ("headgate.dead-letters", "headgate.observed.log-dirs")
+    letter = DeadLetter.model_validate(json.loads(out.value)["data"])
+    assert letter.reason == reason
+    assert letter.detail
+    assert (letter.topic, letter.partition, letter.offset) == ("headgate.observed.log-dirs", 0, 42)
+    assert base64.b64decode(letter.value_base64) == (value or b"")
+
+
+@bad
+def test_bad_records_alone_leave_no_state_and_no_timer(value: bytes | None, reason: str) -> None:
+    query = Query()
+    query.run(Batch(1, [row(value)]))
+    assert query.kept is None
+    assert query.timers == []
+
+
+@bad
+def test_a_bad_record_changes_no_decision(value: bytes | None, reason: str) -> None:
+    with_it, without = Query(), Query()
+    out = with_it.run(Batch(1, [row(value), *rows(READING), row(value)]))
+    assert [r for r in out if r.topic != "headgate.dead-letters"] == without.run(Batch(1, rows(READING)))
+    assert with_it.kept == without.kept
+
+
+@pytest.mark.parametrize("appended_ms", [2**62, -(2**62), 253_402_300_800_000], ids=["far", "long ago", "year 10000"])
+def test_a_time_of_append_that_is_none_does_not_stop_the_query(appended_ms: int) -> None:
+    (out,) = Query().run(Batch(1, [row(event(READING), appended_ms=appended_ms)]))
+    assert out.topic == "headgate.dead-letters"
+    assert json.loads(out.value)["data"]["reason"] == "invalid"
+
+
+def test_repeated_dead_letters_have_the_same_id() -> None:
+    record = row(b"garbage", offset=7)
+    assert Query().run(Batch(1, [record])) == Query().run(Batch(99, [record]))
+
+
+# Timers
+
+
+def test_a_timer_is_set_for_when_the_policy_wants_to_be_woken() -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    assert query.remembered.wake_ms is not None
+    assert query.timers == [query.remembered.wake_ms]
+    assert seconds_of(query.timers[0]) == 60
+
+
+def test_the_heartbeat_comes_from_the_timer_alone() -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    assert query.run(Batch(59.9)) == []
+    (beat,) = data(query.run(Batch(60)), "decided.throttle")
+    assert (beat["sequence"], beat["factor"], beat["verdict"]) == (2, 0.75, "no_change")
+    assert [seconds_of(timer) for timer in query.timers] == [120]
+
+
+def test_no_second_timer_is_set_while_an_earlier_one_is_pending() -> None:
+    query = Query()
+    for second in range(0, 50, 10):
+        query.run(Batch(second, rows(log_dirs(second, 3, 4 * GB))))
+    assert [seconds_of(timer) for timer in query.timers] == [60]
+
+
+def test_an_earlier_need_sets_an_earlier_timer() -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    out = query.run(Batch(10, rows(log_dirs(10, 3, 20 * GB))))  # may rise after min_hold, before the heartbeat
+    assert data(out, "decided.throttle") == []
+    assert [seconds_of(timer) for timer in query.timers] == [30, 60]
+    (raised,) = data(query.run(Batch(30)), "decided.throttle")
+    assert raised["factor"] == 1.0
+
+
+def test_a_timer_that_fires_early_says_nothing() -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    query.run(Batch(10, rows(log_dirs(10, 3, 2 * GB))))  # published, so the heartbeat is due at 70
+    assert query.run(Batch(60)) == []
+    assert [seconds_of(timer) for timer in query.timers] == [70]
+
+
+def test_a_late_batch_never_sets_a_timer_in_its_past() -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    query.run(Batch(1000))
+    assert all(timer > to_millis(at(1000)) for timer in query.timers)
+
+
+def test_silence_ends_in_the_fallback_without_any_record() -> None:
+    query = Query()
+    query.run(Batch(0, rows(members(0, 3), READING)))
+    said = [d for second in range(60, 400, 10) for d in data(query.run(Batch(second)), "decided.throttle")]
+    assert said[-1]["reason"] == "stale_volume"
+    assert said[-1]["factor"] == 0.75, "silence opens no gate"
+
+
+# Crashes
+
+COURSE: tuple[Batch, ...] = (
+    Batch(0, rows(members(0, 1, 3))),
+    Batch(1, rows(log_dirs(1, 3, 6 * GB), log_dirs(1, 1, 50 * GB))),
+    Batch(11, [row(b"garbage", offset=9), *rows(log_dirs(11, 3, 4 * GB))]),
+    Batch(21, rows(log_dirs(21, 3, GB // 2), log_dirs(21, 1, 50 * GB))),
+    Batch(60),
+    Batch(81),
+    Batch(91, rows(failed(91, 3))),
+    Batch(101, rows(log_dirs(101, 3, 3 * GB))),
+    Batch(131),
+    Batch(141, rows(log_dirs(141, 3, 30 * GB))),
+    Batch(171),
+    Batch(500),
+    Batch(510, rows(members(510, 1), log_dirs(509, 1, 50 * GB))),
+)
+
+
+def run(course: Sequence[Batch], crash_before: set[int]) -> list[list[Row]]:
+    query, out = Query(), []
+    for number, batch in enumerate(course):
+        if number in crash_before:
+            query.crashed().run(batch)  # it dies before it commits: what it said may be there twice
+            query = query.crashed()
+        out.append(query.run(batch))
+    return out
+
+
+UNBROKEN = run(COURSE, set())
+
+
+def test_the_course_is_worth_crashing_in() -> None:
+    factors = [d["factor"] for out in UNBROKEN for d in data(out, "decided.throttle")]
+    assert {0.0, 0.75, 1.0} <= set(factors)
+    assert sum(map(len, UNBROKEN)) > 20
+
+
+@pytest.mark.parametrize("number", range(len(COURSE)))
+def test_a_crash_before_any_batch_changes_no_byte(number: int) -> None:
+    assert run(COURSE, {number}) == UNBROKEN
+
+
+def test_crashes_before_every_batch_change_no_byte() -> None:
+    assert run(COURSE, set(range(len(COURSE)))) == UNBROKEN
+
+
+@pytest.mark.parametrize("number", range(len(COURSE)))
+def test_a_batch_that_is_run_twice_gives_the_same_rows(number: int) -> None:
+    query = Query()
+    for batch in COURSE[:number]:
+        query.run(batch)
+    assert query.crashed().run(COURSE[number]) == query.crashed().run(COURSE[number])
+
+
+def test_records_read_again_after_a_commit_decide_nothing_new() -> None:
+    query = Query()
+    batch = rows(members(0, 3), READING)
+    query.run(Batch(1, batch))
+    assert query.run(Batch(2, batch)) == []
+
+
+def test_every_id_is_given_once() -> None:
+    ids = [json.loads(r.value)["id"] for out in UNBROKEN for r in out if r.topic != "headgate.audit"]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_clock_that_jumps_back_takes_no_decision_along() -> None:
+    query = Query()
+    query.run(Batch(100, rows(log_dirs(100, 3, 4 * GB))))
+    out = query.run(Batch(40, rows(log_dirs(101, 3, 2 * GB))))
+    (decision,) = data(out, "decided.throttle")
+    assert decision["decided_at"] == "2026-11-21T08:01:40.000Z"
+    assert seconds_of(query.remembered.now_ms) == 100
+
+
+def test_every_registered_policy_is_hosted() -> None:
+    readings: EventReader[Reading] = EventReader([r for kind in POLICIES.values() for r in kind.readings])
+    assert isinstance(readings.read(event(READING)).data, Reading)
+    assert isinstance(READING, Observation)
