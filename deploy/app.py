@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import structlog
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from pyspark.sql import SparkSession
 
 from connectors.kafka.log_dirs import SOURCE, LogDirsCollector
@@ -37,6 +43,8 @@ _log = structlog.get_logger(__name__)
 VERSION = version("headgate")
 
 _READY_CHECK_SECONDS = 0.1
+
+_disable_created_metrics: Callable[[], None] = disable_created_metrics
 
 Check = Callable[[], str | None]
 """Null when fine, else a sentence that says what is wrong."""
@@ -138,6 +146,7 @@ def exporter_part(
 
 def new_registry() -> CollectorRegistry:
     """A registry with what Prometheus expects of any process."""
+    _disable_created_metrics()  # a second series for each counter, which few use
     registry = CollectorRegistry(auto_describe=True)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

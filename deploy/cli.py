@@ -29,7 +29,7 @@ app.add_typer(topics_app, name="topics")
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what the clients do, too.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more of what Headgate does.")]
 
 _USER_ERROR = 2
 
@@ -120,6 +120,18 @@ def check(file: Annotated[Path, typer.Argument(help="The settings file.")]) -> N
     settings = load_settings(file)
     watched = ", ".join(settings.clusters) or "no cluster"
     typer.echo(f"{file} is good: {watched} watched.")
+
+
+@app.command("import-strimzi")
+def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
+    """Print settings that do what a broker's Strimzi quotas plugin does."""
+    from deploy.strimzi import import_properties
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from None
+    typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
 
 
 @topics_app.command("create")

@@ -11,9 +11,10 @@ _SHARED: list[structlog.typing.Processor] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 
-_NOISY = {
-    # Both retry by themselves and report each attempt; what comes of it, the collectors say.
-    "kafka": logging.ERROR,
+_QUIET = {
+    # kafka-python reports each attempt of a retry, and at DEBUG the bytes of requests, passwords among them; what comes
+    # of it, the collectors say. It stays quiet whatever is asked for.
+    "kafka": logging.CRITICAL,
     "headgate.librdkafka": logging.ERROR,
     "py4j": logging.ERROR,
     "pyspark": logging.ERROR,
@@ -37,8 +38,8 @@ def set_up_logging(*, verbose: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO, force=True)
-    for name, level in _NOISY.items():
-        logging.getLogger(name).setLevel(logging.DEBUG if verbose else level)
+    for name, level in _QUIET.items():
+        logging.getLogger(name).setLevel(level)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -31,6 +31,8 @@ def replay_to_stdout(
     """
     if bool(files) == (since is not None):
         raise UserError("give either files with recorded events, or --from to read the observed topics")
+    if to is not None and since is None:
+        raise UserError("--to: goes with --from; with files there is --until")
     records = _of_files(files) if since is None else _of_topics(settings, since, to or datetime.now(UTC))
     if against is None:
         _print(_decisions(settings, records, until))
@@ -41,15 +43,20 @@ def replay_to_stdout(
 def _decisions(settings: Settings, records: Iterable[Recorded], until: datetime | None) -> Iterator[str]:
     replay = Replay(PolicyHost(settings.policy_settings()))
     yield from (decision_event(decision).decode() for decision in replay.run(records, until))
-    for place, error in replay.rejected:
-        print(f"{place}: {error}", file=sys.stderr)  # noqa: T201
+    _tell_rejected(replay)
 
 
 def _differences(
     settings: Settings, against: Settings, records: Sequence[Recorded], until: datetime | None
 ) -> Iterator[str]:
-    ours, theirs = (Replay(PolicyHost(s.policy_settings())).run(records, until) for s in (settings, against))
-    yield from map(json.dumps, differences(ours, theirs))
+    ours, theirs = (Replay(PolicyHost(s.policy_settings())) for s in (settings, against))
+    yield from map(json.dumps, differences(ours.run(records, until), theirs.run(records, until)))
+    _tell_rejected(ours)  # both reject the same
+
+
+def _tell_rejected(replay: Replay) -> None:
+    for place, error in replay.rejected:
+        print(f"{place}: {error}", file=sys.stderr)  # noqa: T201
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -75,8 +75,8 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(
         default_factory=default_data_dir,
-        description="Checkpoint, embedded brokers and logs are kept here. Default: `headgate` in `$XDG_DATA_HOME` or in "
-        "`~/.local/share`.",
+        description="Checkpoint, embedded brokers and logs are kept here. Default: `headgate` in `$XDG_DATA_HOME` or "
+        "in `~/.local/share`.",
     )
     jars_dir: Path = Field(
         default_factory=default_cache_dir,

@@ -1,5 +1,6 @@
 """Reads a settings file, and says of every mistake where it is and what to write instead."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,13 @@ from deploy.settings import Settings
 from policies.errors import UserError
 from policies.registry import POLICIES
 
-_WORDING = {"extra_forbidden": "no such setting", "missing": "is needed"}
+_QUOTED = re.compile(r"""(['"])(?!<).{3,}\1""")
+"""In YAML's messages: something of the file's. What it calls by itself is `'<scalar>'`, or a single character."""
+_SHOWABLE = re.compile(r"[A-Za-z0-9_.*?!\[\]-]*")
+"""Names of settings and clusters, and globs."""
+
+_BLOCK = "must hold settings by name"
+_WORDING = {"extra_forbidden": "no such setting", "missing": "is needed", "model_type": _BLOCK, "dict_type": _BLOCK}
 
 
 def load_settings(file: Path | None) -> Settings:
@@ -44,14 +51,25 @@ def _parse(text: str, file: Path | None) -> tuple[dict[str, Any], yaml.Node | No
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise UserError(f"{file}{f':{mark.line + 1}' if mark else ''}: {problem}") from None
+        raise UserError(f"{file}{f':{mark.line + 1}' if mark else ''}: {_problem(error)}") from None
     repeated = next(_repeated(tree), None)
     if repeated is not None:
-        raise UserError(f"{file}:{repeated.start_mark.line + 1}: {repeated.value} is set twice")
+        raise UserError(f"{file}:{repeated.start_mark.line + 1}: {_name(repeated.value)} is set twice")
     if content is not None and not (isinstance(content, dict) and all(isinstance(key, str) for key in content)):
         raise UserError(f"{file}: must hold settings by name, such as `kafka:` or `policies:`")
     return content or {}, tree
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """What YAML says; without what it quotes, which may be an unquoted password that begins with one of its signs."""
+    problem = getattr(error, "problem", None) or "not YAML"
+    told, hidden = _QUOTED.subn("(not shown)", problem)
+    return f"{told}: put a value that begins with *, & or ! in quotes" if hidden else problem
+
+
+def _name(key: object) -> str:
+    """A key as it can be shown: `password:secret`, without the space, is one too."""
+    return str(key) if _SHOWABLE.fullmatch(str(key)) else "(not a name)"
 
 
 def _repeated(node: yaml.Node | None) -> Iterator[yaml.Node]:
@@ -77,7 +95,7 @@ def _mistakes(error: ValidationError, tree: yaml.Node | None, file: Path | None)
 
 
 def _path(mistake: ErrorDetails) -> str:
-    return ".".join(map(str, mistake["loc"])) or "settings"
+    return ".".join(map(_name, mistake["loc"])) or "settings"
 
 
 def _message(mistake: ErrorDetails) -> str:

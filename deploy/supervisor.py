@@ -75,12 +75,16 @@ class QuerySupervisor:
                 try:
                     self._run_query(stop)
                 except _FAILURES as error:
-                    worked = time.monotonic() - started > self._settings.stall_timeout.total_seconds()
-                    failures = 1 if worked else failures + 1
+                    failures = 1 if self._worked_since(started) else failures + 1
                     self._on_failure(error, failures)
                     stop.wait(min(0.5 * 2**failures, _LONGEST_PAUSE_SECONDS))
         finally:
             self._close_session()
+
+    def _worked_since(self, started: float) -> bool:
+        """Whether it ran for a while and finished a batch: one that is slow to start for ever must be given up."""
+        ran_seconds = time.monotonic() - started
+        return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
 
     def _on_failure(self, error: Exception, failures: int) -> None:
         reason = _one_line(error)
@@ -99,13 +103,21 @@ class QuerySupervisor:
                     raise QueryFailedError("the query ended by itself")
                 if (stalled := self._health.stalled_seconds()) is not None:
                     raise QueryFailedError(f"no progress for {stalled:.0f} s")
-                if self._wiring() != wiring:
+                if self._has_changed(wiring):
                     _log.info("connection changed, starting the query again")
                     break
             self._drain(query)
         finally:
             with suppress(*_FAILURES):
                 query.stop()
+
+    def _has_changed(self, wiring: Wiring) -> bool:
+        try:
+            return self._wiring() != wiring
+        except UserError as error:
+            # A certificate may be half written; the query runs on with the one it has, and the next look tries again.
+            _log.warning("connection files cannot be used at present", detail=str(error))
+            return False
 
     def _drain(self, query: StreamingQuery) -> None:
         """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""

@@ -52,7 +52,7 @@ class AlertBook(Struct, array_like=True, frozen=True):
     sequence: int = 0
 
     def keys(self) -> frozenset[tuple[str, str]]:
-        """The alerts (name, subject) whose condition held at the last step: to keep one may take less than to begin it."""
+        """The alerts (name, subject) whose condition held at the last step: to keep one takes less than to begin it."""
         return frozenset((e.alert, e.subject) for e in self.entries)
 
 

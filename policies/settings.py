@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
@@ -45,6 +46,29 @@ class PolicySettings(BaseModel):
     @classmethod
     def _expand_shorthands(cls, block: Any) -> Any:
         return cls.expand(block) if isinstance(block, Mapping) else block
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _all_mistakes(cls, block: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Where the defaults hold mistakes, the overrides' own are found as well, so that all show at once."""
+        try:
+            return handler(block)
+        except ValidationError as error:
+            mistakes = _at((), error)
+            if any(mistake.get("loc", ())[:1] == ("clusters",) for mistake in mistakes):
+                raise
+            mistakes += cls._mistakes_of_overrides(block.get("clusters") if isinstance(block, Mapping) else None)
+            raise ValidationError.from_exception_data(cls.__name__, mistakes) from None
+
+    @classmethod
+    def _mistakes_of_overrides(cls, overrides: Any) -> list[InitErrorDetails]:
+        found: list[InitErrorDetails] = []
+        for pattern, override in overrides.items() if isinstance(overrides, Mapping) else ():
+            try:
+                cls.model_validate(override)
+            except ValidationError as error:
+                found += _at(("clusters", str(pattern)), error)
+        return found
 
     @model_validator(mode="after")
     def _resolve_overrides(self) -> Self:

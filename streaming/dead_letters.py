@@ -1,15 +1,18 @@
 """What becomes of a record that cannot be read: it is kept whole, with the place it came from and the reason."""
 
 import base64
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import deterministic_id
 from policies.registry import DEAD_LETTERS
-from policies.units import Instant, from_millis
+from policies.units import Instant, from_millis, to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event
 from streaming.host import Output
+
+_LAST_MS = to_millis(datetime.max.replace(tzinfo=UTC))
 
 
 class Record(NamedTuple):
@@ -20,6 +23,17 @@ class Record(NamedTuple):
     offset: int
     appended_ms: int
     value: bytes | None
+
+    def appended_at(self) -> datetime:
+        """When it was appended.
+
+        Raises:
+            BadRecordError: that is no time. Kafka takes any number from a producer where a topic was not created as
+                it should be, such as microseconds.
+        """
+        if not 0 <= self.appended_ms <= _LAST_MS:
+            raise BadRecordError(DeadLetterReason.INVALID, f"timestamp: {self.appended_ms} ms is no time")
+        return from_millis(self.appended_ms)
 
 
 class DeadLetter(BaseModel):
@@ -32,7 +46,9 @@ class DeadLetter(BaseModel):
     topic: str = Field(description="Where the record lies, with the prefix.")
     partition: int
     offset: int
-    appended_at: Instant = Field(description="When Kafka appended the record.")
+    appended_at: Instant = Field(
+        description="When Kafka appended the record; the nearest time there is, where its timestamp is none."
+    )
     value_base64: str = Field(description="The record's value, whole.")
 
 
@@ -44,7 +60,7 @@ def dead_letter(record: Record, error: BadRecordError) -> Output:
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
-        appended_at=from_millis(record.appended_ms),
+        appended_at=from_millis(min(max(0, record.appended_ms), _LAST_MS)),
         value_base64=base64.b64encode(record.value or b"").decode(),
     )
     event = Event[DeadLetter](

@@ -84,4 +84,4 @@ def _observation(record: Record, cluster: str) -> Observation:
         raise BadRecordError(
             DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{event.data.cluster}' was routed as '{cluster}'"
         )
-    return Observation(event.id, from_millis(record.appended_ms), event.data)
+    return Observation(event.id, record.appended_at(), event.data)

@@ -17,6 +17,8 @@ from policies.wire import BadRecordError, DeadLetterReason
 from streaming.host import PolicyHost, Remembered, reading_reader
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
+_YEARS = range(1970, 9000)
+"""Every setting's durations can be added to a time in these years."""
 
 
 class Recorded(NamedTuple):
@@ -84,6 +86,8 @@ def _observation(record: Recorded) -> Observation:
     at = record.at or event.time
     if at is None:
         raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
+    if at.year not in _YEARS:
+        raise BadRecordError(DeadLetterReason.INVALID, f"time: the year {at.year} cannot be replayed")
     return Observation(event.id, at, event.data)
 
 

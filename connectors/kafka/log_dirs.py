@@ -125,7 +125,8 @@ class LogDirsCollector:
         before, now = self._outcomes.get(broker), reading.outcome
         self._outcomes[broker] = now
         if before is not now:
-            say = _log.info if now is Outcome.OK else _log.warning
+            good = _log.debug if before is None else _log.info
+            say = good if now is Outcome.OK else _log.warning
             what = {"cluster": self._cluster} | ({} if broker is None else {"broker": broker})
             say("reading changed", **what, outcome=now.value, before=before and before.value, detail=reading.detail)
 

@@ -84,8 +84,11 @@ class Exporter(Collector):
             UserError: the connection's files cannot be used, at the start.
         """
         with Tail(self._connection, self._view.histories(), self._client_id) as tail:
-            while not stop.is_set():
-                self._advance(tail)
+            try:
+                while not stop.is_set():
+                    self._advance(tail)
+            finally:
+                self._behind, self._problem = "the exporter has stopped", None
 
     def _advance(self, tail: Tail) -> None:
         records = tail.poll(_POLL_SECONDS)

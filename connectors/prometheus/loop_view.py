@@ -87,8 +87,9 @@ class LoopView:
 
     def histories(self) -> dict[str, timedelta | None]:
         """The topics to follow, and how much of their past the picture needs; null means all of it."""
+        needed = {policy: view.history for policy, view in self._views.items()}
         observed = {
-            topic: self._views[policy].history if policy in self._views else _SHORTEST_HISTORY
+            topic: max(_SHORTEST_HISTORY, needed.get(policy, _SHORTEST_HISTORY))
             for topic, policy in self._observed.items()
         }
         return {**observed, **dict.fromkeys(self._decided), self._dead_letters: timedelta(0)}

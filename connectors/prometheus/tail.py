@@ -5,15 +5,14 @@ There is no consumer group: every exporter reads everything, and where it is in 
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.prometheus.records import Record
@@ -26,35 +25,31 @@ _HASTY_SURVEY_SECONDS = 1.0
 """While topics are missing or Kafka does not answer."""
 _REQUEST_SECONDS = 2.0
 
+_NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _LIBRDKAFKA = logging.getLogger("headgate.librdkafka")
 
 _log = structlog.get_logger(__name__)
 
-# Untyped upstream.
-_OffsetSpec: Any = OffsetSpec
-
 Place = tuple[str, int]
 """(topic, partition)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    """A topic as it exists: one that was deleted and made again has another id."""
-
-    id: str
-    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class _Clients:
     """The two clients of one connection.
 
-    The consumer's connections are busy with fetches that wait for news; what else is asked has connections of its own.
+    The consumer's connections are busy with fetches that wait for news, and brokers answer in turn; so the surveyor has
+    connections of its own. Not an admin client: that asks the controller, where any broker would do, and may create the
+    topics it asks for.
     """
 
     fingerprint: str
     consumer: Consumer
-    admin: AdminClient
+    surveyor: Consumer
+
+    def close(self) -> None:
+        self.consumer.close()
+        self.surveyor.close()
 
 
 @dataclass
@@ -93,7 +88,6 @@ class Tail:
         self._connection = connection
         self._histories = histories
         self._client_id = client_id
-        self._topics: dict[str, _Topic] = {}
         self._surveyed = False
         self._survey_at = 0.0
         self._progress = _Progress()
@@ -109,7 +103,7 @@ class Tail:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._clients.consumer.close()
+        self._clients.close()
 
     @property
     def caught_up(self) -> bool:
@@ -161,94 +155,97 @@ class Tail:
 
     def _refuse(self, error: KafkaError, place: Place) -> None:
         self._fatal = self._fatal or error.fatal()
-        if place in self._progress.next_offsets and place not in self._refusals:
-            _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
+        _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
+        # Anything else passes by itself or is found by the next survey, and no record need tell that it has.
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and place in self._progress.next_offsets:
             self._refusals[place] = f"{error.name()}: {error.str()}"
 
     def _maintain(self) -> None:
         """Follow the connection's files, and look for topics and partitions that are new or gone."""
         self._follow_files()
+        # Serves its callbacks: the reasons of failures, and tokens.
+        self._clients.surveyor.poll(0)
         try:
-            found = self._describe()
+            found = self._find()
             self._drop(found)
             self._add(found)
         except KafkaException as error:
+            self._clients.surveyor.poll(0)
             self._note_failure(error.args[0])
             self._survey_at = time.monotonic() + _HASTY_SURVEY_SECONDS
             return
         if self._unreachable is not None:
             _log.info("Kafka answers again")
         self._unreachable, self._last_error, self._surveyed = None, None, True
-        complete = len(found) == len(self._histories)
+        complete = {topic for topic, _ in found} == set(self._histories)
         self._survey_at = time.monotonic() + (_SURVEY_SECONDS if complete else _HASTY_SURVEY_SECONDS)
 
     def _note_failure(self, error: KafkaError) -> None:
-        # librdkafka says that it timed out, and why only to the callback.
-        why = self._last_error if error.code() == KafkaError._TIMED_OUT and self._last_error else error
+        # librdkafka says that nobody answers, and why only to the callback.
+        why = self._last_error if error.code() in _NO_ANSWER and self._last_error else error
         if self._unreachable is None:
             _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
         servers = ",".join(self._connection.servers())
         self._unreachable = f"Kafka at {servers} does not answer as it should: {why.name()}: {why.str()}"
 
-    def _describe(self) -> dict[str, _Topic]:
-        """The topics that exist."""
-        futures = self._clients.admin.describe_topics(
-            TopicCollection(list(self._histories)), request_timeout=_REQUEST_SECONDS
-        )
-        found: dict[str, _Topic] = {}
-        for name, future in futures.items():
-            try:
-                topic = future.result()
-            except KafkaException as error:
-                refusal = error.args[0]
-                if refusal.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise KafkaException(KafkaError(refusal.code(), f"{name}: {refusal.str()}")) from None
-            found[name] = _Topic(str(topic.topic_id), tuple(partition.id for partition in topic.partitions))
-        return found
+    def _find(self) -> list[Place]:
+        """The partitions that exist."""
+        # Topic by topic: the cluster may have thousands of others.
+        return [place for name in self._histories for place in self._partitions(name)]
 
-    def _drop(self, found: Mapping[str, _Topic]) -> None:
-        """Leave topics that are gone, and those that were made anew under the same name."""
-        for name, topic in list(self._topics.items()):
-            if name in found and found[name].id == topic.id:
-                continue
-            _log.info("a topic is gone", topic=name)
-            places = [place for place in self._progress.next_offsets if place[0] == name]
-            self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in places])
-            for place in places:
-                self._progress.forget(place)
-                self._refusals.pop(place, None)
-            del self._topics[name]
+    def _partitions(self, name: str) -> list[Place]:
+        topic = self._clients.surveyor.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
+        if topic.error is None:
+            return [(name, number) for number in topic.partitions]
+        if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return []
+        raise KafkaException(KafkaError(topic.error.code(), f"{name}: {topic.error.str()}"))
 
-    def _add(self, found: Mapping[str, _Topic]) -> None:
+    def _drop(self, found: Iterable[Place]) -> None:
+        """Leave partitions that are gone with their topic: when they come again, they begin anew.
+
+        A topic that is made anew between two surveys goes unnoticed here. The client then goes on at its old place, or
+        begins anew when there is none such; what it may miss is repeated, as readings and decisions are levels.
+        """
+        gone = set(self._progress.next_offsets).difference(found)
+        if not gone:
+            return
+        _log.info("topics are gone", topics=sorted({topic for topic, _ in gone}))
+        self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in gone])
+        for place in gone:
+            self._progress.forget(place)
+            self._refusals.pop(place, None)
+
+    def _add(self, found: Iterable[Place]) -> None:
         """Begin with partitions that are new to us."""
-        places = [(name, number) for name, topic in found.items() for number in topic.partitions]
-        new = [place for place in places if place not in self._progress.next_offsets]
-        if new:
-            # What appears after our start is new as a whole.
-            history = (lambda topic: self._histories[topic]) if not self._surveyed else (lambda _: None)
-            starts, ends = self._starts(new, history), self._offsets({place: _OffsetSpec.latest() for place in new})
-            self._clients.consumer.incremental_assign([TopicPartition(*p, starts.get(p, ends[p])) for p in new])
-            for place in new:
-                start = starts.get(place, ends[place])
-                self._progress.next_offsets[place] = start
-                if not self._surveyed and start < ends[place]:
-                    self._progress.behind[place] = ends[place]
-        self._topics = dict(found)
+        new = [place for place in found if place not in self._progress.next_offsets]
+        spans = {place: self._span(place) for place in new}
+        if not spans:
+            return
+        self._clients.consumer.incremental_assign([TopicPartition(*place, span[0]) for place, span in spans.items()])
+        for place, (start, end) in spans.items():
+            self._progress.next_offsets[place] = start
+            if not self._surveyed and start < end:
+                self._progress.behind[place] = end
 
-    def _starts(self, places: Iterable[Place], history: Callable[[str], timedelta | None]) -> dict[Place, int]:
-        """Where to begin; partitions to be read from their end are left out, and those without so recent a record."""
-        now_ms = time.time_ns() // 1_000_000
-        specs = {place: _spec(history(place[0]), now_ms) for place in places}
-        offsets = self._offsets({place: spec for place, spec in specs.items() if spec is not None})
-        return {place: offset for place, offset in offsets.items() if offset >= 0}
+    def _span(self, place: Place) -> tuple[int, int]:
+        """Where to begin, and the end that is there now."""
+        oldest, end = self._clients.surveyor.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
+        # What appears after our start is new as a whole.
+        history = None if self._surveyed else self._histories[place[0]]
+        if history is None:
+            return oldest, end
+        return (self._since(place, history, end) if history else end), end
 
-    def _offsets(self, specs: Mapping[Place, Any]) -> dict[Place, int]:
-        if not specs:
-            return {}
-        asked = {TopicPartition(*place): spec for place, spec in specs.items()}
-        futures = self._clients.admin.list_offsets(asked, request_timeout=_REQUEST_SECONDS)
-        return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
+    def _since(self, place: Place, history: timedelta, end: int) -> int:
+        """The first record so young; the end when there is none."""
+        since_ms = time.time_ns() // 1_000_000 - millis_of(history)
+        (found,) = self._clients.surveyor.offsets_for_times(
+            [TopicPartition(*place, since_ms)], timeout=_REQUEST_SECONDS
+        )
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return end if found.offset == OFFSET_END else found.offset
 
     def _follow_files(self) -> None:
         """Connect anew when the files have changed, or the client is beyond repair; go on where we were."""
@@ -262,17 +259,17 @@ class Tail:
             return
         _log.info("connecting anew", reason="fatal error" if self._fatal else "connection files changed")
         clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
-        self._clients.consumer.close()
+        self._clients.close()
         self._clients, self._fatal = clients, False
 
     def _connect(self) -> _Clients:
         fingerprint = self._connection.fingerprint()
-        common = {**self._connection.for_confluent(), "client.id": self._client_id, "error_cb": self._note}
+        options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
         try:
-            consumer = Consumer({**common, **_consumer_options(self._client_id)}, logger=_LIBRDKAFKA)
-            return _Clients(fingerprint, consumer, AdminClient(common, logger=_LIBRDKAFKA))
+            consumer, surveyor = (Consumer(options, logger=_LIBRDKAFKA) for _ in range(2))
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
+        return _Clients(fingerprint, consumer, surveyor)
 
     def _note(self, error: KafkaError) -> None:
         self._fatal = self._fatal or error.fatal()
@@ -281,24 +278,19 @@ class Tail:
             self._last_error = error
 
 
-def _consumer_options(group: str) -> dict[str, Any]:
+def _options(client_id: str) -> dict[str, Any]:
     return {
+        "client.id": client_id,
         # The client wants one even where nothing is committed and nobody joins.
-        "group.id": group,
+        "group.id": client_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         # Where retention overtook us: the oldest there is.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
         "reconnect.backoff.max.ms": 2000,
     }
-
-
-def _spec(history: timedelta | None, now_ms: int) -> Any:
-    """Which offset to ask for; null for the end."""
-    if history is None:
-        return _OffsetSpec.earliest()
-    return _OffsetSpec.for_timestamp(now_ms - millis_of(history)) if history else None
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

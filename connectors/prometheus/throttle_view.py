@@ -26,8 +26,8 @@ from policies.units import PositiveDuration, from_millis, to_millis
 
 FACTOR = Family(
     "headgate_throttle_factor",
-    "How much the cluster's producers may write: 1 is all of their base rate, 0 nothing but the floor. "
-    "While the decision is stale, the fallback.",
+    "How much the cluster's producers may write, in shadow mode too: 1 is all of their base rate, 0 nothing but the "
+    "floor. While the decision is stale, the fallback.",
     ("cluster",),
 )
 RAW_FACTOR = Family(
@@ -75,8 +75,6 @@ LOG_DIRS = Family(
     ("cluster", "state"),
 )
 
-_SHORTEST_HISTORY = timedelta(minutes=5)
-
 _CAUSED_BY_TIME = FALLBACK_REASONS | {Reason.DEPARTED_VOLUME}
 """No reading brings these about, or none that is evidence."""
 _MAY_END_BY_TIME = frozenset({Reason.MIN_HOLD, Reason.DEPARTED_VOLUME})
@@ -116,7 +114,7 @@ class ThrottleView:
         durations = TypeAdapter(PositiveDuration)
         overrides = [o["validity"] for o in self._settings.clusters.values() if "validity" in o]
         validities = [self._settings.validity, *map(durations.validate_python, overrides)]
-        return max(_SHORTEST_HISTORY, timedelta(milliseconds=trend.WINDOW_MS), *validities)
+        return max(timedelta(milliseconds=trend.WINDOW_MS), *validities)
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings in as one step of the policy does."""

@@ -1,7 +1,7 @@
 """docs/reference/metrics.md: what every part of the loop registers, asked of the parts themselves."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
@@ -70,7 +70,7 @@ def _rows(registry: _Recorder) -> Iterator[MetricRow]:
     for collector in registry.collectors:
         for metric in collector.describe():  # type: ignore[attr-defined]  # of all that is registered here
             # The client library shows labels with samples only, and there are none yet.
-            labels: Iterable[str] = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", ())
+            labels: Any = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", ())
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
             yield MetricRow(name, metric.type, tuple(labels), metric.documentation)
 

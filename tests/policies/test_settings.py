@@ -199,6 +199,11 @@ def test_several_mistakes_are_reported_at_once() -> None:
     ) == {"clusters.a.validity", "clusters.a.hard.available_bytes_below", "clusters.b.hrad"}
 
 
+def test_mistakes_of_the_defaults_and_of_overrides_are_reported_together() -> None:
+    found = mistakes({"fallback_factor": 2, "clusters": {"dev-*": {"validity": "x"}}})
+    assert set(found) == {"fallback_factor", "clusters.dev-*.validity"}
+
+
 def test_the_strimzi_preset_stands_for_its_settings() -> None:
     settings = read({"preset": "strimzi"}).model_dump(mode="json")
     assert {k: settings[k] for k in ("recovery_margin", "min_hold", "min_change", "departed_hold")} == {

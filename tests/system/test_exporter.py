@@ -340,11 +340,30 @@ def test_topics_and_partitions_that_appear_later_are_followed(topics: Topics, mo
         second = [record for record in orders.records if record.topic == virtual.DECIDED]
         topics.write(*second, partition=1)
         assert running.shows("headgate_throttle_factor", {("payments",): 0.5, ("orders",): 0.0})
-        # Deleted and made again under the same name.
+        assert running.is_ready()
+
+
+@pytest.mark.parametrize("survey_seconds", [0.1, 60.0], ids=["noticed", "unnoticed"])
+def test_a_topic_that_is_deleted_and_made_again_is_followed(
+    kafka: EmbeddedKafka, survey_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = Topics(kafka, f"again-{survey_seconds}")
+    monkeypatch.setattr(tail, "_SURVEY_SECONDS", survey_seconds)
+    topics.create()
+    loop = loop_from_now()
+    for free in (600, 700, 800):
+        topics.play(loop, log_dirs(free), after=1)
+    with Running(topics) as running:
+        assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 800})
         topics.delete("observed.log-dirs")
         topics.create("observed.log-dirs")
-        topics.play(loop, log_dirs(200), after=1)
-        assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 200})
+
+        def reads_again() -> bool:
+            # Readings are levels and come again and again.
+            topics.play(loop, log_dirs(900), after=1)
+            return running.samples("headgate_volume_usable_bytes") == {("1", "payments", "/a"): 900}
+
+        assert eventually(reads_again)
         assert running.is_ready()
 
 

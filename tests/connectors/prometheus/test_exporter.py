@@ -105,6 +105,18 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
 
     scene.run(script())
     assert scene.heard == [(1, False), (2, False)]
+    assert scene.exporter.caught_up() == "the exporter has stopped"
+
+
+def test_an_exporter_that_fails_is_no_longer_ready(scene: Scene) -> None:
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield [], True
+        assert scene.exporter.caught_up() is None
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        scene.run(script())
+    assert scene.exporter.caught_up() == "the exporter has stopped"
 
 
 def test_news_are_told_from_history(scene: Scene) -> None:

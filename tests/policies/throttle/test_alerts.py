@@ -200,7 +200,8 @@ def test_limits_that_do_not_cross_on_this_volume_are_not_said_to() -> None:
 
 
 def test_a_forgotten_volume_is_named_as_long_as_it_was_held_then_resolved() -> None:
-    run = Run(throttle(HARD)).see(log_dirs(0, 1, 0), log_dirs(0, 2, 9 * GB)).see(members(10, 2)).until(9000)
+    run = Run(throttle(HARD, heartbeat="1d")).see(log_dirs(0, 1, 0), log_dirs(0, 2, 9 * GB)).see(members(10, 2))
+    run.until(9000)
     assert run.said(FORGOTTEN) == [(3610, "firing", "warning"), (7210, "resolved", "warning")]
 
 

@@ -277,6 +277,34 @@ def test_without_limits_a_cluster_is_observed_never_throttled(course: list[Obser
     assert {d.factor for d in run.decisions} == {1.0}
 
 
+@pytest.mark.parametrize(
+    ("course", "expected"),
+    [
+        pytest.param([log_dirs(0, 1, 50 * GB)], (300, "stale_volume", 0.5), id="a broker falls silent"),
+        pytest.param(
+            [failed(0, 1), log_dirs(20, 1, 50 * GB), log_dirs(27, 1, {A: None})],
+            (320, "stale_volume", 0.5),
+            id="a volume is unreadable",
+        ),
+        pytest.param([members(0, outcome=Outcome.TIMEOUT)], (300, "no_data", 0.5), id="nothing is ever read"),
+        pytest.param([log_dirs(0, 1, 0), members(7, 2)], (3607, "no_data", 0.5), id="a departed volume is forgotten"),
+        pytest.param(
+            [log_dirs(0, 1, 0), log_dirs(7, 1, {}), members(11, 2)], (3607, "no_data", 0.5), id="missing, then left"
+        ),
+        pytest.param([log_dirs(0, 1, 2 * GB), log_dirs(7, 1, 4 * GB)], (30, "soft_limit", 0.75), id="min_hold ends"),
+    ],
+)
+def test_what_time_alone_changes_is_decided_by_the_timer_not_the_heartbeat(
+    course: list[Observation], expected: tuple[float, str, float]
+) -> None:
+    run = Run(throttle(SOFT_AND_HARD, fallback_factor=0.5, heartbeat="1d")).feed(course)
+    before = len(run.decisions)
+    run.until(expected[0])
+    assert [((d.decided_at - at(0)).total_seconds(), d.reason.value, d.factor) for d in run.decisions[before:]] == [
+        expected
+    ]
+
+
 # --- from the raw factor to the decision
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
@@ -89,10 +89,10 @@ def test_the_largest_and_smallest_numbers_the_wire_lets_through_are_digested(
     sizes: list[tuple[int, int, int]], hard: float, soft: float | None, margin: float
 ) -> None:
     def limit(value: float) -> dict[str, float]:
-        return {"available_ratio_below" if isinstance(value, float) else "available_bytes_below": value}
+        return {"available_ratio_below" if type(value) is float else "available_bytes_below": value}
 
     block: dict[str, Any] = {"hard": limit(hard), "recovery_margin": margin}
-    same_kind = isinstance(soft, float) == isinstance(hard, float)
+    same_kind = type(soft) is type(hard)
     if soft is not None and (soft > hard or not same_kind):
         block["soft"] = limit(soft)
     run = Run(throttle(block))

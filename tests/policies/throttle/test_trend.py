@@ -70,17 +70,24 @@ def test_noise_of_a_poll_moves_the_rate_by_less_than_a_tenth(seed: int) -> None:
     assert fill_bytes_per_second(sampled(levels)) == pytest.approx(MB, rel=0.1)
 
 
-@pytest.mark.parametrize("period", [20, 30, 50, 60, 100, 120])
-@pytest.mark.parametrize("net", [0, MB // 2], ids=["steady", "filling"])
-def test_retention_below_two_minutes_is_seen_through(period: int, net: int) -> None:
-    """A saw-tooth of 1 MB/s that retention levels out to `net`: the rate is within a quarter of the gross rate."""
-    errors = []
-    for phase in range(0, period, 10):
-        levels = [
-            (t, round(10**12 - net * t - (MB - net) * ((t + phase) % period))) for t in (i * 10.0 for i in range(90))
-        ]
-        errors.append(abs((fill_bytes_per_second(sampled(levels)) or 0.0) - net))
-    assert max(errors) <= MB / 4
+@pytest.mark.parametrize(
+    ("period", "share"), [(20, 0.05), (60, 0.1), (120, 0.1), (240, 0.25), (300, 0.5), (600, 1.0), (1800, 1.0)]
+)
+@pytest.mark.parametrize("every", [10, 30])
+def test_the_saw_tooth_of_retention_is_seen_through_up_to_half_the_window(
+    period: int, share: float, every: int
+) -> None:
+    """Filling at 1 MB/s, emptied once a period: the rate found is at most this share of the gross rate, ideally none.
+
+    Kafka's default retention check, every 300 s, is about what the window of ten minutes can see through.
+    """
+    samples: Samples = ()
+    worst = 0.0
+    for poll in range(360):
+        samples = with_sample(samples, poll * every * 1000, 10**12 - MB * ((poll * every) % period))
+        if poll > 60:
+            worst = max(worst, fill_bytes_per_second(samples) or 0.0)
+    assert worst <= share * MB * 1.001
 
 
 @given(st.lists(st.tuples(st.integers(1, 200_000), st.integers(0, 2**63 - 1)), max_size=60))

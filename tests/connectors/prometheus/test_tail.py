@@ -1,0 +1,104 @@
+"""The tail where there is no broker, or one that refuses: it says so and goes on trying."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.prometheus import tail
+from connectors.prometheus.tail import Tail
+from policies.errors import UserError
+
+HISTORIES = {"headgate.decided.throttle": None, "headgate.dead-letters": timedelta(0)}
+NOBODY = KafkaConnection(bootstrap_servers="127.0.0.1:9")
+
+
+class StubSurveyor:
+    """Knows no topics, or answers with an error for some."""
+
+    def __init__(self, **errors: int) -> None:
+        self._errors = {name.replace("_", "-"): code for name, code in errors.items()}
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def list_topics(self, name: str, timeout: float) -> Any:
+        code = self._errors.get(name.rpartition(".")[2], KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(topics={name: SimpleNamespace(error=KafkaError(code), partitions={})})
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("headgate.librdkafka")
+    logger.disabled = True
+    yield
+    logger.disabled = False
+
+
+@pytest.fixture
+def following(quiet: None) -> Iterator[Tail]:
+    with Tail(NOBODY, HISTORIES, "test") as following:
+        yield following
+
+
+def survey(following: Tail, **errors: int) -> None:
+    surveyor: Any = StubSurveyor(**errors)
+    following._clients.surveyor.close()
+    following._clients = replace(following._clients, surveyor=surveyor)
+    following._survey_at = 0.0
+    following.poll(0)
+
+
+def test_without_a_broker_it_is_not_caught_up_and_says_why(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "_REQUEST_SECONDS", 1.0)
+    assert following.poll(0) == []
+    assert not following.caught_up
+    assert following.problem is not None
+    assert following.problem.startswith("Kafka at 127.0.0.1:9 does not answer as it should: ")
+    assert "refused" in following.problem
+    assert following.backlog == "its topics have not been found yet"
+
+
+def test_a_refused_topic_is_named_and_holds_readiness_back(following: Tail) -> None:
+    survey(following, dead_letters=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert not following.caught_up
+    assert following.problem is not None
+    assert "TOPIC_AUTHORIZATION_FAILED: headgate.dead-letters: " in following.problem
+
+
+def test_topics_that_do_not_exist_hold_nothing_back(following: Tail) -> None:
+    survey(following, throttle=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    survey(following)
+    assert following.caught_up
+    assert following.problem is None
+
+
+def test_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text("none")
+    connection = KafkaConnection.model_validate(
+        {"bootstrap_servers": "127.0.0.1:9", "tls": {"ca_file": str(authorities)}}
+    )
+    with pytest.raises(UserError, match=r"^kafka: .*ssl\.ca\.location"):
+        Tail(connection, HISTORIES, "test")
+
+
+def test_files_that_become_unusable_keep_the_client(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: KafkaConnection) -> dict[str, Any]:
+        raise UserError("sasl.password_file: is empty")
+
+    clients = following._clients
+    monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: "other")
+    monkeypatch.setattr(KafkaConnection, "for_confluent", refuse)
+    following._follow_files()
+    assert following._clients is clients

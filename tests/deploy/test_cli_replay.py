@@ -1,0 +1,304 @@
+"""`headgate replay` from outside: what stands on standard output and error, and how it ends."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from deploy import cli
+from policies.observations import Observation
+from policies.throttle import ThrottleFactor
+from tests.policies.scenario import CLUSTER, GB, MB, log_dirs, members
+from tests.streaming.records import changed, event
+
+LIMITS = "policies: {throttle: {soft: {available_bytes_below: 5GB}, hard: {available_bytes_below: 1GB}}}"
+STRICTER = LIMITS.replace("5GB", "25GB")
+EVENING = (members(0, 3), log_dirs(1, 3, 20 * GB), log_dirs(60, 3, 4 * GB), log_dirs(90, 3, 500 * MB))
+USER_ERROR = 2
+
+
+class Ended(NamedTuple):
+    """What a command said and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def factors(self) -> list[tuple[str, float]]:
+        """(time of day, factor) of each throttle decision."""
+        return [
+            (e["time"][11:19], e["data"]["factor"]) for e in self.decisions if e["type"] == ThrottleFactor.event_type
+        ]
+
+
+Headgate = Callable[..., Ended]
+
+
+@pytest.fixture
+def headgate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Headgate:
+    """Runs the command in this process, as its script does."""
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["headgate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ended(ended.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(LIMITS)
+    return file
+
+
+def recorded(folder: Path, *records: Observation | bytes, name: str = "evening.jsonl") -> Path:
+    file = folder / name
+    file.write_bytes(b"".join((r if isinstance(r, bytes) else event(r)) + b"\n" for r in records))
+    return file
+
+
+@pytest.fixture
+def evening(tmp_path: Path) -> Path:
+    return recorded(tmp_path, *EVENING)
+
+
+# Output
+
+
+def test_standard_output_holds_decisions_as_json_lines_and_nothing_else(
+    headgate: Headgate, evening: Path, settings: Path
+) -> None:
+    ended = headgate("replay", "--settings", settings, evening)
+    assert (ended.status, ended.err) == (0, "")
+    assert {"headgate.throttle-factor.v1", "headgate.alert.v1"} == {e["type"] for e in ended.decisions}
+    assert ended.factors == [("08:00:00", 1.0), ("08:00:01", 1.0), ("08:01:00", 0.75), ("08:01:30", 0.0)]
+
+
+def test_the_same_files_give_the_same_bytes(headgate: Headgate, evening: Path, settings: Path) -> None:
+    arguments = ("replay", "-s", settings, evening, "--until", "2026-11-21T09:00:00Z")
+    first, second = headgate(*arguments), headgate(*arguments)
+    assert first == second
+    assert len(first.decisions) > 50
+
+
+def test_without_settings_the_defaults_decide(headgate: Headgate, evening: Path) -> None:
+    ended = headgate("replay", evening)
+    assert ended.status == 0
+    assert {factor for _, factor in ended.factors} == {1.0}, "no limit: observed, never throttled"
+
+
+def test_the_environment_counts_here_too(
+    headgate: Headgate, evening: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__MODE", "shadow")
+    assert {e["data"]["mode"] for e in headgate("replay", "-s", settings, evening).decisions} == {"shadow"}
+
+
+def test_files_are_read_one_after_the_other(headgate: Headgate, tmp_path: Path, evening: Path, settings: Path) -> None:
+    halves = [recorded(tmp_path, *EVENING[:2], name="a.jsonl"), recorded(tmp_path, *EVENING[2:], name="b.jsonl")]
+    assert headgate("replay", "-s", settings, *halves) == headgate("replay", "-s", settings, evening)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\n\n  \n"],
+    ids=["no byte", "empty lines"],
+)
+def test_a_file_without_events_decides_nothing(headgate: Headgate, tmp_path: Path, text: bytes) -> None:
+    assert headgate("replay", recorded(tmp_path, text)) == Ended(0, "", "")
+
+
+def test_line_ends_of_any_kind_and_empty_lines_do_not_matter(
+    headgate: Headgate, tmp_path: Path, evening: Path, settings: Path
+) -> None:
+    expected = headgate("replay", "-s", settings, evening)
+    dressed = tmp_path / "dressed.jsonl"
+    dressed.write_bytes(b"\r\n\r\n".join(map(event, EVENING)))
+    assert headgate("replay", "-s", settings, dressed) == expected
+
+
+# Bad records
+
+
+def test_bad_lines_are_named_on_standard_error_and_change_nothing(
+    headgate: Headgate, tmp_path: Path, evening: Path, settings: Path
+) -> None:
+    expected = headgate("replay", "-s", settings, evening)
+    file = recorded(
+        tmp_path,
+        b"{'single': 'quotes'}",
+        *EVENING[:2],
+        changed(EVENING[1], type="headgate.weather.v1"),
+        b"",
+        changed(EVENING[1], time=None),
+        *EVENING[2:],
+        b"\xff\x00",
+        name="bad.jsonl",
+    )
+    ended = headgate("replay", "-s", settings, file)
+    assert (ended.status, ended.out) == (expected.status, expected.out)
+    assert [line.split(": ")[:2] for line in ended.err.splitlines()] == [
+        [f"{file}:1", "malformed"],
+        [f"{file}:4", "unknown_type"],
+        [f"{file}:6", "invalid"],
+        [f"{file}:9", "malformed"],
+    ]
+
+
+def test_bad_lines_are_named_when_settings_are_compared_too(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
+    file = recorded(tmp_path, b"garbage", *EVENING)
+    ended = headgate("replay", "-s", settings, "--against", settings, file)
+    assert ended.out == ""
+    assert re.fullmatch(rf"{re.escape(str(file))}:1: malformed: .*\n", ended.err)
+
+
+# Time
+
+
+def test_until_gives_the_heartbeats_after_the_last_event(headgate: Headgate, evening: Path, settings: Path) -> None:
+    ended = headgate("replay", "-s", settings, evening, "--until", "2026-11-21T08:04:00Z")
+    assert ended.factors[4:] == [("08:02:30", 0.0), ("08:03:30", 0.0)]
+
+
+@pytest.mark.parametrize(
+    "until", ["2026-11-21T08:04:00Z", "2026-11-21T10:04:00+02:00", "2026-11-21T08:04:00", "2026-11-21 08:04"]
+)
+def test_times_are_utc_unless_they_say_otherwise(headgate: Headgate, evening: Path, settings: Path, until: str) -> None:
+    assert len(headgate("replay", "-s", settings, evening, "--until", until).factors) == 6
+
+
+def test_silence_after_the_last_event_ends_in_the_fallback(headgate: Headgate, evening: Path, settings: Path) -> None:
+    ended = headgate("replay", "-s", settings, evening, "--until", "2026-11-21T08:10:00Z")
+    reasons = [e["data"]["reason"] for e in ended.decisions if e["type"] == ThrottleFactor.event_type]
+    assert reasons[-1] == "stale_volume"
+    assert ended.factors[-1][1] == 0.0
+
+
+def test_a_time_that_goes_backwards_in_the_file_does_not_take_decisions_along(
+    headgate: Headgate, tmp_path: Path, settings: Path
+) -> None:
+    file = recorded(tmp_path, log_dirs(100, 3, 4 * GB), log_dirs(40, 3, 20 * GB), log_dirs(41, 1, 2 * GB))
+    ended = headgate("replay", "-s", settings, file)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.factors == [("08:01:40", 0.75), ("08:01:40", 0.25)]
+
+
+# Differences
+
+
+def test_equal_settings_make_no_difference(headgate: Headgate, evening: Path, settings: Path, tmp_path: Path) -> None:
+    same = tmp_path / "same.yaml"
+    same.write_text(f"# the same\n{LIMITS}\nhttp: {{port: 1}}")
+    ended = headgate("replay", "-s", settings, "--against", same, evening, "--until", "2026-11-21T09:00:00Z")
+    assert ended == Ended(0, "", "")
+
+
+def test_differences_are_json_lines_with_both_sides(
+    headgate: Headgate, evening: Path, settings: Path, tmp_path: Path
+) -> None:
+    stricter = tmp_path / "stricter.yaml"
+    stricter.write_text(STRICTER)
+    ended = headgate("replay", "-s", settings, "--against", stricter, evening)
+    assert (ended.status, ended.err) == (0, "")
+    first = next(line for line in ended.decisions if line["type"] == ThrottleFactor.event_type)
+    assert first["time"] == "2026-11-21T08:00:01.000Z"
+    assert first["subject"] == first["cluster"] == CLUSTER
+    assert (first["settings"]["factor"], first["against"]["factor"]) == (1.0, pytest.approx(19 / 24))
+    assert "slowed to 0.79" in first["against"]["explanation"]
+    last = [line for line in ended.decisions if line["type"] == ThrottleFactor.event_type][-1]
+    assert last["same"]
+
+
+def test_bad_settings_to_compare_with_are_told(headgate: Headgate, evening: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("polices: {}")
+    ended = headgate("replay", "--against", bad, evening)
+    assert (ended.status, ended.out) == (USER_ERROR, "")
+    assert ended.err == f"{bad}:1: polices: no such setting\n"
+
+
+# A user's mistakes
+
+WRONG: list[tuple[str, Sequence[str], str]] = [
+    ("nothing to replay", [], "give either files with recorded events, or --from to read the observed topics\n"),
+    (
+        "both kinds of source",
+        ["evening.jsonl", "--from", "2026-11-21T08:00:00Z"],
+        "give either files with recorded events, or --from to read the observed topics\n",
+    ),
+    ("no such file", ["nowhere.jsonl"], "nowhere.jsonl: cannot be read (No such file or directory)\n"),
+    ("a folder", ["."], ".: cannot be read (Is a directory)\n"),
+    (
+        "no such settings",
+        ["-s", "nowhere.yaml", "evening.jsonl"],
+        "nowhere.yaml: cannot be read (No such file or directory)\n",
+    ),
+    (
+        "no time",
+        ["evening.jsonl", "--until", "tomorrow"],
+        "--until: 'tomorrow' is not a time such as 2026-11-21T08:00:00Z\n",
+    ),
+    (
+        "a topic without a Kafka",
+        ["--from", "2026-11-21T08:00:00Z"],
+        "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in "
+        "HEADGATE_KAFKA__BOOTSTRAP_SERVERS), or use `headgate up`, which starts one.\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+def test_a_users_mistake_is_one_line_and_status_two(
+    headgate: Headgate, evening: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], said: str
+) -> None:
+    monkeypatch.chdir(evening.parent)
+    assert headgate("replay", *arguments) == Ended(USER_ERROR, "", said)
+
+
+def test_a_wrong_option_is_explained(headgate: Headgate) -> None:
+    ended = headgate("replay", "--unitl", "x")
+    assert (ended.status, ended.out) == (USER_ERROR, "")
+    assert "--unitl" in ended.err
+
+
+def test_to_without_from_is_a_mistake(headgate: Headgate, evening: Path) -> None:
+    ended = headgate("replay", evening, "--to", "2026-11-21T08:00:00Z")
+    assert (ended.status, ended.err) == (USER_ERROR, "--to: goes with --from; with files there is --until\n")
+
+
+# As a process
+
+
+def replaying(*arguments: object) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "deploy.cli", "replay", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2])
+
+
+def test_whoever_reads_may_stop_reading(evening: Path, settings: Path) -> None:
+    with replaying("-s", settings, evening, "--until", "2026-11-25T08:00:00Z") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) in (0, 1)
+
+
+def test_as_a_process_it_says_the_same(headgate: Headgate, evening: Path, settings: Path) -> None:
+    out, err = replaying("-s", settings, evening).communicate(timeout=20)
+    assert (out.decode(), err) == (headgate("replay", "-s", settings, evening).out, b"")

@@ -1,0 +1,124 @@
+"""What a person sees while the loop runs: news, and nothing twice."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from deploy.terminal import Terminal
+from policies.decisions import Alert, Decision
+from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
+
+RUN = Run(throttle(SOFT_AND_HARD)).feed([members(0, 3), log_dirs(1, 3, 4 * GB), log_dirs(11, 3, GB)])
+INITIAL, SLOWED, STOPPED = RUN.decisions
+WARNED = next(a for a in RUN.alerts if a.alert == "volume-below-soft-limit")
+
+RESOLVED = Run(throttle(SOFT_AND_HARD)).feed([log_dirs(1, 3, 4 * GB), log_dirs(11, 3, 50 * GB)]).alerts[-1]
+
+
+class Screen:
+    """A terminal that is ready, what it has shown since, and its clock."""
+
+    def __init__(self, *history: Decision, colours: bool = False) -> None:
+        self._file = StringIO()
+        self.seconds = 5.0
+        console = Console(
+            file=self._file, width=60, soft_wrap=True, highlight=False, force_terminal=colours, color_system="standard"
+        )
+        self.terminal = Terminal(console, lambda: self.seconds)
+        self.show(*history, caught_up=False)
+        self.before = self.text
+        self.terminal.ready()
+        self._ready_at = len(self.text.splitlines(keepends=True)[0])
+
+    def show(self, *decisions: Decision, caught_up: bool = True) -> "Screen":
+        for decision in decisions:
+            self.terminal.decision(decision, caught_up)
+        return self
+
+    @property
+    def text(self) -> str:
+        return self._file.getvalue()
+
+    @property
+    def lines(self) -> list[str]:
+        """After the one that says it is ready."""
+        return self.text[self._ready_at :].splitlines()
+
+
+def again(decision: Decision, **fields: Any) -> Decision:
+    """A later decision on the same subject."""
+    return decision.model_copy(update={"sequence": decision.sequence + 1, **fields})
+
+
+def test_a_step_has_the_seconds_since_the_start() -> None:
+    screen = Screen()
+    screen.seconds += 2.345
+    screen.terminal.step("Kafka is ready")
+    screen.seconds += 100
+    screen.terminal.step("the query runs")
+    assert screen.text.splitlines() == [
+        "   0.0 s  ready; Ctrl-C stops",
+        "   2.3 s  Kafka is ready",
+        " 102.3 s  the query runs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "start"),
+    [
+        (INITIAL, "08:00:00  throttle initial  Producers of payments write freely: no volume has been read yet"),
+        (SLOWED, "08:00:01  throttle lower  Producers of payments are slowed to 0.75: broker 3 /data/a has 4.0 GB"),
+        (STOPPED, "08:00:11  throttle lower  Producers of payments are stopped: broker 3 /data/a has 1.0 GB free"),
+        (WARNED, "08:00:01  warning: volume-below-soft-limit  broker 3 /data/a of payments has 4.0 GB free"),
+    ],
+    ids=["initial", "slowed", "stopped", "alert"],
+)
+def test_a_decision_is_one_line_however_long(decision: Decision, start: str) -> None:
+    (line,) = Screen().show(decision).lines
+    assert line.startswith(start)
+
+
+def test_the_end_of_an_alert_is_told() -> None:
+    (line,) = Screen().show(RESOLVED).lines
+    assert line.startswith("08:00:11  resolved: volume-below-soft-limit  No longer: broker 3 /data/a")
+
+
+def test_what_is_already_in_force_is_not_repeated() -> None:
+    screen = Screen().show(SLOWED, again(SLOWED), again(SLOWED, explanation="in other words"), WARNED, again(WARNED))
+    assert len(screen.lines) == 2
+
+
+def test_a_change_there_and_back_is_told_each_time() -> None:
+    assert len(Screen().show(SLOWED, STOPPED, SLOWED).lines) == 3
+
+
+def test_subjects_and_kinds_do_not_mix() -> None:
+    other = again(SLOWED, cluster="orders", subject="orders")
+    named = again(WARNED, alert="volume-fills-soon")
+    assert len(Screen().show(SLOWED, other, WARNED, named).lines) == 4
+
+
+def test_history_is_silent_and_what_is_in_force_from_it_is_told_once_all_is_ready() -> None:
+    screen = Screen(INITIAL, SLOWED, WARNED)
+    assert screen.before == ""
+    assert [line.split("  ")[1] for line in screen.lines] == ["throttle lower", "warning: volume-below-soft-limit"]
+    assert len(screen.show(again(SLOWED), again(WARNED), STOPPED).lines) == 3
+
+
+def test_an_alert_that_ended_in_history_is_not_told() -> None:
+    assert Screen(WARNED, RESOLVED).lines == []
+
+
+@pytest.mark.parametrize("text", ["[bold]loud[/bold]", "[/]", "[link=http://x]", "\\[red]"])
+def test_what_decisions_say_is_never_taken_for_markup(text: str) -> None:
+    screen = Screen().show(again(SLOWED, explanation=text), again(WARNED, alert=text))
+    screen.terminal.step(text)
+    assert [text in line for line in screen.lines] == [True, True, True]
+
+
+def test_the_severity_shows_in_colour_on_a_real_terminal() -> None:
+    assert isinstance(WARNED, Alert)
+    assert "\x1b[33mwarning: volume-below-soft-limit\x1b[0m" in Screen(colours=True).show(WARNED).text
+    assert "\x1b" not in Screen().show(WARNED).text

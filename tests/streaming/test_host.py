@@ -1,0 +1,221 @@
+"""The host of policies: what it keeps, what it holds back, and how it reads what an older version kept."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.decisions import Alert, Decision
+from policies.observations import Observation
+from policies.policy import PolicyKind, Step
+from policies.registry import POLICIES, decision_types
+from policies.settings import PolicySettings
+from policies.units import millis_of, parse_duration, to_millis
+from policies.wire import AUDIT_TYPE, EventReader
+from streaming.host import PolicyHost, Remembered, UnreadableStateError, outputs, recall, remember
+from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
+
+HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
+
+
+# A toy policy: counts its observations, and each step.
+
+
+class CountV1(msgspec.Struct, array_like=True, frozen=True):
+    """As version 1 kept it."""
+
+    seen: int
+
+
+class CountV3(msgspec.Struct, array_like=True, frozen=True):
+    """As version 3 keeps it: version 2 added the name, version 3 counts in pairs."""
+
+    name: str
+    pairs: float
+    at_ms: int = 0
+
+
+class CountPolicy:
+    """Says nothing; keeps what it saw."""
+
+    name = "toy"
+
+    def __init__(self, cluster: str, settings: PolicySettings) -> None:
+        self.cluster = cluster
+        self.settings = settings
+
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+        before = state or CountV3(self.cluster, 0.0)
+        after = CountV3(before.name, before.pairs + len(observations) / 2, to_millis(now))
+        return Step(after, (), now + timedelta(seconds=5) if observations else None)
+
+
+TOY = PolicyKind(
+    name="toy",
+    observed_topic="observed.toys",
+    readings=(),
+    decisions=(),
+    settings=PolicySettings,
+    state=CountV3,
+    state_version=3,
+    build=CountPolicy,
+    upgrades={1: lambda plain: ["unnamed", *plain], 2: lambda plain: [plain[0], plain[1] / 2]},
+)
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "toy", TOY)
+
+
+def kept(version: int, state: Any, *, seconds: float = 0) -> Remembered:
+    return Remembered(1, version, to_millis(at(seconds)), None, msgspec.Raw(msgspec.msgpack.encode(state)))
+
+
+def toy(remembered: Remembered | None, seconds: float = 1, *, observations: int = 0) -> CountV3:
+    seen = [log_dirs(seconds, number, GB) for number in range(observations)]
+    _, step = PolicyHost().step("toy", CLUSTER, remembered, seen, at(seconds))
+    state: CountV3 = step.state
+    return state
+
+
+# What is kept
+
+
+def test_what_is_remembered_is_recalled() -> None:
+    remembered, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    assert recall(remember(remembered)) == remembered
+
+
+def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
+    first, step = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    second, following = HOST.step("throttle", CLUSTER, recall(remember(first)), [log_dirs(9, 3, 2 * GB)], at(9))
+    kind = POLICIES["throttle"]
+    unbroken = kind.build(CLUSTER, throttle(SOFT_AND_HARD)).step(step.state, [log_dirs(9, 3, 2 * GB)], at(9))
+    assert following == unbroken
+    assert msgspec.msgpack.decode(second.state, type=kind.state) == unbroken.state
+
+
+def test_it_says_when_to_wake_the_policy() -> None:
+    remembered, step = HOST.step("throttle", CLUSTER, None, [], at(0))
+    assert step.wake_at is not None
+    assert remembered.wake_ms == to_millis(step.wake_at)
+
+
+def test_a_policy_may_sleep_for_ever() -> None:
+    remembered, _ = PolicyHost().step("toy", CLUSTER, None, [], at(0))
+    assert remembered.wake_ms is None
+
+
+# The clock
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "stepped_at"), [(10, 20, 20), (10, 10, 10), (10, 3, 10)], ids=["forwards", "same", "backwards"]
+)
+def test_now_never_goes_backwards(then: float, now: float, stepped_at: float) -> None:
+    before = kept(3, CountV3(CLUSTER, 1.0), seconds=then)
+    remembered, step = PolicyHost().step("toy", CLUSTER, before, [], at(now))
+    assert step.state.at_ms == remembered.now_ms == to_millis(at(stepped_at))
+
+
+# Settings
+
+
+def test_each_cluster_has_its_own_settings() -> None:
+    settings = throttle(SOFT_AND_HARD, clusters={"dev-*": {"heartbeat": "7s"}})
+    host = PolicyHost({"throttle": settings})
+    wakes = {c: host.step("throttle", c, None, [], at(0))[0].wake_ms for c in ("dev-1", "payments")}
+    waits = {cluster: (wake_ms or 0) - to_millis(at(0)) for cluster, wake_ms in wakes.items()}
+    assert waits == {"dev-1": 7000, "payments": millis_of(parse_duration("60s"))}
+
+
+def test_a_policy_without_settings_runs_with_its_defaults() -> None:
+    _, step = PolicyHost().step("throttle", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
+    assert [d.reason for d in step.decisions] == ["unlimited"]
+
+
+def test_a_policy_is_built_once_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+
+    def build(cluster: str, settings: PolicySettings) -> CountPolicy:
+        built.append(cluster)
+        return CountPolicy(cluster, settings)
+
+    monkeypatch.setitem(POLICIES, "toy", replace(TOY, build=build))
+    host = PolicyHost()
+    for cluster in ("a", "b", "a"):
+        host.step("toy", cluster, None, [], at(0))
+    assert built == ["a", "b"]
+
+
+# Versions
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "upgraded"),
+    [
+        (1, [4], CountV3("unnamed", 2.0)),
+        (2, ["payments", 4], CountV3("payments", 2.0)),
+        (3, ["payments", 2.0], CountV3("payments", 2.0)),
+    ],
+)
+def test_the_state_of_an_earlier_version_is_upgraded_step_by_step(version: int, state: Any, upgraded: CountV3) -> None:
+    assert toy(kept(version, state)) == msgspec.structs.replace(upgraded, at_ms=to_millis(at(1)))
+
+
+def test_bytes_written_by_the_first_version_are_read() -> None:
+    written = remember(kept(1, CountV1(seen=6)))
+    assert toy(recall(written), observations=2).pairs == 4.0
+
+
+def test_an_upgraded_state_is_kept_as_the_present_version() -> None:
+    remembered, _ = PolicyHost().step("toy", CLUSTER, kept(1, [4]), [], at(1))
+    assert remembered.state_version == 3
+    assert toy(remembered).pairs == 2.0
+
+
+def test_the_state_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(UnreadableStateError, match="toy: state version 4 is newer than 3: use the newer headgate"):
+        toy(kept(4, ["payments", 2.0, 0, "news"]))
+
+
+def test_another_format_around_the_state_is_refused() -> None:
+    written = remember(Remembered(2, 1, 0, None, msgspec.Raw(msgspec.msgpack.encode([1]))))
+    with pytest.raises(UnreadableStateError, match="state format 2 is newer than 1"):
+        recall(written)
+
+
+# What comes out
+
+
+def test_decisions_go_to_their_topics_and_with_the_notes_to_the_audit() -> None:
+    remembered, step = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    _, silent = HOST.step("throttle", CLUSTER, remembered, [log_dirs(9, 3, 4 * GB)], at(9))
+
+    said = list(outputs(step))
+    assert [(o.topic, o.key) for o in said] == [
+        ("decided.throttle", CLUSTER),
+        ("decided.alerts", f"volume-below-soft-limit/{CLUSTER}/3/data/a"),
+        ("audit", CLUSTER),
+        ("audit", CLUSTER),
+    ]
+    decisions: EventReader[Decision] = EventReader(decision_types())
+    assert [decisions.read(o.value).data for o in said[:2]] == [
+        d.model_copy(update={"numbers": {}}) for d in step.decisions
+    ]
+    assert isinstance(step.decisions[1], Alert)
+    assert silent.decisions == ()
+    assert [o.topic for o in outputs(silent)] == ["audit"]
+
+
+def test_the_audit_alone_has_the_numbers() -> None:
+    _, step = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    events = [json.loads(o.value) for o in outputs(step)]
+    assert [("numbers" in e["data"]) for e in events] == [e["type"] == AUDIT_TYPE for e in events]
+    assert events[2]["data"]["numbers"]["volumes"][0]["usable_bytes"] == 4 * GB
+    assert events[2]["data"]["decision"] == events[0]["data"]

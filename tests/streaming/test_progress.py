@@ -1,0 +1,134 @@
+"""What is read from Spark's progress of a micro-batch."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from streaming.progress import BatchProgress, ProgressListener, read_progress
+
+# As Spark 4.2 gives it for this query, shortened in the middle.
+RECORDED: dict[str, Any] = {
+    "id": "9c0f43c8-3a02-4f73-8f6a-91a30d2b0e8a",
+    "runId": "7d1c2e64-1f29-44c5-8b44-0c26f4a3d1c9",
+    "name": "headgate",
+    "timestamp": "2026-11-21T08:00:00.600Z",
+    "batchId": 17,
+    "batchDuration": 183,
+    "numInputRows": 3,
+    "inputRowsPerSecond": 27.27,
+    "processedRowsPerSecond": 16.39,
+    "durationMs": {"addBatch": 121, "commitOffsets": 11, "triggerExecution": 183, "walCommit": 9},
+    "stateOperators": [
+        {
+            "operatorName": "transformWithStateInPySparkExec",
+            "numRowsTotal": 4,
+            "numRowsUpdated": 2,
+            "memoryUsedBytes": 51200,
+            "numShufflePartitions": 1,
+            "customMetrics": {"numValueStateVars": 1, "timerProcessingTimeMs": 3},
+        }
+    ],
+    "sources": [
+        {
+            "description": "KafkaV2[Subscribe[headgate.observed.log-dirs]]",
+            "startOffset": {"headgate.observed.log-dirs": {"0": 40}},
+            "endOffset": {"headgate.observed.log-dirs": {"0": 43}},
+            "latestOffset": {"headgate.observed.log-dirs": {"0": 48}},
+            "numInputRows": 3,
+            "metrics": {"avgOffsetsBehindLatest": "5.0", "maxOffsetsBehindLatest": "5", "minOffsetsBehindLatest": "5"},
+        }
+    ],
+    "sink": {"description": "org.apache.spark.sql.kafka010.KafkaSourceProvider", "numOutputRows": 6},
+    "observedMetrics": {"batch_times": {"oldest_ms": 1795248000100, "newest_ms": 1795248000550}},
+}
+
+WHOLE = BatchProgress(
+    batch_id=17,
+    duration_seconds=0.183,
+    input_records=3,
+    input_records_per_second=27.27,
+    lag_records=5,
+    lag_seconds=0.5,
+    state_keys=4,
+    state_bytes=51200,
+)
+
+
+def without(*path: str | int) -> dict[str, Any]:
+    """The recorded progress without what stands at this path."""
+    progress = copy.deepcopy(RECORDED)
+    node: Any = progress
+    for part in path[:-1]:
+        node = node[part]
+    del node[path[-1]]
+    return progress
+
+
+def test_a_whole_progress_is_read() -> None:
+    assert read_progress(RECORDED) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("progress", "field"),
+    [
+        (without("batchDuration"), "duration_seconds"),
+        (without("numInputRows"), "input_records"),
+        (without("inputRowsPerSecond"), "input_records_per_second"),
+        (without("sources"), "lag_records"),
+        (RECORDED | {"sources": []}, "lag_records"),
+        (without("sources", 0, "metrics"), "lag_records"),
+        (without("sources", 0, "metrics", "maxOffsetsBehindLatest"), "lag_records"),
+        (RECORDED | {"sources": [{"metrics": None}]}, "lag_records"),
+        (without("observedMetrics"), "lag_seconds"),
+        (RECORDED | {"observedMetrics": {}}, "lag_seconds"),
+        (RECORDED | {"observedMetrics": {"batch_times": None}}, "lag_seconds"),
+        (RECORDED | {"observedMetrics": {"batch_times": {"oldest_ms": None, "newest_ms": None}}}, "lag_seconds"),
+        (without("stateOperators", 0, "numRowsTotal"), "state_keys"),
+        (without("stateOperators", 0, "memoryUsedBytes"), "state_bytes"),
+    ],
+)
+def test_what_is_left_out_counts_as_nothing_and_spoils_nothing_else(progress: dict[str, Any], field: str) -> None:
+    read = read_progress(progress)
+    assert getattr(read, field) == 0
+    others = {name for name in WHOLE.__slots__ if name != field}
+    assert {name: getattr(read, name) for name in others} == {name: getattr(WHOLE, name) for name in others}
+
+
+def test_an_idle_batch_has_no_lag() -> None:
+    idle = RECORDED | {"numInputRows": 0, "observedMetrics": {"batch_times": {"oldest_ms": None}}}
+    assert read_progress(idle).lag_seconds == 0.0
+
+
+def test_a_record_newer_than_its_batch_is_not_older_than_nothing() -> None:
+    ahead = RECORDED | {"observedMetrics": {"batch_times": {"oldest_ms": 1795248000700}}}
+    assert read_progress(ahead).lag_seconds == 0.0
+
+
+def test_all_state_operators_count() -> None:
+    twice = RECORDED | {"stateOperators": RECORDED["stateOperators"] * 2}
+    read = read_progress(twice)
+    assert (read.state_keys, read.state_bytes) == (8, 102400)
+
+
+def test_the_listener_asks_for_json_once_and_hands_the_batch_on() -> None:
+    class Event:
+        """As the JVM's."""
+
+        asked = 0
+
+        def progress(self) -> "Event":
+            return self
+
+        def json(self) -> str:
+            Event.asked += 1
+            return '{"timestamp": "2026-11-21T08:00:00.000Z", "batchId": 3}'
+
+    batches: list[BatchProgress] = []
+    listener = ProgressListener(batches.append)
+    listener.onQueryStarted(Event())
+    listener.onQueryProgress(Event())
+    listener.onQueryIdle(Event())
+    listener.onQueryTerminated(Event())
+    assert batches == [BatchProgress(3, 0.0, 0, 0.0, 0, 0.0, 0, 0)]
+    assert Event.asked == 1
