@@ -122,7 +122,7 @@ def human_bytes(count: float) -> str:
     """A size for a sentence, in decimal units and two or three digits: ``4.0 GB``, ``100 GB``, ``12 B``."""
     size, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if size < 1000:
+        if size < 999.5:  # what would be written as 1000 belongs to the next unit
             break
         size, unit = size / 1000, larger
     return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"

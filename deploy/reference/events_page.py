@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from deploy.reference.catalogue import EventKind, catalogue
 from deploy.reference.examples import Example, examples
+from deploy.reference.markdown import table
 from deploy.reference.meanings import meanings
 from deploy.reference.shapes import Row, models_in, rows
 from policies.wire import MAX_RECORD_BYTES, Event
@@ -43,7 +44,7 @@ def events_page() -> str:
 
 
 def _overview(kinds: tuple[EventKind, ...]) -> Iterator[str]:
-    yield from _table(
+    yield from table(
         ("type", "topic", "record key", "written by"),
         ((f"[`{k.event_type}`](#{_anchor(k.event_type)})", f"`{k.topic}`", k.key, k.written_by) for k in kinds),
     )
@@ -52,7 +53,7 @@ def _overview(kinds: tuple[EventKind, ...]) -> Iterator[str]:
 def _envelope() -> Iterator[str]:
     assert _ENVELOPE.keys() == Event.model_fields.keys(), "the envelope has other fields than are explained"  # noqa: S101
     yield "## The envelope\n"
-    yield from _table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items()))
+    yield from table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items()))
 
 
 def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Iterator[str]:
@@ -68,7 +69,7 @@ def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Ite
 def _fields(kind: EventKind) -> Iterator[str]:
     # An audit entry's decision stands in its own section.
     shown = rows(kind.data_schema(), nested=not kind.is_audit)
-    yield from _table(("field", "type", "meaning"), ((f"`{r.name}`", _type(r), r.meaning) for r in shown))
+    yield from table(("field", "type", "meaning"), ((f"`{r.name}`", _type(r), r.meaning) for r in shown))
 
 
 def _type(row: Row) -> str:
@@ -85,15 +86,7 @@ def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
                 used.setdefault(found, []).append(kind.event_type)
     for closed, types in used.items():
         yield f"### {closed.__name__}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
-        yield from _table(("value", "meaning"), ((f"`{v}`", text) for v, text in meanings(closed).items()))
-
-
-def _table(head: tuple[str, ...], body: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len(head)
-    for row in body:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-    yield ""
+        yield from table(("value", "meaning"), ((f"`{v}`", text) for v, text in meanings(closed).items()))
 
 
 def _anchor(heading: str) -> str:

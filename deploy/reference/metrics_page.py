@@ -11,6 +11,7 @@ from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
 from deploy.query_health import QueryHealth
+from deploy.reference.markdown import code, table
 
 _INTRODUCTION = """\
 # Metrics
@@ -48,9 +49,10 @@ def metrics_page() -> str:
     """The whole page."""
     lines = [_INTRODUCTION]
     for part, families in parts().items():
-        lines += [f"## {part}\n", "| name | type | labels | meaning |", "|---|---|---|---|"]
-        lines += [f"| `{m.name}` | {m.type} | {_code(m.labels)} | {m.help} |" for m in families]
-        lines.append("")
+        lines.append(f"## {part}\n")
+        lines += table(
+            ("name", "type", "labels", "meaning"), ((code([m.name]), m.type, code(m.labels), m.help) for m in families)
+        )
     return "\n".join(lines)
 
 
@@ -73,7 +75,3 @@ def _rows(registry: _Recorder) -> Iterator[MetricRow]:
             labels: Any = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", ())
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
             yield MetricRow(name, metric.type, tuple(labels), metric.documentation)
-
-
-def _code(labels: tuple[str, ...]) -> str:
-    return ", ".join(f"`{label}`" for label in labels)

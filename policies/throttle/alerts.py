@@ -138,6 +138,14 @@ def _unread(view: View) -> Iterator[Condition]:
             labels={"cluster": view.cluster, "broker": str(broker.broker)},
             evidence=(broker.tried_id,) if broker.tried_id else (),
         )
+    for known in view.known:
+        if known.standing is Standing.STALE and broker_standing(known.broker, view.settings, now_ms) is Standing.FRESH:
+            number, log_dir = known.key
+            yield _condition(
+                view, UNREAD, Severity.WARNING, "unreadable", known.key,
+                f"broker {number} of {view.cluster} answers, but cannot read {log_dir} "
+                f"for {format_duration(view.settings.validity)}", known,
+            )  # fmt: skip
     if view.no_data or (unread and not any(k.standing is Standing.FRESH for k in view.known)):
         yield Condition(
             alert=UNREAD,

@@ -10,7 +10,7 @@ from policies.throttle.fleet import KnownVolume, Standing
 from policies.throttle.gate import Verdict
 from policies.throttle.limits import Hit
 from policies.throttle.settings import ThrottleSettings
-from policies.units import Instant, from_millis, human_bytes, human_seconds
+from policies.units import Instant, format_duration, from_millis, human_bytes, human_seconds
 
 
 class Reason(StrEnum):
@@ -99,11 +99,18 @@ def limiting_of(known: KnownVolume, settings: ThrottleSettings) -> Limiting | No
     )
 
 
-def explain(decision: ThrottleFactor, decisive: KnownVolume | None, settings: ThrottleSettings) -> str:
-    """One plain sentence from the values that decided."""
-    why = _why(decision, decisive, settings)
-    if decisive is not None and decisive.seconds_to_full is not None:
-        why += f"; full in {human_seconds(decisive.seconds_to_full)} at the present rate"
+def explain(decision: ThrottleFactor, about: KnownVolume | None, settings: ThrottleSettings) -> str:
+    """One plain sentence from the values that decided.
+
+    Args:
+        decision: the decision it is for.
+        about: the volume that decided, or the fullest one when none did.
+        settings: those in force.
+    """
+    why = _why(decision, about, settings)
+    if about is not None and about.seconds_to_full is not None:
+        whose = "" if decision.limiting else f"broker {about.broker.broker} {about.volume.log_dir} is "
+        why += f"; {whose}full in {human_seconds(about.seconds_to_full)} at the present rate"
     return f"Producers of {decision.cluster} {_state(decision.factor)}: {why}."
 
 
@@ -113,27 +120,40 @@ def _state(factor: float) -> str:
     return "write freely" if factor == 1.0 else f"are slowed to {factor:.2f}"
 
 
-def _why(decision: ThrottleFactor, decisive: KnownVolume | None, settings: ThrottleSettings) -> str:
+def _why(decision: ThrottleFactor, about: KnownVolume | None, settings: ThrottleSettings) -> str:
     match decision.reason:
         case Reason.INITIAL:
             return f"no volume has been read yet, so the starting factor {decision.factor:.2f} applies"
         case Reason.NO_DATA:
             return f"no volume is known, so the fallback factor {settings.fallback:.2f} applies"
         case Reason.MIN_HOLD:
-            return f"volumes would allow {decision.raw_factor:.2f}, but a factor that changed is held for some time"
+            held = format_duration(settings.min_hold)
+            return f"volumes would allow {decision.raw_factor:.2f}, but a factor that changed is held for {held}"
         case Reason.UNLIMITED:
-            return f"no limit is set; {decision.volumes.counted} volumes are observed"
+            return f"no limit is set; {_fullest_of(decision, about)}"
         case Reason.ABOVE_LIMITS:
-            return f"all {decision.volumes.counted} volumes that count have more free than their limits"
-    if decisive is None:
+            return f"no volume has reached a limit; {_fullest_of(decision, about)}"
+    if about is None or (decision.limiting is None and decision.factor == 1.0):
         return f"no volume has a valid reading; what is known allows {decision.raw_factor:.2f}"
-    return _about(decision, decisive, settings)
+    return _about(decision, about, settings)
+
+
+def _fullest_of(decision: ThrottleFactor, about: KnownVolume | None) -> str:
+    if about is None:
+        return "there is none to read"
+    count = decision.volumes.counted
+    return f"the fullest of {count}, {_free(about)}" if count > 1 else _free(about)
+
+
+def _free(known: KnownVolume) -> str:
+    volume = known.volume
+    free, total = human_bytes(volume.usable_bytes), human_bytes(volume.total_bytes)
+    return f"broker {known.broker.broker} {volume.log_dir} has {free} free of {total}"
 
 
 def _about(decision: ThrottleFactor, decisive: KnownVolume, settings: ThrottleSettings) -> str:
     volume, total = decisive.volume, decisive.volume.total_bytes
-    place = f"broker {decisive.broker.broker} {volume.log_dir}"
-    free = f"{place} has {human_bytes(volume.usable_bytes)} free of {human_bytes(total)}"
+    place, free = f"broker {decisive.broker.broker} {volume.log_dir}", _free(decisive)
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
     if decision.reason is Reason.RECOVERY_MARGIN:

@@ -4,7 +4,7 @@
 repetition. `standings` says how each known volume stands at a moment: fresh, stale or departed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -118,14 +118,29 @@ def observe(fleet: Fleet, observations: Sequence[Observation]) -> Fleet:
     return Fleet(membership, tuple(brokers[b] for b in sorted(brokers)), ever_read)
 
 
-def standings(fleet: Fleet, settings: ThrottleSettings, now: datetime) -> tuple[KnownVolume, ...]:
-    """How each known volume stands, by (broker, log dir); those to be forgotten are left out."""
+def standings(
+    fleet: Fleet, settings: ThrottleSettings, now: datetime, stopped_by: Collection[tuple[int, str]] = ()
+) -> tuple[KnownVolume, ...]:
+    """How each known volume stands, by (broker, log dir); those to be forgotten are left out.
+
+    Args:
+        fleet: what is known.
+        settings: those of the cluster.
+        now: the moment.
+        stopped_by: volumes (broker, log dir) that keep the cluster stopped: they limit it, whatever their factor.
+    """
     now_ms = to_millis(now)
-    known = (_known(b, v, settings, now_ms) for b in fleet.brokers for v in b.volumes)
+    known = (
+        _known(b, v, settings, now_ms, limits=(b.broker, v.log_dir) in stopped_by)
+        for b in fleet.brokers
+        for v in b.volumes
+    )
     return tuple(k for k in known if k is not None)
 
 
-def limiting_departed(fleet: Fleet, settings: ThrottleSettings) -> list[tuple[int, str]]:
+def limiting_departed(
+    fleet: Fleet, settings: ThrottleSettings, stopped_by: Collection[tuple[int, str]] = ()
+) -> list[tuple[int, str]]:
     """The volumes (broker, log dir) that departed while they limited the cluster, held or not."""
     return [
         (b.broker, v.log_dir)
@@ -133,7 +148,10 @@ def limiting_departed(fleet: Fleet, settings: ThrottleSettings) -> list[tuple[in
         for v in b.volumes
         if v.read_ms != NEVER
         and _departed_ms(b, v) is not None
-        and assess(v.usable_bytes, v.total_bytes, settings.hard, settings.soft).factor < 1.0
+        and (
+            (b.broker, v.log_dir) in stopped_by
+            or assess(v.usable_bytes, v.total_bytes, settings.hard, settings.soft).factor < 1.0
+        )
     ]
 
 
@@ -213,8 +231,8 @@ def _reread(before: Volume | None, reading: VolumeReading, at_ms: int) -> Volume
 
 
 def _settled(broker: Broker, membership: Membership | None) -> Broker:
-    """With its membership as of now: a broker left when a membership reading as new as anything from it lacks it."""
-    absent = membership is not None and broker.broker not in membership.brokers and broker.tried_ms <= membership.at_ms
+    """With its membership as of now: a broker left when a membership reading as new as its last good one lacks it."""
+    absent = membership is not None and broker.broker not in membership.brokers and broker.read_ms <= membership.at_ms
     if not absent:
         return replace(broker, left_ms=None)
     return broker if broker.left_ms is not None or membership is None else replace(broker, left_ms=membership.at_ms)
@@ -225,7 +243,9 @@ def _departed_ms(broker: Broker, volume: Volume) -> int | None:
     return min(moments) if moments else None
 
 
-def _known(broker: Broker, volume: Volume, settings: ThrottleSettings, now_ms: int) -> KnownVolume | None:
+def _known(
+    broker: Broker, volume: Volume, settings: ThrottleSettings, now_ms: int, *, limits: bool
+) -> KnownVolume | None:
     """How one volume stands, or null when it is forgotten or was never read."""
     if volume.read_ms == NEVER:
         return None
@@ -233,7 +253,7 @@ def _known(broker: Broker, volume: Volume, settings: ThrottleSettings, now_ms: i
     factor, left = assessment.factor, None
     departed_ms = _departed_ms(broker, volume)
     if departed_ms is not None:
-        if factor >= 1.0 or now_ms >= departed_ms + millis_of(settings.departed_hold):
+        if not (limits or factor < 1.0) or now_ms >= departed_ms + millis_of(settings.departed_hold):
             return None
         standing = Standing.DEPARTED
     elif now_ms - volume.read_ms < millis_of(settings.validity):

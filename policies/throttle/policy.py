@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.alerts import AlertBook, Sender, review
 from policies.decisions import EVIDENCE_LIMIT, Decision, deterministic_id
@@ -34,7 +35,7 @@ class Said(Struct, array_like=True, frozen=True):
     reason: str
     limiting: tuple[int, str] | None
     noted: tuple[str, ...] = ()
-    """Verdicts the audit has had since."""
+    """Verdicts the audit has had since the factor, its reason or the limiting volume last changed."""
 
 
 class ThrottleState(Struct, array_like=True, frozen=True):
@@ -95,7 +96,7 @@ class ThrottlePolicy:
         """Fold the observations in, move the gate, and say what changed."""
         before = state or ThrottleState(to_millis(now), Gate(self._settings.start_factor))
         seen = fleet.observe(before.fleet, observations)
-        known = fleet.standings(seen, self._settings, now)
+        known = fleet.standings(seen, self._settings, now, before.gate.stopped_by)
         forgotten = self._forgotten(before, seen, known, now)
         situation = self._situation(before, fleet.without_forgotten(seen, known), known, now)
         said, decision, note = self._say(before.said, situation)
@@ -151,19 +152,16 @@ class ThrottlePolicy:
     def _say(self, last: Said | None, it: _Situation) -> tuple[Said, ThrottleFactor | None, ThrottleFactor | None]:
         """What is now said last, the decision to publish, if any, and the note for the audit, if any."""
         now_ms, limiting = to_millis(it.now), it.decisive.key if it.decisive else None
-        spoken = (it.moved.gate.factor, it.reason.value, limiting)
-        if (
-            last is None
-            or spoken != (last.factor, last.reason, last.limiting)
-            or now_ms >= last.at_ms + millis_of(self._settings.heartbeat)
-        ):
-            said = Said((last.sequence if last else 0) + 1, now_ms, *spoken)
+        spoken, verdict = (it.moved.gate.factor, it.reason.value, limiting), it.moved.verdict.value
+        news = last is None or spoken != (last.factor, last.reason, last.limiting)
+        if last is None or news or now_ms >= last.at_ms + millis_of(self._settings.heartbeat):
+            noted = () if last is None or news else last.noted
+            said = Said((last.sequence if last else 0) + 1, now_ms, *spoken, tuple(sorted({*noted, verdict})))
             return said, self._decision(it, last, said.sequence), None
-        verdict = it.moved.verdict.value
         if verdict in last.noted:
             return last, None, None
         note = self._decision(it, last, last.sequence, "noted", verdict)
-        return Said(last.sequence, last.at_ms, *spoken, (*last.noted, verdict)), None, note
+        return replace(last, noted=tuple(sorted({*last.noted, verdict}))), None, note
 
     def _decision(self, it: _Situation, last: Said | None, sequence: int, *marks: str) -> ThrottleFactor:
         bare = ThrottleFactor(
@@ -189,7 +187,7 @@ class ThrottlePolicy:
             seconds_to_full=min((k.seconds_to_full for k in it.known if k.seconds_to_full is not None), default=None),
             valid_until=it.now + 3 * self._settings.heartbeat,
         )
-        return bare.model_copy(update={"explanation": explain(bare, it.decisive, self._settings)})
+        return bare.model_copy(update={"explanation": explain(bare, it.decisive or _fullest(it.known), self._settings)})
 
     def _numbers(self, it: _Situation) -> dict[str, object]:
         """For the audit: the limits, and the volumes nearest to them."""
@@ -216,7 +214,9 @@ class ThrottlePolicy:
         there = {(b.broker, v.log_dir) for b in seen.brokers for v in b.volumes}
         named = [f for f in before.forgotten if now_ms < f[2] + hold_ms and (f[0], f[1]) not in there]
         held = {k.key for k in known}
-        ended = [key for key in fleet.limiting_departed(seen, self._settings) if key not in held]
+        ended = [
+            key for key in fleet.limiting_departed(seen, self._settings, before.gate.stopped_by) if key not in held
+        ]
         return tuple(sorted(named + [(broker, log_dir, now_ms) for broker, log_dir in ended if hold_ms]))
 
     def _wake_at(self, after: ThrottleState, it: _Situation, review_at: datetime | None) -> datetime:
@@ -251,6 +251,12 @@ def _first_move(start_factor: float, raw: _Raw, stopping: set[tuple[int, str]], 
 def _tightness(known: KnownVolume) -> tuple[float, int, tuple[int, str]]:
     """Order of volumes: the one that allows least, then the fullest."""
     return (known.factor, known.volume.usable_bytes, known.key)
+
+
+def _fullest(known: Sequence[KnownVolume]) -> KnownVolume | None:
+    """The freshly read volume with the least share free: the one a person asks about when nothing limits."""
+    fresh = [k for k in known if k.standing is Standing.FRESH]
+    return min(fresh, key=lambda k: (k.volume.usable_bytes / max(k.volume.total_bytes, 1), k.key), default=None)
 
 
 def _reason(decisive: KnownVolume) -> Reason:

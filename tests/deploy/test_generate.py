@@ -26,6 +26,7 @@ from deploy.settings_file import load_settings
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics, decision_types, observed_topics, reading_types
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, EventReader
 
+ROOT = Path(__file__).parents[2]
 KINDS = catalogue()
 EXAMPLES = examples()
 by_type = pytest.mark.parametrize("kind", KINDS, ids=[kind.event_type for kind in KINDS])
@@ -252,6 +253,14 @@ def test_every_metric_stands_on_the_page_with_its_labels(files: dict[str, str]) 
     for family in (family for families in parts().values() for family in families):
         assert family.help
         assert f"| `{family.name}` | {family.type} |" in files["metrics.md"]
+
+
+def test_no_part_that_has_metrics_is_forgotten(files: dict[str, str]) -> None:
+    sources = [file for room in ("connectors", "deploy", "streaming") for file in (ROOT / room).rglob("*.py")]
+    named = {name for file in sources for name in re.findall(r'"(headgate_[a-z_]+)"', file.read_text())}
+    shown = {row.name for families in parts().values() for row in families}
+    assert len(named) > 20
+    assert {name for name in named if not {name, f"{name}_total"} & shown} == set()
 
 
 def test_the_page_has_what_a_scrape_has() -> None:

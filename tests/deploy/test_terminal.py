@@ -1,7 +1,7 @@
 """What a person sees while the loop runs: news, and nothing twice."""
 
 from io import StringIO
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console
@@ -23,8 +23,9 @@ class Screen:
     def __init__(self, *history: Decision, colours: bool = False) -> None:
         self._file = StringIO()
         self.seconds = 5.0
+        system: Literal["standard"] | None = "standard" if colours else None
         console = Console(
-            file=self._file, width=60, soft_wrap=True, highlight=False, force_terminal=colours, color_system="standard"
+            file=self._file, width=60, soft_wrap=True, highlight=False, force_terminal=colours, color_system=system
         )
         self.terminal = Terminal(console, lambda: self.seconds)
         self.show(*history, caught_up=False)

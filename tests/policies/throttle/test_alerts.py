@@ -232,3 +232,11 @@ def test_each_volume_has_its_own_alert() -> None:
         (HARD_ALERT, subject) for subject in ("payments/1/data/a", "payments/1/data/b", "payments/2/data/a")
     }
     assert len({a.record_key() for a in run.alerts}) == 3
+
+
+def test_a_volume_that_a_broker_cannot_read_is_named_though_the_broker_answers() -> None:
+    run = Run(throttle(HARD)).see(log_dirs(0, 1, {A: 9 * GB, B: 9 * GB}))
+    run.feed(log_dirs(t, 1, {A: None, B: 9 * GB}) for t in range(10, 400, 10))
+    assert ("log-dirs-unread", "payments/1/data/a") in run.firing()
+    run.see(log_dirs(410, 1, {A: 9 * GB, B: 9 * GB}))
+    assert run.firing() == set()

@@ -112,10 +112,15 @@ def test_the_audit_has_the_numbers_that_led_to_it() -> None:
     ("block", "course", "reason", "factor", "sentence"),
     [
         pytest.param(
-            {}, [log_dirs(0, 1, 0)], "unlimited", 1.0, "write freely: no limit is set; 1 volumes", id="unlimited"
+            {}, [log_dirs(0, 1, 0)], "unlimited", 1.0, "no limit is set; broker 1 /data/a has 0 B free", id="unlimited"
         ),
         pytest.param(
-            HARD, [log_dirs(0, 1, 9 * GB)], "above_limits", 1.0, "all 1 volumes that count have more free", id="above"
+            HARD,
+            [log_dirs(0, 1, 9 * GB)],
+            "above_limits",
+            1.0,
+            "no volume has reached a limit; broker 1 /data/a has 9.0 GB",
+            id="above",
         ),
         pytest.param(SOFT_AND_HARD, [log_dirs(0, 1, 4 * GB)], "soft_limit", 0.75, "between the soft", id="soft"),
         pytest.param(HARD, [log_dirs(0, 1, 0)], "hard_limit", 0.0, "at or below the hard limit 1.0 GB", id="hard"),
@@ -475,18 +480,35 @@ def test_shadow_mode_is_a_label_and_changes_nothing_else() -> None:
 
 
 def test_a_verdict_that_changes_nothing_is_noted_when_it_first_appears() -> None:
-    run = Run(throttle(SOFT_AND_HARD)).feed(polls(0, 60, 9 * GB))
+    run = Run(throttle(HARD)).feed(polls(0, 200, 0))
+    assert [(d.verdict.value, d.sequence) for d in run.decisions[:2]] == [("lower", 1), ("no_change", 2)]
     assert [(n.verdict, n.sequence) for n in run.notes] == [(Verdict.NO_CHANGE, 1)]
     note = run.notes[0]
     assert note.decision_id not in {d.decision_id for d in run.published}
-    assert note.factor == 1.0
+    assert note.factor == 0.0
     assert note.numbers["volumes"]
 
 
-def test_a_hold_is_published_as_its_own_reason_and_its_repetition_noted_once() -> None:
+def test_a_verdict_that_was_published_is_not_noted_again() -> None:
     run = Run(throttle(HARD, min_hold="50s")).see(log_dirs(0, 1, 0)).feed(polls(10, 50, 9 * GB))
     assert [(d.verdict.value, d.reason.value) for d in run.decisions] == [("lower", "hard_limit"), ("hold", "min_hold")]
-    assert [n.verdict.value for n in run.notes] == ["hold"]
+    assert run.notes == []
+
+
+def test_a_volume_that_keeps_the_cluster_stopped_goes_on_doing_so_when_its_broker_leaves() -> None:
+    """Within the recovery margin its own factor is 1.0, but it is what limits."""
+    run = Run(throttle(HARD, min_hold="0s", departed_hold="10m"))
+    run.see(log_dirs(0, 1, GB), log_dirs(0, 2, 9 * GB)).see(log_dirs(10, 1, GB * 105 // 100))
+    assert (run.last.factor, run.last.reason, run.last.limiting and run.last.limiting.broker) == (
+        0.0,
+        "recovery_margin",
+        1,
+    )
+    run.feed([members(20, 2)]).feed(polls(30, 400, 9 * GB, broker=2))
+    assert (run.last.factor, run.last.volumes.departed) == (0.0, 1)
+    run.feed(polls(430, 700, 9 * GB, broker=2))
+    assert run.last.factor == 1.0
+    assert run.said("departed-volume-forgotten")
 
 
 STRIMZI = throttle(HARD, preset="strimzi", fallback_factor=0.25)

@@ -1,0 +1,20 @@
+"""Markdown's tables."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table and an empty one; what stands in a cell cannot end it."""
+    yield _line(head)
+    yield "|" + "---|" * len(head)
+    yield from map(_line, body)
+    yield ""
+
+
+def code(names: Iterable[str]) -> str:
+    """Names as code, with commas between."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,48 @@
+"""What a cluster's decisions ask of the actuator: which of them is in force, and what it means now.
+
+A decision is in force until one with a higher sequence comes, or until it expires. An expired one may also be succeeded
+by a valid one with a lower sequence: the query then lost its checkpoint and counts anew. Nothing else passes the fence.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from policies.decisions import Mode
+from policies.throttle.decision import ThrottleFactor
+from policies.throttle.quota_plan import Reason, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A decision, as far as the actuator is concerned."""
+
+    decision_id: str
+    sequence: int
+    factor: float
+    mode: Mode
+    valid_until: datetime
+
+    def is_stale(self, now: datetime) -> bool:
+        """Whether it should have had a successor by now."""
+        return now >= self.valid_until
+
+
+def order_of(decision: ThrottleFactor) -> Order:
+    """What a decision asks for."""
+    return Order(decision.decision_id, decision.sequence, decision.factor, decision.mode, decision.valid_until)
+
+
+def succeeds(new: Order, in_force: Order | None, now: datetime) -> bool:
+    """Whether a decision takes the place of the one in force."""
+    if in_force is None or new.sequence > in_force.sequence:
+        return True
+    return in_force.is_stale(now) and not new.is_stale(now)
+
+
+def wanted_of(order: Order, now: datetime, fallback_factor: float) -> Wanted:
+    """What holds now. An expired decision in shadow mode goes on applying nothing."""
+    if order.mode is Mode.SHADOW:
+        return Wanted(order.factor, fallback_factor, Reason.SHADOW)
+    if order.is_stale(now):
+        return Wanted(fallback_factor, fallback_factor, Reason.STALE)
+    return Wanted(order.factor, fallback_factor, Reason.DECIDED)

@@ -1,0 +1,216 @@
+"""What to do about one entity's quota: from what is wanted, remembered and found to an operation and what to remember.
+
+Pure. Invariants, asserted on each plan:
+- no rate that is set is below the floor, nor above the quota that was there before: throttling never loosens;
+- at factor 1.0 exactly what was there before is put back;
+- before a rate is set, it and what was there before are remembered.
+
+Values that are found are told apart by what is remembered: one of ours, what was there before, or else an operator's
+own change, which becomes what is put back in the end.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+Rate = int | None
+"""Bytes per second and broker; null: no quota."""
+
+_REMEMBERED_RATES = 4
+"""What a request that timed out may still bring about, and what a broker that lags behind may still show."""
+
+
+class Verdict(StrEnum):
+    """What is done about a quota."""
+
+    SET = "set"
+    RESTORE = "restore"
+    KEEP = "keep"
+    REFUSE = "refuse"
+
+
+class Reason(StrEnum):
+    """Why."""
+
+    DECIDED = "decided"
+    STALE = "stale"
+    SHADOW = "shadow"
+    RELEASED = "released"
+    CHANGED_BY_HAND = "changed_by_hand"
+    MISSING = "missing"
+    TIGHTER = "tighter"
+    NO_BASE = "no_base"
+    FENCED = "fenced"
+    QUOTA_CALLBACK = "quota_callback"
+    EXCLUDED_USER = "excluded_user"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What should hold for a cluster now."""
+
+    factor: float
+    fallback_factor: float
+    """Its rate is remembered with each other, so that it can be set when nothing can be remembered any more."""
+    reason: Reason
+
+    @property
+    def applies(self) -> bool:
+        """Whether it may slow anybody down; else what was there before is put back."""
+        return self.reason not in (Reason.SHADOW, Reason.RELEASED)
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What is remembered of one entity, where it survives a restart."""
+
+    held: bool
+    """Whether its quota may be one of ours."""
+    baseline: Rate
+    """What was there before, and is put back."""
+    base: int | None
+    """What counts as factor 1.0."""
+    rates: tuple[int, ...] = ()
+    """What we may have set, the latest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What was set a moment ago: brokers may not show it yet."""
+
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a plan for one entity rests on."""
+
+    wanted: Wanted
+    memo: Memo | None
+    found: Rate
+    base: int | None
+    """As set by the user."""
+    floor: int
+    put: Put | None = None
+    obstacle: Reason | None = None
+    """Why no throttling may begin here; what has begun goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about one entity."""
+
+    verdict: Verdict
+    reason: Reason
+    rate: Rate
+    """What the entity is to have; for `shadow` and refusals what it would have."""
+    found: Rate
+    memo: Memo | None
+    """To be remembered: before a rate is set, but only after what was there before is put back."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether a request is to be sent."""
+        return self.verdict in (Verdict.SET, Verdict.RESTORE)
+
+
+def plan(it: Situation) -> Plan:
+    """What to do about one entity's quota."""
+    baseline, by_hand = _baseline(it)
+    base = _base(it, baseline)
+    asked = baseline if it.wanted.factor >= 1.0 else _slowed(it.wanted.factor, base, baseline, it.floor)
+    target = asked if it.wanted.applies else baseline
+    refusal = _refusal(it, base, throttles=asked != baseline or base is None)
+    if refusal is not None:
+        # What it would have: unknown without a base.
+        return Plan(Verdict.REFUSE, refusal, asked, it.found, it.memo)
+    planned = _act(it, target, Memo(target != baseline, baseline, base, _rates(it, target, base, baseline)), by_hand)
+    if planned.verdict is Verdict.KEEP and it.wanted.reason is Reason.SHADOW:
+        planned = Plan(Verdict.KEEP, Reason.SHADOW, asked, it.found, planned.memo)
+    _check(it, planned, baseline)
+    return planned
+
+
+def _baseline(it: Situation) -> tuple[Rate, bool]:
+    """What is to be put back in the end, and whether somebody else has just changed it."""
+    if it.memo is None or not (it.memo.held or it.put):
+        return it.found, False
+    ours = it.found is not None and it.found in it.memo.rates
+    if ours or it.found == it.memo.baseline:
+        return it.memo.baseline, False
+    return it.found, True
+
+
+def _base(it: Situation, baseline: Rate) -> int | None:
+    """The user's; else the existing quota; and where that has been taken away while it is held, the one before."""
+    if it.base is not None:
+        return it.base
+    return baseline if baseline is not None or it.memo is None or not it.memo.held else it.memo.base
+
+
+def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate:
+    if base is None:
+        return baseline
+    rate = max(int(base * factor), floor)
+    return rate if baseline is None else min(rate, baseline)
+
+
+def _refusal(it: Situation, base: int | None, *, throttles: bool) -> Reason | None:
+    if it.wanted.factor >= 1.0 or it.wanted.reason is Reason.RELEASED:
+        return None
+    held = it.memo is not None and it.memo.held
+    if held and it.wanted.reason is Reason.SHADOW:
+        return None  # to be put back, whatever else
+    if base is None:
+        return Reason.NO_BASE
+    return it.obstacle if throttles and not held and it.wanted.applies else None
+
+
+def _act(it: Situation, target: Rate, memo: Memo, by_hand: bool) -> Plan:
+    in_place = it.found == target and (it.put is None or it.put.rate == target)
+    if memo.held:
+        verdict = Verdict.KEEP if in_place else Verdict.SET
+        reason = it.wanted.reason
+        if by_hand:
+            reason = Reason.CHANGED_BY_HAND
+        elif not in_place and it.put is None and _was_to_be(it.memo, target):
+            reason = Reason.MISSING
+        return Plan(verdict, reason, target, it.found, memo)
+    reason = Reason.CHANGED_BY_HAND if by_hand else it.wanted.reason
+    if in_place and it.wanted.applies and it.wanted.factor < 1.0:
+        reason = Reason.TIGHTER
+    remembered = memo if it.memo is not None and it.memo.held else it.memo
+    return Plan(Verdict.KEEP if in_place else Verdict.RESTORE, reason, target, it.found, remembered)
+
+
+def _was_to_be(memo: Memo | None, target: Rate) -> bool:
+    return memo is not None and memo.held and memo.rates[:1] == (target,)
+
+
+def _rates(it: Situation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
+    """What may be found from now on and is ours: the rate, the fallback's, and the latest before."""
+    fallback = _slowed(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
+    before = it.memo.rates if it.memo is not None and (it.memo.held or it.put) else ()
+    rates = dict.fromkeys(rate for rate in (target, fallback, *before) if rate is not None and rate != baseline)
+    return tuple(rates)[:_REMEMBERED_RATES]
+
+
+def same_but_for_order(one: Memo | None, other: Memo | None) -> bool:
+    """Whether nothing needs to be written to remember `other` instead of `one`."""
+    if one is None or other is None:
+        return one is other
+    return (one.held, one.baseline, one.base, set(one.rates)) == (
+        other.held, other.baseline, other.base, set(other.rates),
+    )  # fmt: skip
+
+
+def _check(it: Situation, planned: Plan, baseline: Rate) -> None:
+    if planned.verdict is Verdict.SET:
+        rate, memo = planned.rate, planned.memo
+        assert rate is not None, "a quota that is set has a rate"  # noqa: S101
+        assert rate >= it.floor or rate == baseline, f"{rate} is below the floor {it.floor}"  # noqa: S101
+        assert baseline is None or rate <= baseline, f"{rate} is looser than {baseline}"  # noqa: S101
+        assert memo is not None, "set without being remembered"  # noqa: S101
+        assert memo.held, "set without being remembered"  # noqa: S101
+        assert rate in memo.rates, f"{rate} is not remembered as ours"  # noqa: S101
+    if planned.verdict is Verdict.RESTORE:
+        assert planned.rate == baseline, f"{planned.rate} was not there before"  # noqa: S101

@@ -1,0 +1,126 @@
+"""Which of Kafka's client quotas carry the factor out: ``clusters.<name>.quotas``. Off unless set.
+
+Kafka applies to a produce request the most specific quota there is, and no other: user with client id, user with the
+default client id, user; then the same for the default user; then client id, default client id. It counts per broker.
+So what an entity here slows down is exactly those clients for which nothing more specific has a quota.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from policies.units import PositiveDuration, Size, parse_duration
+
+DEFAULT = "default"
+"""The name that stands for all users, or client ids, without a quota of their own."""
+
+_PRINCIPAL_TYPE = "User:"
+
+
+@plain_dataclass(frozen=True, slots=True, order=True)
+class Entity:
+    """Whom a quota is for: a user, a client id, or a user's client id; each may be the default one."""
+
+    user: str | None = None
+    client_id: str | None = None
+
+    def __str__(self) -> str:
+        """As Kafka's own tools write it: ``user=alice,client-id=<default>``."""
+        parts = (("user", self.user), ("client-id", self.client_id))
+        return ",".join(f"{kind}={'<default>' if name == DEFAULT else name}" for kind, name in parts if name)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=249)]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class QuotaEntity:
+    """An entity whose quota is set while its cluster is throttled."""
+
+    user: Name | None = None
+    client_id: Name | None = None
+    base: Annotated[Size, Field(gt=0, le=2**53)] | None = None  # what Kafka, which keeps it as a double, holds exactly
+
+    def __post_init__(self) -> None:
+        if self.user is None and self.client_id is None:
+            raise ValueError("needs a user, a client_id or both; `default` means all without a quota of their own")
+
+    @property
+    def entity(self) -> Entity:
+        """Whom it is for."""
+        return Entity(self.user, self.client_id)
+
+
+def _without_type(principals: tuple[str, ...]) -> tuple[str, ...]:
+    """``User:alice``, as Kafka's ACLs and the Strimzi plugin have it, is the user alice."""
+    return tuple(principal.removeprefix(_PRINCIPAL_TYPE) for principal in principals)
+
+
+class QuotaSettings(BaseModel):
+    """Kafka's own client quotas carry the decisions out, so no plugin in the brokers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    entities: tuple[QuotaEntity, ...] = Field(
+        min_length=1,
+        description="Each with `user`, `client_id` or both (`default`: all without a quota of their own) and `base`, "
+        "the bytes per second and broker that count as factor 1.0; without it the entity's existing quota is the base.",
+    )
+    exclude: Annotated[tuple[Name, ...], AfterValidator(_without_type)] = Field(
+        default=(),
+        description="Users whose quotas are never touched. One that an entity would slow down all the same must have a "
+        "quota of its own in Kafka; else it is refused at the start.",
+    )
+    floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
+        default=ByteSize(64 * 1024),
+        description="No quota is set lower: one near zero would mute its producers for hours, long after it is gone.",
+    )
+    verify_interval: PositiveDuration = Field(
+        default=parse_duration("60s"), description="How often it is read whether the quotas are what they should be."
+    )
+    attempts: int = Field(
+        default=5, ge=1, le=100, description="Failed attempts in a row after which it is reported; trying goes on."
+    )
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        for problem in (*self._repeated(), *self._excluded(), *self._below_floor()):
+            raise ValueError(problem)
+        return self
+
+    def _repeated(self) -> Iterable[str]:
+        entities = [spec.entity for spec in self.entities]
+        return (
+            f"entity {entity} stands there twice" for entity in dict.fromkeys(entities) if entities.count(entity) > 1
+        )
+
+    def _excluded(self) -> Iterable[str]:
+        if DEFAULT in self.exclude:
+            yield "exclude: name users one by one; without a user entity the default user has no quota to begin with"
+        for spec in self.entities:
+            if spec.user in self.exclude:
+                yield f"entity {spec.entity} names user {spec.user}, which is excluded: take it out of one of the two"
+
+    def _below_floor(self) -> Iterable[str]:
+        floor = self.floor_bytes_per_second
+        for spec in self.entities:
+            if spec.base is not None and spec.base < floor:
+                yield f"the base of entity {spec.entity} ({spec.base:d}) is below floor_bytes_per_second ({floor:d})"
+
+
+def catches(entity: Entity, user: str, own: Iterable[Entity]) -> bool:
+    """Whether a quota for `entity` slows down a user that it does not name.
+
+    Args:
+        entity: whose quota is to be set.
+        user: one that must not be slowed down.
+        own: the entities of that user that have a quota; any of them takes precedence over those of no named user.
+    """
+    if entity.user not in (None, DEFAULT):
+        return False
+    # What covers every client of the user, or the one that the entity names.
+    covering = {Entity(user), Entity(user, DEFAULT), Entity(user, entity.client_id)}
+    return covering.isdisjoint(own)

@@ -1,0 +1,334 @@
+"""The supervisor's care for the query, in virtual time: failures counted, pauses, giving up, new wiring, draining.
+
+Spark is stood in for by small fakes: what matters here is what the supervisor does with what they say.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import StreamingQueryException
+
+from deploy import supervisor
+from deploy.query_health import QueryHealth
+from deploy.supervisor import QuerySupervisor
+from policies.errors import UserError
+from policies.units import parse_duration
+from streaming.host import PolicyHost
+from streaming.progress import BatchProgress
+from streaming.query import Wiring
+from streaming.settings import StreamSettings
+
+WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
+RENEWED = Wiring({"bootstrap.servers": "loop:9093"}, "headgate", Path("/nowhere"))
+IDLE = BatchProgress(0, 0.1, 0, 0.0, 0, 0.0, 0, 0)
+
+FAILED = StreamingQueryException("[STREAM_FAILED] Query failed\n\n at org.apache.spark")
+"""As Spark raises it from `awaitTermination`."""
+
+
+class Time:
+    """The module `time`, as far as it is used, and what happens as it passes."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.passed: list[Callable[[float], None]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for told in self.passed:
+            told(self.now)
+
+
+class Stop(threading.Event):
+    """An event whose waiting takes virtual time; set at a given moment."""
+
+    def __init__(self, time: Time, at_seconds: float = float("inf")) -> None:
+        super().__init__()
+        self._time = time
+        self._at = time.now + at_seconds
+        self.pauses: list[float] = []
+        time.passed.append(self._look)
+
+    def _look(self, now: float) -> None:
+        if now >= self._at:
+            self.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.pauses.append(timeout)
+        self._time.sleep(timeout)
+        return self.is_set()
+
+
+@dataclass
+class Course:
+    """How one start of the query goes: after so many seconds of work (batches each second) it ends."""
+
+    seconds: float = float("inf")
+    end: Exception | None = None
+    """What it raises at the end; without it, it ends by itself."""
+    silent: bool = False
+    """Whether it never finishes a batch."""
+    at_start: Exception | None = None
+    """Raised instead of starting at all."""
+
+
+@dataclass
+class Query:
+    """A running query, as the supervisor uses it."""
+
+    course: Course
+    loop: "Loop"
+    began: float
+    isActive: bool = True  # noqa: N815 - Spark's name
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
+        self.loop.time.sleep(timeout)
+        if self.loop.time.now - self.began < self.course.seconds:
+            if not self.course.silent:
+                self.loop.health.on_batch(IDLE)
+            return False
+        self.isActive = False
+        if self.course.end is not None:
+            raise self.course.end
+        return True
+
+    def stop(self) -> None:
+        self.isActive = False
+        self.loop.said.append("query stopped")
+
+
+@dataclass
+class Session:
+    """A Spark session, as the supervisor uses it."""
+
+    alive: bool = True
+    listeners: list[Any] = field(default_factory=list)
+
+    @property
+    def streams(self) -> "Session":
+        return self
+
+    def addListener(self, listener: Any) -> None:  # noqa: N802 - Spark's name
+        self.listeners.append(listener)
+
+
+class Loop:
+    """A supervisor with everything around it."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *courses: Course,
+        stop_after: float = float("inf"),
+        wiring: Callable[[float], Wiring] = lambda seconds: WIRING,
+        restart_limit: int = 3,
+    ) -> None:
+        self.time = Time()
+        self.courses = list(courses)
+        self.said: list[str] = []
+        self.started_with: list[Wiring] = []
+        self.sessions: list[Session] = []
+        self.registry = CollectorRegistry()
+        self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
+        self.stop = Stop(self.time, stop_after)
+        began = self.time.now
+        self.supervisor = QuerySupervisor(
+            self._open_session,  # type: ignore[arg-type]  # a stand-in
+            lambda: wiring(self.time.now - began),
+            PolicyHost(),
+            StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
+            self.health,
+        )
+        monkeypatch.setattr(supervisor, "time", self.time)
+        monkeypatch.setattr(supervisor, "start_query", self._start_query)
+        monkeypatch.setattr(supervisor, "is_alive", lambda session: session.alive)
+        monkeypatch.setattr(supervisor, "stop_session", lambda session: self.said.append("session stopped"))
+
+    def run(self) -> "Loop":
+        self.supervisor.run(self.stop)
+        return self
+
+    def _open_session(self) -> Session:
+        self.said.append("session opened")
+        self.sessions.append(Session())
+        return self.sessions[-1]
+
+    def _start_query(self, session: Session, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> Query:
+        assert session is self.sessions[-1]
+        course = self.courses.pop(0) if self.courses else Course()
+        if course.at_start is not None:
+            raise course.at_start
+        self.said.append("query started")
+        self.started_with.append(wiring)
+        if isinstance(course.end, Py4JNetworkError):
+            session.alive = False  # found out at the next start
+        return Query(course, self, self.time.now)
+
+    @property
+    def restarts(self) -> float | None:
+        return self.registry.get_sample_value("headgate_query_restarts_total")
+
+
+# Without failures
+
+
+def test_it_runs_until_it_is_stopped_and_closes_what_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, stop_after=100).run()
+    assert loop.said == ["session opened", "query started", "query stopped", "session stopped"]
+    assert (loop.restarts, loop.stop.pauses, loop.health.problem()) == (0, [], None)
+
+
+def test_it_starts_nothing_when_it_is_stopped_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch)
+    loop.stop.set()
+    assert loop.run().said == []
+
+
+def test_a_stop_drains_what_was_observed_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, stop_after=10)
+    batches = [loop.time.now + 10 + seconds for seconds in (0.2, 0.4)]
+
+    def finish_batches(now: float) -> None:
+        if batches and now >= batches[0]:
+            batches.pop(0)
+            loop.health.on_batch(IDLE)
+
+    loop.time.passed.append(finish_batches)
+    loop.run()
+    assert loop.time.now == pytest.approx(1010.4, abs=0.1)
+
+
+def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, stop_after=10).run()
+    assert loop.time.now == pytest.approx(1020, abs=0.1)
+    assert loop.said[-2:] == ["query stopped", "session stopped"]
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("course", "reason"),
+    [
+        (Course(5, FAILED), "[STREAM_FAILED] Query failed"),
+        (Course(5), "the query ended by itself"),
+        (Course(silent=True), "no progress for 181 s"),
+        (Course(at_start=OSError("no space left")), "no space left"),
+        (Course(at_start=ConnectionRefusedError()), "ConnectionRefusedError"),
+    ],
+    ids=["failed", "ended", "stalled", "could not start", "without words"],
+)
+def test_a_failure_starts_the_query_again_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, course: Course, reason: str
+) -> None:
+    said: list[str | None] = []
+    loop = Loop(monkeypatch, course, stop_after=400)
+    loop.time.passed.append(lambda now: said.append(loop.health.problem()))
+    loop.run()
+    assert f"the query failed and is being started again: {reason}" in said
+    assert loop.restarts == 1
+    assert loop.health.problem() is None
+    assert loop.said[-3:] == ["query started", "query stopped", "session stopped"]
+    assert loop.said.count("session opened") == 1, "the session is kept"
+
+
+def test_a_lost_jvm_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, Course(5, Py4JNetworkError("Answer from Java side is empty")), stop_after=60).run()
+    assert loop.said.count("session opened") == loop.said.count("session stopped") == 2
+    assert [len(session.listeners) for session in loop.sessions] == [1, 1]
+
+
+def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 8, restart_limit=8, stop_after=500).run()
+    assert loop.stop.pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_it_gives_up_after_too_many_failures_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=3)
+    with pytest.raises(UserError, match=r"^The query failed 4 times in a row; the last time: \[STREAM_FAILED\]"):
+        loop.run()
+    assert loop.restarts == 3
+    assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
+
+
+def test_without_restarts_the_first_failure_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="failed 1 times"):
+        Loop(monkeypatch, Course(1, FAILED), restart_limit=0).run()
+
+
+def test_failures_long_apart_are_not_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(61, FAILED)] * 9, restart_limit=1, stop_after=1000).run()
+    assert loop.restarts == 9
+    assert set(loop.stop.pauses) == {1}
+
+
+def test_a_query_that_never_finishes_a_batch_is_given_up_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(silent=True)] * 9, restart_limit=2, stop_after=10_000)
+    with pytest.raises(UserError, match=r"failed 3 times in a row; the last time: no progress for 181 s"):
+        loop.run()
+
+
+def test_a_stop_during_a_pause_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=9, stop_after=20).run()
+    assert loop.said[-1] == "session stopped"
+    assert loop.time.now < 1000 + 40
+
+
+def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, Course(1, ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+    assert loop.said[-2:] == ["query stopped", "session stopped"]
+
+
+# Wiring
+
+
+def renewed_at(seconds: float) -> Callable[[float], Wiring]:
+    return lambda passed: RENEWED if passed >= seconds else WIRING
+
+
+def test_changed_wiring_starts_the_query_again_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, wiring=renewed_at(30), stop_after=60).run()
+    assert loop.started_with == [WIRING, RENEWED]
+    assert (loop.restarts, loop.stop.pauses) == (0, [])
+    assert loop.said.count("session opened") == 1
+
+
+def test_files_that_cannot_be_used_for_a_moment_do_not_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wiring(passed: float) -> Wiring:
+        if 10 <= passed < 15:
+            raise UserError("tls.key_file: key.pem cannot be read: No such file or directory.")
+        return renewed_at(15)(passed)
+
+    loop = Loop(monkeypatch, wiring=wiring, stop_after=60).run()
+    assert loop.started_with == [WIRING, RENEWED]
+    assert loop.restarts == 0
+
+
+def test_files_that_cannot_be_used_at_the_start_are_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wiring(passed: float) -> Wiring:
+        raise UserError("tls.key_file: key.pem cannot be read: No such file or directory.")
+
+    loop = Loop(monkeypatch, wiring=wiring)
+    with pytest.raises(UserError, match=r"^tls\.key_file"):
+        loop.run()
+    assert loop.said == []
+
+
+COURSES: Sequence[Course] = (Course(3, FAILED), Course(5), Course(2, FAILED), Course())
+
+
+def test_the_wiring_is_read_anew_for_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *COURSES, wiring=renewed_at(4), stop_after=60, restart_limit=5).run()
+    assert loop.started_with == [WIRING, RENEWED, RENEWED, RENEWED]
