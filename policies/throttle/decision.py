@@ -28,6 +28,9 @@ class Reason(StrEnum):
     INITIAL = "initial"
 
 
+_FAR_SECONDS = 172_800.0
+"""A volume that is full in more than two days is not worth half a sentence."""
+
 FALLBACK_REASONS = frozenset({Reason.STALE_VOLUME, Reason.NO_DATA, Reason.INITIAL})
 """The reasons for which a factor rests on the fallback, not on a valid reading."""
 
@@ -108,9 +111,9 @@ def explain(decision: ThrottleFactor, about: KnownVolume | None, settings: Throt
         settings: those in force.
     """
     why = _why(decision, about, settings)
-    if about is not None and about.seconds_to_full is not None:
-        whose = "" if decision.limiting else f"broker {about.broker.broker} {about.volume.log_dir} is "
-        why += f"; {whose}full in {human_seconds(about.seconds_to_full)} at the present rate"
+    named = decision.limiting is not None or decision.reason in (Reason.UNLIMITED, Reason.ABOVE_LIMITS)
+    if named and about is not None and about.seconds_to_full is not None and about.seconds_to_full < _FAR_SECONDS:
+        why += f"; full in {human_seconds(about.seconds_to_full)} at the present rate"
     return f"Producers of {decision.cluster} {_state(decision.factor)}: {why}."
 
 

@@ -5,12 +5,17 @@
 import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from policies.observations import Observation
+from policies.policy import Step
+from policies.registry import POLICIES
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES
 from streaming.dead_letters import DeadLetter
@@ -235,6 +240,7 @@ def test_a_timer_that_fires_early_decides_nothing() -> None:
     query = Query()
     query.run(Batch(0, rows(READING)))
     query.run(Batch(10, rows(log_dirs(10, 3, 2 * GB))))  # published, so the heartbeat is due at 70
+    assert [seconds_of(timer) for timer in query.timers] == [60]
     assert topics(query.run(Batch(60))) == ["headgate.audit"], "a note of the first verdict that changed nothing"
     assert [seconds_of(timer) for timer in query.timers] == [70]
 
@@ -244,6 +250,22 @@ def test_a_late_batch_never_sets_a_timer_in_its_past() -> None:
     query.run(Batch(0, rows(READING)))
     query.run(Batch(1000))
     assert all(timer > to_millis(at(1000)) for timer in query.timers)
+
+
+def test_a_policy_that_wants_to_be_woken_at_once_is_woken_after_this_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Eager:
+        """Always wants another step."""
+
+        name = "throttle"
+
+        def step(self, state: object, observations: Sequence[Observation], now: datetime) -> Step[None]:
+            return Step(None, (), now)
+
+    eager = replace(POLICIES["throttle"], state=type(None), build=lambda cluster, settings: Eager())
+    monkeypatch.setitem(POLICIES, "throttle", eager)
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    assert query.timers == [to_millis(at(0)) + 1]
 
 
 def test_silence_ends_in_the_fallback_without_any_record() -> None:

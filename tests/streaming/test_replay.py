@@ -73,17 +73,22 @@ def test_until_lets_the_clock_run_on(until: datetime | None, expected: list[floa
     assert seconds(replay(recorded([log_dirs(0, 3, 4 * GB)]), until=until)) == expected
 
 
+def of_another_cluster(observation: Observation) -> Observation:
+    reading = observation.reading.model_copy(update={"cluster": "orders"})
+    return Observation(f"{observation.id}-of-orders", observation.at, reading)
+
+
 def test_clusters_are_woken_in_the_order_of_time() -> None:
-    other = log_dirs(7, 1, 4 * GB)
-    other = Observation("other", other.at, other.reading.model_copy(update={"cluster": "orders"}))
+    other = of_another_cluster(log_dirs(7, 1, 4 * GB))
     decisions = replay(recorded([log_dirs(0, 3, 4 * GB), other]), until=at(130))
     assert seconds(decisions) == [0, 7, 60, 67, 120, 127]
 
 
 def test_time_does_not_go_backwards_with_the_file() -> None:
-    decisions = replay(recorded([log_dirs(100, 3, 4 * GB), log_dirs(40, 1, 2 * GB)]))
-    assert [d.decided_at for d in decisions] == sorted(d.decided_at for d in decisions)
-    assert seconds(decisions) == [100, 100]
+    late = [log_dirs(40, 1, 2 * GB), of_another_cluster(log_dirs(50, 1, 2 * GB))]
+    decisions = replay(recorded([log_dirs(100, 3, 4 * GB), *late]))
+    assert {d.cluster for d in decisions} == {CLUSTER, "orders"}
+    assert seconds(decisions) == [100, 100, 100]
 
 
 def test_without_events_nothing_is_decided() -> None:
