@@ -72,18 +72,23 @@ def _name(key: object) -> str:
     return str(key) if _SHOWABLE.fullmatch(str(key)) else "(not a name)"
 
 
-def _repeated(node: yaml.Node | None) -> Iterator[yaml.Node]:
+def _repeated(root: yaml.Node | None) -> Iterator[yaml.Node]:
     """Keys that stand twice in one mapping: YAML would silently take the last."""
-    if isinstance(node, yaml.MappingNode):
-        seen: set[Any] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                yield key
-            seen.add(key.value)
-            yield from _repeated(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from _repeated(item)
+    ahead, looked_at = [root], set[int]()
+    while ahead:
+        node = ahead.pop()
+        if id(node) in looked_at:  # an alias may stand in many places, and even in itself
+            continue
+        looked_at.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[Any] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    yield key
+                seen.add(key.value)
+                ahead.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            ahead.extend(node.value)
 
 
 def _mistakes(error: ValidationError, tree: yaml.Node | None, file: Path | None) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import structlog
 from py4j.protocol import Py4JError
@@ -16,7 +16,7 @@ from policies.errors import UserError
 from streaming.host import PolicyHost
 from streaming.progress import ProgressListener
 from streaming.query import Wiring, start_query
-from streaming.session import is_alive, stop_session
+from streaming.session import is_alive, kill_jvm, stop_session
 from streaming.settings import StreamSettings
 
 _log = structlog.get_logger(__name__)
@@ -24,6 +24,8 @@ _log = structlog.get_logger(__name__)
 _CHECK_SECONDS = 1
 _DRAIN_SECONDS = 10.0
 _DRAIN_CHECK_SECONDS = 0.05
+_HANG_SECONDS = 10.0
+"""A stalled query that can't be stopped within so long hangs with its JVM."""
 _LONGEST_PAUSE_SECONDS = 30.0
 
 
@@ -95,21 +97,26 @@ class QuerySupervisor:
 
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()
-        wiring = self._wiring()
-        query = start_query(self._open(), wiring, self._host, self._settings)
-        try:
-            while not stop.is_set():
-                if query.awaitTermination(_CHECK_SECONDS):
-                    raise QueryFailedError("the query ended by itself")
-                if (stalled := self._health.stalled_seconds()) is not None:
-                    raise QueryFailedError(f"no progress for {stalled:.0f} s")
-                if self._has_changed(wiring):
-                    _log.info("connection changed, starting the query again")
-                    break
-            self._drain(query)
-        finally:
-            with suppress(*_FAILURES):
-                query.stop()
+        wiring, session = self._wiring(), self._open()
+        with _ended_when_hanging(session, self._health):
+            query = start_query(session, wiring, self._host, self._settings)
+            try:
+                self._watch(query, wiring, stop)
+                self._drain(query)
+            finally:
+                with suppress(*_FAILURES):
+                    query.stop()
+
+    def _watch(self, query: StreamingQuery, wiring: Wiring, stop: threading.Event) -> None:
+        """Return when the query is to be stopped or started again with another wiring."""
+        while not stop.is_set():
+            if query.awaitTermination(_CHECK_SECONDS):
+                raise QueryFailedError("the query ended by itself")
+            if (stalled := self._health.stalled_seconds()) is not None:
+                raise QueryFailedError(f"no progress for {stalled:.0f} s")
+            if self._has_changed(wiring):
+                _log.info("connection changed, starting the query again")
+                return
 
     def _has_changed(self, wiring: Wiring) -> bool:
         try:
@@ -138,6 +145,27 @@ class QuerySupervisor:
         session, self._session = self._session, None
         if session is not None:
             stop_session(session)
+
+
+@contextmanager
+def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> Iterator[None]:
+    """End a JVM that hangs: every call to it would wait for ever, so only its death lets this process go on."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_CHECK_SECONDS):
+            if health.stalled_seconds() is not None and not over.wait(_HANG_SECONDS):
+                _log.warning("the JVM hangs, ending it")
+                kill_jvm(session)
+                return
+
+    watcher = threading.Thread(target=watch, name="jvm-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _one_line(error: BaseException) -> str:

@@ -85,6 +85,12 @@ def stop_session(session: SparkSession) -> None:
     SparkSession._instantiatedSession = None
 
 
+def kill_jvm(session: SparkSession) -> None:
+    """End a JVM that no longer answers; every call that waits for it fails then."""
+    gateway: Any = session.sparkContext._gateway
+    gateway.proc.kill()
+
+
 def is_alive(session: SparkSession) -> bool:
     """Whether its JVM answers."""
     try:

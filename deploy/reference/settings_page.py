@@ -157,8 +157,11 @@ def _size(count: int) -> str:
 
 
 def _stand_in(kind: str) -> Any:
-    first = re.match(r"one of `([^`]+)`", kind)
-    return first[1] if first else _STAND_INS[kind.removesuffix(" or null")]
+    first = re.match(r"(?:one of )?`([^`]+)`", kind)
+    bare = kind.removesuffix(" or null")
+    if first is None and bare not in _STAND_INS:
+        raise LookupError(f"deploy/reference/settings_page.py: give an example of a setting that is: {bare}")
+    return first[1] if first else _STAND_INS[bare]
 
 
 def _scalar(value: Any) -> str:

@@ -173,6 +173,11 @@ BAD = [
         ["headgate.yaml:1: expected the node content, but found '<stream end>'"],
     ),
     ("a tab", "kafka:\n\tbootstrap_servers: x", ["headgate.yaml:2: found character '\\t' that cannot start any token"]),
+    (
+        "a list within itself",
+        "embedded:\n  ports: &a [*a]",
+        ["headgate.yaml:2: embedded.ports.0: input should be a valid integer"],
+    ),
     ("set twice", "http: {}\nkafka: null\nhttp: {}", ["headgate.yaml:3: http is set twice"]),
     ("set twice within", "http:\n  port: 1\n  port: 2", ["headgate.yaml:3: port is set twice"]),
     ("set twice in a list", "embedded:\n  ports: [{a: 1, a: 2}]", ["headgate.yaml:2: a is set twice"]),

@@ -18,7 +18,16 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import MAX_RECORD_BYTES, observation_event
-from tests.system.loop import Headgate, Topic, await_ready, eventually, http_get, produce, write_settings
+from tests.system.loop import (
+    Headgate,
+    Topic,
+    await_ready,
+    eventually,
+    http_get,
+    is_running,
+    produce,
+    write_settings,
+)
 
 EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
 LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
@@ -141,6 +150,20 @@ def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again(
         eventually("/-/healthy says yes", lambda: http_get(port, "/-/healthy") == (200, "ok\n"))
         assert query.stop() == 0
         assert "query failed, starting it again" in query.output()
+
+
+def test_a_query_whose_jvm_hangs_is_started_again(settings: dict[str, Any], tmp_path: Path, loop_kafka: str) -> None:
+    settings["stream"] = {"stall_timeout": "3s"}
+    prefix = settings["topics"]["prefix"]
+    create_topics(settings, tmp_path)
+    with query_in(tmp_path) as query, Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
+        await_ready(query, settings["http"]["port"])
+        hanging = _jvm(query)
+        os.kill(hanging, signal.SIGSTOP)
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 500_000)))
+        eventually("a decision after the restart", lambda: len(decided.data()) == 1, 90)
+        assert not is_running(hanging)
+        assert query.stop() == 0
 
 
 def test_a_query_that_keeps_failing_ends_with_one_line_and_a_status(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -1,0 +1,477 @@
+"""The quota actuator: a real cluster's quotas, as Kafka's own tool sees them, and a real producer's throughput."""
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.quotas import QuotaClient
+from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.topics import TopicSettings
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from deploy.jvm import run_java
+from policies.decisions import Mode, deterministic_id
+from policies.errors import UserError
+from policies.throttle import ThrottleFactor
+from policies.throttle.decision import Counts, Reason
+from policies.throttle.gate import Verdict
+from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.wire import decision_event
+from tests.system.loop import Headgate, Topic, await_ready, eventually, http_get, produce, write_settings
+
+CLUSTER = "payments"
+MEGABYTE = 1_000_000
+ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
+COUNTS = Counts(counted=0, stale=0, departed=0)
+
+
+class Watched:
+    """The watched cluster, with a client of its quotas and with Kafka's own tool."""
+
+    def __init__(self, kafka: EmbeddedKafka, jars: tuple[Path, ...]) -> None:
+        self.kafka = kafka
+        self._jars = jars
+        self._client = QuotaClient(KafkaConnection(bootstrap_servers=kafka.bootstrap_servers), 5.0)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def rate(self, entity: Entity) -> int | None:
+        self._client.describe()
+        return self._client.rates([entity])[entity]
+
+    def set(self, entity: Entity, rate: int | None) -> None:
+        self._client.describe()
+        assert self._client.alter({entity: rate}) == {}
+        eventually(f"{entity} has {rate}", lambda: self.rate(entity) == rate, 5)
+
+    def tool(self, *arguments: str) -> str:
+        """What kafka-configs.sh says."""
+        said: list[str] = []
+        classes = ":".join(map(str, self._jars))
+        servers = self.kafka.bootstrap_servers
+        command = ("-Xmx64m", "-cp", classes, "kafka.admin.ConfigCommand", "--bootstrap-server", servers, *arguments)
+        assert run_java(command, on_line=said.append) == 0, said
+        return "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with EmbeddedKafka(tmp_path_factory.mktemp("watched"), kafka_jars, heap_mebibytes=160) as kafka:
+        watched = Watched(kafka, kafka_jars)
+        yield watched
+        watched.close()
+
+
+@pytest.fixture
+def watched(cluster: Watched) -> Watched:
+    for entity in (ANY_CLIENT, ANY_USER, ALICE, Entity(user="bob")):
+        if cluster.rate(entity) is not None:
+            cluster.set(entity, None)
+    return cluster
+
+
+class Decider:
+    """Stands in for the query: publishes decisions."""
+
+    def __init__(self, servers: str, prefix: str) -> None:
+        self.servers = servers
+        self.prefix = prefix
+        self._sequence = 0
+
+    def decide(
+        self,
+        factor: float,
+        *,
+        sequence: int | None = None,
+        valid_seconds: float = 180.0,
+        mode: Mode = Mode.ACTIVE,
+        cluster: str = CLUSTER,
+    ) -> ThrottleFactor:
+        self._sequence = sequence or self._sequence + 1
+        now = datetime.now(UTC)
+        decision = ThrottleFactor(
+            decision_id=deterministic_id("throttle", cluster, self._sequence, uuid.uuid4()),
+            policy="throttle",
+            cluster=cluster,
+            subject=cluster,
+            sequence=self._sequence,
+            verdict=Verdict.LOWER,
+            reason=Reason.SOFT_LIMIT,
+            explanation="as the test wants it",
+            decided_at=now,
+            mode=mode,
+            settings_hash="x",
+            factor=factor,
+            previous_factor=None,
+            raw_factor=factor,
+            limiting=None,
+            volumes=COUNTS,
+            brokers=COUNTS,
+            seconds_to_full=None,
+            valid_until=now + timedelta(seconds=valid_seconds),
+        )
+        produce(self.servers, f"{self.prefix}.decided.throttle", (cluster, decision_event(decision)))
+        return decision
+
+
+@pytest.fixture
+def decider(loop_kafka: str) -> Decider:
+    prefix = f"q{uuid.uuid4().hex[:8]}"
+    create_topics(KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix))
+    return Decider(loop_kafka, prefix)
+
+
+@pytest.fixture
+def settings(watched: Watched, decider: Decider, tmp_path: Path, free_port: int) -> dict[str, Any]:
+    return {
+        "kafka": {"bootstrap_servers": decider.servers},
+        "topics": {"prefix": decider.prefix},
+        "data_dir": str(tmp_path / "data"),
+        "http": {"port": free_port},
+        "clusters": {
+            CLUSTER: {
+                "kafka": {"bootstrap_servers": watched.kafka.bootstrap_servers, "timeout": "2s"},
+                "quotas": {"entities": [{"client_id": "default", "base": 2 * MEGABYTE}], "verify_interval": "1s"},
+            }
+        },
+        "policies": {"throttle": {"hard": {"available_bytes_below": 1}, "fallback_factor": 0.25}},
+    }
+
+
+@contextmanager
+def acting(settings: dict[str, Any], tmp_path: Path) -> Iterator[Headgate]:
+    """`headgate act`, ready; it must end well and without a traceback."""
+    file = write_settings(tmp_path / "headgate.yaml", **settings)
+    with Headgate(["act", "-s", str(file)], tmp_path / "act.log") as headgate:
+        await_ready(headgate, settings["http"]["port"])
+        yield headgate
+        if headgate.process.poll() is None:
+            assert headgate.stop() == 0, headgate.output()
+        assert "Traceback" not in headgate.output(), headgate.output()
+
+
+def has(watched: Watched, entity: Entity, rate: int | None, seconds: float = 10.0) -> float:
+    """Await a rate; how long it took."""
+    started = time.monotonic()
+    eventually(f"{entity} has {rate}", lambda: watched.rate(entity) == rate, seconds)
+    return time.monotonic() - started
+
+
+def said(decider: Decider, **fields: Any) -> dict[str, Any]:
+    """Await an application with these fields in the audit."""
+    with Topic(decider.servers, f"{decider.prefix}.audit") as audit:
+
+        def found() -> dict[str, Any] | None:
+            return next((d for d in audit.data() if fields.items() <= d.items()), None)
+
+        return eventually(f"an application with {fields}", found)
+
+
+def metric(settings: dict[str, Any], name: str) -> dict[str, float]:
+    """The series of one metric by their labels."""
+    answer = http_get(settings["http"]["port"], "/metrics")
+    assert answer is not None
+    return {labels: float(value) for labels, value in re.findall(rf"^{name}({{.*}}) (\S+)$", answer[1], re.MULTILINE)}
+
+
+def test_a_factor_is_a_quota_and_at_one_there_is_none_again(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with acting(settings, tmp_path):
+        decision = decider.decide(0.5)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        seen = watched.tool("--describe", "--entity-type", "clients", "--entity-default")
+        assert "default client-id" in seen
+        assert "producer_byte_rate=1000000.0" in seen
+        series = '{cluster="payments",entity="client-id=<default>"}'
+        assert metric(settings, "headgate_quota_bytes_per_second") == {series: MEGABYTE}
+        applied = said(decider, verdict="set", rate_bytes_per_second=MEGABYTE)
+        assert applied | {
+            "cluster": CLUSTER, "entity": "client-id=<default>", "factor": 0.5, "sequence": 1,
+            "decision_id": decision.decision_id, "reason": "decided", "previous_bytes_per_second": None,
+            "outcome": "applied", "attempt": 1,
+        } == applied  # fmt: skip
+        decider.decide(0.0)
+        has(watched, ANY_CLIENT, 65_536)
+        decider.decide(1.0)
+        has(watched, ANY_CLIENT, None)
+        said(decider, verdict="restore", rate_bytes_per_second=None)
+        eventually("no series", lambda: metric(settings, "headgate_quota_bytes_per_second") == {})
+        assert metric(settings, "headgate_quota_applications_total")['{cluster="payments",outcome="applied"}'] == 3
+        count = metric(settings, "headgate_quota_apply_seconds_count")
+        assert count == {'{cluster="payments"}': 3}
+        took = metric(settings, "headgate_quota_apply_seconds_sum")['{cluster="payments"}']
+        assert took / 3 < 1.0
+
+
+def test_what_was_there_before_is_put_back_exactly(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    before = {ANY_USER: 3_333_333, ALICE: 9_007_199_254_740_993 * 1024, ANY_CLIENT: None}
+    # What else an entity has must not be touched.
+    watched.tool(
+        "--alter", "--entity-type", "users", "--entity-default",
+        "--add-config", "producer_byte_rate=3333333,consumer_byte_rate=777",
+    )  # fmt: skip
+    watched.set(ALICE, before[ALICE])
+    before[ALICE] = watched.rate(ALICE)  # a double
+    settings["clusters"][CLUSTER]["quotas"]["entities"] = [
+        {"user": "default"},
+        {"user": "alice", "client_id": "app", "base": "4MB"},
+        {"client_id": "default", "base": "2MB"},
+    ]
+    with acting(settings, tmp_path):
+        decider.decide(0.25)
+        has(watched, ANY_CLIENT, 500_000)
+        assert watched.rate(ANY_USER) == 833_333
+        assert watched.rate(ALICE) == MEGABYTE
+        decider.decide(1.0)
+        for entity, rate in before.items():
+            has(watched, entity, rate)
+        seen = watched.tool("--describe", "--entity-type", "users", "--entity-default")
+        assert "consumer_byte_rate=777.0" in seen
+        assert "producer_byte_rate=3333333.0" in seen
+    watched.tool("--alter", "--entity-type", "users", "--entity-default", "--delete-config", "consumer_byte_rate")
+
+
+def test_a_quota_that_is_tighter_already_is_left_alone(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    watched.set(ANY_CLIENT, 30_000)
+    with acting(settings, tmp_path):
+        decider.decide(0.5)
+        assert said(decider, reason="tighter")["outcome"] == "unchanged"
+        assert watched.rate(ANY_CLIENT) == 30_000
+
+
+def test_killed_between_two_decisions_it_still_restores_exactly(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    watched.set(ANY_CLIENT, 1_900_000)
+    with acting(settings, tmp_path) as headgate:
+        decider.decide(0.5)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        headgate.kill()
+    decider.decide(0.3)
+    with acting(settings, tmp_path) as headgate:
+        has(watched, ANY_CLIENT, 600_000)
+        headgate.kill()
+    decider.decide(1.0)
+    with acting(settings, tmp_path):
+        has(watched, ANY_CLIENT, 1_900_000)
+
+
+def test_stopped_in_order_it_leaves_quotas_and_release_puts_them_back(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with acting(settings, tmp_path):
+        decider.decide(0.5)
+        has(watched, ANY_CLIENT, MEGABYTE)
+    assert watched.rate(ANY_CLIENT) == MEGABYTE
+    del settings["clusters"][CLUSTER]["quotas"]  # taken out of the settings too soon: still put back
+    file = write_settings(tmp_path / "headgate.yaml", **settings)
+    with Headgate(["act", "--release", "-s", str(file)], tmp_path / "release.log") as headgate:
+        assert headgate.process.wait(30) == 0, headgate.output()
+    assert watched.rate(ANY_CLIENT) is None
+    said(decider, reason="released", outcome="applied")
+
+
+def test_without_a_successor_the_fallback_holds_until_a_decision_comes(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with acting(settings, tmp_path):
+        decider.decide(0.5, valid_seconds=2.0)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        has(watched, ANY_CLIENT, 500_000, 5.0)
+        assert said(decider, reason="stale")["factor"] == 0.25
+        decider.decide(0.75)
+        has(watched, ANY_CLIENT, 1_500_000)
+
+
+def test_passed_decisions_are_ignored_until_the_one_in_force_expires(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with acting(settings, tmp_path):
+        decider.decide(0.5, sequence=7, valid_seconds=4.0)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        decider.decide(1.0, sequence=6, valid_seconds=1.0)
+        assert said(decider, reason="fenced")["sequence"] == 6
+        assert watched.rate(ANY_CLIENT) == MEGABYTE
+        has(watched, ANY_CLIENT, 500_000)  # expired: the fallback
+        decider.decide(0.75, sequence=1)  # the query lost its checkpoint and counts anew
+        has(watched, ANY_CLIENT, 1_500_000)
+
+
+def test_shadow_mode_applies_nothing_says_what_it_would_and_takes_back_what_was_applied(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with acting(settings, tmp_path):
+        decider.decide(0.5, mode=Mode.SHADOW)
+        would = said(decider, reason="shadow", verdict="keep")
+        assert (would["rate_bytes_per_second"], would["outcome"]) == (MEGABYTE, "unchanged")
+        assert watched.rate(ANY_CLIENT) is None
+        decider.decide(0.5)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        decider.decide(0.5, mode=Mode.SHADOW)
+        has(watched, ANY_CLIENT, None)
+
+
+def test_a_change_by_hand_is_what_is_put_back_in_the_end(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with acting(settings, tmp_path):
+        decider.decide(0.5)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        said(decider, verdict="set", reason="decided")
+        watched.set(ANY_CLIENT, 1_700_000)
+        has(watched, ANY_CLIENT, MEGABYTE, 15.0)
+        assert said(decider, reason="changed_by_hand")["previous_bytes_per_second"] == 1_700_000
+        decider.decide(1.0)
+        has(watched, ANY_CLIENT, 1_700_000)
+
+
+def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again(
+    kafka_jars: tuple[Path, ...], decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with EmbeddedKafka(tmp_path / "mortal", kafka_jars, heap_mebibytes=128) as kafka:
+        block = settings["clusters"][CLUSTER]
+        block["kafka"] |= {"bootstrap_servers": kafka.bootstrap_servers, "timeout": "1s"}
+        block["quotas"] |= {"attempts": 2}
+        mortal = Watched(kafka, kafka_jars)
+        try:
+            with acting(settings, tmp_path):
+                decider.decide(0.9)
+                has(mortal, ANY_CLIENT, 1_800_000)
+                kafka.kill_broker(1)
+                decider.decide(0.5)
+                failed = said(decider, outcome="failed")
+                assert failed["attempt"] == 2
+                assert metric(settings, "headgate_quota_failing") == {'{cluster="payments"}': 1}
+                kafka.start_broker(1)
+                has(mortal, ANY_CLIENT, MEGABYTE, 30.0)
+                eventually("well again", lambda: set(metric(settings, "headgate_quota_failing").values()) == {0})
+        finally:
+            mortal.close()
+
+
+def refused(settings: dict[str, Any], tmp_path: Path) -> str:
+    """What `headgate act` says when it does not start."""
+    file = write_settings(tmp_path / "headgate.yaml", **settings)
+    with Headgate(["act", "-s", str(file)], tmp_path / "refused.log") as headgate:
+        assert headgate.process.wait(30) == 2, headgate.output()
+    assert "Traceback" not in headgate.output()
+    return headgate.output()
+
+
+def test_an_entity_without_any_base_is_refused_by_name(
+    watched: Watched, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings["clusters"][CLUSTER]["quotas"]["entities"] = [{"user": "default"}]
+    assert "clusters.payments.quotas: entity user=<default> has neither a `base`" in refused(settings, tmp_path)
+
+
+def test_an_excluded_user_must_have_a_quota_of_its_own(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings["clusters"][CLUSTER]["quotas"]["exclude"] = ["User:bob"]
+    assert "client-id=<default> would slow down the excluded user bob" in refused(settings, tmp_path)
+    watched.set(Entity(user="bob"), 123_456)
+    with acting(settings, tmp_path):
+        decider.decide(0.5)
+        has(watched, ANY_CLIENT, MEGABYTE)
+        assert watched.rate(Entity(user="bob")) == 123_456
+
+
+def test_a_cluster_with_a_quota_callback_is_refused(
+    kafka_jars: tuple[Path, ...], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    try:
+        plugin = ensure_jars("quotas-plugin", default_cache_dir())
+    except UserError as error:
+        pytest.skip(f"the plugin's jars are not to be had: {error}")
+    callback = "io.strimzi.kafka.quotas.StaticQuotaCallback"
+    properties: dict[str, str | int] = {
+        "client.quota.callback.class": callback,
+        "client.quota.callback.static.produce": 10_000_000,
+    }
+    folder = tmp_path / "plugged"
+    with EmbeddedKafka(folder, (*kafka_jars, *plugin), server_properties=properties, heap_mebibytes=128) as kafka:
+        settings["clusters"][CLUSTER]["kafka"]["bootstrap_servers"] = kafka.bootstrap_servers
+        said = refused(settings, tmp_path)
+    assert f"clusters.payments.quotas: broker 1 has client.quota.callback.class={callback}" in said
+
+
+class Writer:
+    """A real producer that wants to write at a fixed rate; counts what Kafka has taken."""
+
+    def __init__(self, servers: str, topic: str, bytes_per_second: int) -> None:
+        self._producer = Producer({"bootstrap.servers": servers, "client.id": "writer", "linger.ms": 5, "acks": 1})
+        self._topic, self._bytes_per_second = topic, bytes_per_second
+        self._stop = threading.Event()
+        self._taken: list[tuple[float, int]] = []
+        self._thread = threading.Thread(target=self._write, name="writer")
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(5)
+
+    def rate(self, seconds: float) -> float:
+        """Bytes per second taken in the last so many seconds."""
+        since = time.monotonic() - seconds
+        return sum(size for at, size in list(self._taken) if at >= since) / seconds
+
+    def _write(self) -> None:
+        payload, per_tick = b"x" * 10_000, self._bytes_per_second // 10_000 // 20
+        while not self._stop.wait(0.05):
+            # What waits for a throttled broker is bounded: no burst follows its release.
+            for _ in range(per_tick if len(self._producer) < 2 * per_tick else 0):
+                self._producer.produce(self._topic, payload, on_delivery=self._count)
+            self._producer.poll(0)
+
+    def _count(self, error: object, message: Any) -> None:
+        if error is None:
+            self._taken.append((time.monotonic(), len(message.value())))
+
+
+def test_a_producer_slows_to_the_rate_and_is_back_within_seconds(
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path, record_property: Any
+) -> None:
+    admin = AdminClient({"bootstrap.servers": watched.kafka.bootstrap_servers})
+    topic = f"orders-{uuid.uuid4().hex[:6]}"
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    with acting(settings, tmp_path):
+        writer = Writer(watched.kafka.bootstrap_servers, topic, 2 * MEGABYTE)
+        try:
+            eventually("it writes freely", lambda: writer.rate(3) > 1.7 * MEGABYTE)
+            started = time.monotonic()
+            decider.decide(0.5)
+            eventually("it is slowed down", lambda: writer.rate(1) < 1.3 * MEGABYTE)
+            slowed_seconds = time.monotonic() - started
+            # Kafka's window is eleven seconds: what was written before the quota counts in it.
+            eventually("it writes at the rate", lambda: 0.85 < writer.rate(5) / MEGABYTE < 1.15, 40)
+            started = time.monotonic()
+            decider.decide(1.0)
+            eventually("it writes freely again", lambda: writer.rate(1) > 1.7 * MEGABYTE)
+            released_seconds = time.monotonic() - started
+        finally:
+            writer.close()
+    record_property("slowed_seconds", round(slowed_seconds, 2))
+    record_property("released_seconds", round(released_seconds, 2))
+    assert slowed_seconds < 5
+    assert released_seconds < 10
