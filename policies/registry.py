@@ -10,6 +10,8 @@ POLICIES: dict[str, PolicyKind] = {kind.name: kind for kind in (throttle.KIND,)}
 
 AUDIT = "audit"
 DEAD_LETTERS = "dead-letters"
+APPLIED_QUOTAS = "applied.quotas"
+"""What the quota actuator must not forget; compacted, keyed by cluster and entity."""
 
 
 def observed_topics() -> dict[str, str]:

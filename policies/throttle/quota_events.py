@@ -1,5 +1,6 @@
 """What the actuator says: of each thing it did or refused (audit), and what it must not forget (applied quotas)."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Self
 
@@ -7,15 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import Mode
 from policies.throttle.quota_orders import Order
-from policies.throttle.quota_plan import Memo, Reason, Verdict
+from policies.throttle.quota_plan import Memo, QuotaReason, QuotaVerdict
 from policies.throttle.quota_settings import Entity
 from policies.units import Instant
+from policies.wire import Event
 
 SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both."""
 
 
-class Outcome(StrEnum):
+class QuotaOutcome(StrEnum):
     """What came of it."""
 
     APPLIED = "applied"
@@ -31,23 +33,27 @@ class QuotaApplication(BaseModel):
     event_type: ClassVar[str] = "headgate.quota-application.v1"
 
     cluster: str = Field(description="The watched cluster.")
-    entity: str | None = Field(description="Whose quota, as `user=alice,client-id=<default>`; null: all of the cluster.")
+    entity: str | None = Field(
+        description="Whose quota, as `user=alice,client-id=<default>`; null: all of the cluster."
+    )
     decision_id: str | None = Field(description="The decision it carries out; null without one.")
     sequence: int | None = Field(description="Of that decision.")
-    factor: float | None = Field(description="The factor carried out: the decision's, or the fallback when it is stale.")
-    verdict: Verdict
-    reason: Reason
+    factor: float | None = Field(
+        description="The factor carried out: the decision's, or the fallback when it is stale."
+    )
+    verdict: QuotaVerdict
+    reason: QuotaReason
     rate_bytes_per_second: int | None = Field(
-        description="The `producer_byte_rate` the entity is to have (with `shadow` or a refusal: would have); null: none."
+        description="The `producer_byte_rate` it is to have (in shadow mode or refused: would have); null: none."
     )
     previous_bytes_per_second: int | None = Field(description="What was found; null: none.")
-    outcome: Outcome
+    outcome: QuotaOutcome
     attempt: int = Field(ge=1, description="Which attempt this was; several where Kafka did not do as asked at once.")
     detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
 
 
 class AppliedQuota(BaseModel):
-    """What is remembered of one entity: written before its quota is first touched, so that it can always be put back."""
+    """What is remembered of one entity, written before its quota is touched, so that it can always be put back."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.applied-quota.v1"
@@ -93,12 +99,23 @@ class AppliedQuota(BaseModel):
 
     def memo(self) -> Memo:
         """What is remembered."""
-        return Memo(
-            self.held, self.baseline_bytes_per_second, self.base_bytes_per_second, self.rates_bytes_per_second
-        )
+        return Memo(self.held, self.baseline_bytes_per_second, self.base_bytes_per_second, self.rates_bytes_per_second)
 
     def order(self, mode: Mode = Mode.ACTIVE) -> Order | None:
         """The decision that was in force; only active ones are carried out."""
         if self.decision_id is None or self.sequence is None or self.factor is None or self.valid_until is None:
             return None
         return Order(self.decision_id, self.sequence, self.factor, mode, self.valid_until)
+
+
+def application_event(said: QuotaApplication, *, id: str, at: datetime) -> bytes:  # noqa: A002
+    """Encode what was done as a record of the audit topic; keyed by cluster."""
+    subject = f"{said.cluster}/{said.entity}" if said.entity else said.cluster
+    event = Event[QuotaApplication](id=id, source=SOURCE, type=said.event_type, subject=subject, time=at, data=said)
+    return event.model_dump_json().encode()
+
+
+def applied_event(note: AppliedQuota, *, id: str, at: datetime) -> bytes:  # noqa: A002
+    """Encode what is to be remembered; keyed by cluster and entity."""
+    event = Event[AppliedQuota](id=id, source=SOURCE, type=note.event_type, subject=note.key, time=at, data=note)
+    return event.model_dump_json().encode()

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from policies.decisions import Mode
 from policies.throttle.decision import ThrottleFactor
-from policies.throttle.quota_plan import Reason, Wanted
+from policies.throttle.quota_plan import QuotaReason, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def succeeds(new: Order, in_force: Order | None, now: datetime) -> bool:
 def wanted_of(order: Order, now: datetime, fallback_factor: float) -> Wanted:
     """What holds now. An expired decision in shadow mode goes on applying nothing."""
     if order.mode is Mode.SHADOW:
-        return Wanted(order.factor, fallback_factor, Reason.SHADOW)
+        return Wanted(order.factor, fallback_factor, QuotaReason.SHADOW)
     if order.is_stale(now):
-        return Wanted(fallback_factor, fallback_factor, Reason.STALE)
-    return Wanted(order.factor, fallback_factor, Reason.DECIDED)
+        return Wanted(fallback_factor, fallback_factor, QuotaReason.STALE)
+    return Wanted(order.factor, fallback_factor, QuotaReason.DECIDED)

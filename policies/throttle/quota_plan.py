@@ -19,7 +19,7 @@ _REMEMBERED_RATES = 4
 """What a request that timed out may still bring about, and what a broker that lags behind may still show."""
 
 
-class Verdict(StrEnum):
+class QuotaVerdict(StrEnum):
     """What is done about a quota."""
 
     SET = "set"
@@ -28,7 +28,7 @@ class Verdict(StrEnum):
     REFUSE = "refuse"
 
 
-class Reason(StrEnum):
+class QuotaReason(StrEnum):
     """Why."""
 
     DECIDED = "decided"
@@ -51,12 +51,12 @@ class Wanted:
     factor: float
     fallback_factor: float
     """Its rate is remembered with each other, so that it can be set when nothing can be remembered any more."""
-    reason: Reason
+    reason: QuotaReason
 
     @property
     def applies(self) -> bool:
         """Whether it may slow anybody down; else what was there before is put back."""
-        return self.reason not in (Reason.SHADOW, Reason.RELEASED)
+        return self.reason not in (QuotaReason.SHADOW, QuotaReason.RELEASED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Situation:
     """As set by the user."""
     floor: int
     put: Put | None = None
-    obstacle: Reason | None = None
+    obstacle: QuotaReason | None = None
     """Why no throttling may begin here; what has begun goes on."""
 
 
@@ -99,8 +99,8 @@ class Situation:
 class Plan:
     """What to do about one entity."""
 
-    verdict: Verdict
-    reason: Reason
+    verdict: QuotaVerdict
+    reason: QuotaReason
     rate: Rate
     """What the entity is to have; for `shadow` and refusals what it would have."""
     found: Rate
@@ -110,7 +110,12 @@ class Plan:
     @property
     def acts(self) -> bool:
         """Whether a request is to be sent."""
-        return self.verdict in (Verdict.SET, Verdict.RESTORE)
+        return self.verdict in (QuotaVerdict.SET, QuotaVerdict.RESTORE)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the entity's quota is one of ours afterwards."""
+        return self.memo is not None and self.memo.held
 
 
 def plan(it: Situation) -> Plan:
@@ -122,10 +127,10 @@ def plan(it: Situation) -> Plan:
     refusal = _refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
         # What it would have: unknown without a base.
-        return Plan(Verdict.REFUSE, refusal, asked, it.found, it.memo)
+        return Plan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.memo)
     planned = _act(it, target, Memo(target != baseline, baseline, base, _rates(it, target, base, baseline)), by_hand)
-    if planned.verdict is Verdict.KEEP and it.wanted.reason is Reason.SHADOW:
-        planned = Plan(Verdict.KEEP, Reason.SHADOW, asked, it.found, planned.memo)
+    if planned.verdict is QuotaVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
+        planned = Plan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.memo)
     _check(it, planned, baseline)
     return planned
 
@@ -154,32 +159,32 @@ def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate
     return rate if baseline is None else min(rate, baseline)
 
 
-def _refusal(it: Situation, base: int | None, *, throttles: bool) -> Reason | None:
-    if it.wanted.factor >= 1.0 or it.wanted.reason is Reason.RELEASED:
+def _refusal(it: Situation, base: int | None, *, throttles: bool) -> QuotaReason | None:
+    if it.wanted.factor >= 1.0 or it.wanted.reason is QuotaReason.RELEASED:
         return None
     held = it.memo is not None and it.memo.held
-    if held and it.wanted.reason is Reason.SHADOW:
+    if held and it.wanted.reason is QuotaReason.SHADOW:
         return None  # to be put back, whatever else
     if base is None:
-        return Reason.NO_BASE
+        return QuotaReason.NO_BASE
     return it.obstacle if throttles and not held and it.wanted.applies else None
 
 
 def _act(it: Situation, target: Rate, memo: Memo, by_hand: bool) -> Plan:
     in_place = it.found == target and (it.put is None or it.put.rate == target)
     if memo.held:
-        verdict = Verdict.KEEP if in_place else Verdict.SET
+        verdict = QuotaVerdict.KEEP if in_place else QuotaVerdict.SET
         reason = it.wanted.reason
         if by_hand:
-            reason = Reason.CHANGED_BY_HAND
+            reason = QuotaReason.CHANGED_BY_HAND
         elif not in_place and it.put is None and _was_to_be(it.memo, target):
-            reason = Reason.MISSING
+            reason = QuotaReason.MISSING
         return Plan(verdict, reason, target, it.found, memo)
-    reason = Reason.CHANGED_BY_HAND if by_hand else it.wanted.reason
+    reason = QuotaReason.CHANGED_BY_HAND if by_hand else it.wanted.reason
     if in_place and it.wanted.applies and it.wanted.factor < 1.0:
-        reason = Reason.TIGHTER
+        reason = QuotaReason.TIGHTER
     remembered = memo if it.memo is not None and it.memo.held else it.memo
-    return Plan(Verdict.KEEP if in_place else Verdict.RESTORE, reason, target, it.found, remembered)
+    return Plan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
 
 
 def _was_to_be(memo: Memo | None, target: Rate) -> bool:
@@ -204,7 +209,7 @@ def same_but_for_order(one: Memo | None, other: Memo | None) -> bool:
 
 
 def _check(it: Situation, planned: Plan, baseline: Rate) -> None:
-    if planned.verdict is Verdict.SET:
+    if planned.verdict is QuotaVerdict.SET:
         rate, memo = planned.rate, planned.memo
         assert rate is not None, "a quota that is set has a rate"  # noqa: S101
         assert rate >= it.floor or rate == baseline, f"{rate} is below the floor {it.floor}"  # noqa: S101
@@ -212,5 +217,5 @@ def _check(it: Situation, planned: Plan, baseline: Rate) -> None:
         assert memo is not None, "set without being remembered"  # noqa: S101
         assert memo.held, "set without being remembered"  # noqa: S101
         assert rate in memo.rates, f"{rate} is not remembered as ours"  # noqa: S101
-    if planned.verdict is Verdict.RESTORE:
+    if planned.verdict is QuotaVerdict.RESTORE:
         assert planned.rate == baseline, f"{planned.rate} was not there before"  # noqa: S101

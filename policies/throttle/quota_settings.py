@@ -65,7 +65,6 @@ class QuotaSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     entities: tuple[QuotaEntity, ...] = Field(
-        min_length=1,
         description="Each with `user`, `client_id` or both (`default`: all without a quota of their own) and `base`, "
         "the bytes per second and broker that count as factor 1.0; without it the entity's existing quota is the base.",
     )
@@ -87,6 +86,8 @@ class QuotaSettings(BaseModel):
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
+        if not self.entities:
+            raise ValueError("entities: needs at least one, such as {client_id: default, base: 10MB}")
         for problem in (*self._repeated(), *self._excluded(), *self._below_floor()):
             raise ValueError(problem)
         return self

@@ -323,7 +323,7 @@ def test_history_reaches_as_far_as_a_reading_may_count_and_the_trend_looks() -> 
         block = ThrottleSettings.model_validate(settings)
         return LoopView(PREFIX, {"throttle": block}).histories()[OBSERVED]
 
-    assert history_of() == timedelta(minutes=10)
+    assert history_of() == timedelta(minutes=15)
     assert history_of(validity="20m") == timedelta(minutes=20)
     assert history_of(validity="20m", clusters={"a": {}, "[ab]*": {"validity": "2h"}}) == timedelta(hours=2)
 

@@ -1,0 +1,44 @@
+"""Which decision is in force, and what it means."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from policies.decisions import Mode
+from policies.throttle.quota_orders import Order, succeeds, wanted_of
+from policies.throttle.quota_plan import QuotaReason, Wanted
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Order:
+    return Order(f"id-{sequence}", sequence, 0.5, mode, NOW + timedelta(seconds=valid))
+
+
+@pytest.mark.parametrize(
+    ("new", "in_force", "expected"),
+    [
+        pytest.param(order(1), None, True, id="the first"),
+        pytest.param(order(2), order(1), True, id="a successor"),
+        pytest.param(order(1), order(1), False, id="a repeat"),
+        pytest.param(order(1), order(2), False, id="one that was passed"),
+        pytest.param(order(2, valid=-1), order(1), True, id="an expired successor"),
+        pytest.param(order(1), order(2, valid=0), True, id="valid after an expired one: counted anew"),
+        pytest.param(order(1, valid=-1), order(2, valid=-2), False, id="both expired"),
+    ],
+)
+def test_what_passes_the_fence(new: Order, in_force: Order | None, expected: bool) -> None:
+    assert succeeds(new, in_force, NOW) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(order(1), Wanted(0.5, 0.2, QuotaReason.DECIDED), id="decided"),
+        pytest.param(order(1, valid=0), Wanted(0.2, 0.2, QuotaReason.STALE), id="expired"),
+        pytest.param(order(1, mode=Mode.SHADOW), Wanted(0.5, 0.2, QuotaReason.SHADOW), id="shadow"),
+        pytest.param(order(1, valid=0, mode=Mode.SHADOW), Wanted(0.5, 0.2, QuotaReason.SHADOW), id="expired shadow"),
+    ],
+)
+def test_what_it_means(given: Order, expected: Wanted) -> None:
+    assert wanted_of(given, NOW, 0.2) == expected

@@ -1,0 +1,204 @@
+"""What is done about one quota: tables of cases, and an actuator that is interrupted anywhere."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.throttle.quota_plan import Memo, Plan, Put, QuotaReason, QuotaVerdict, Situation, Wanted, plan
+
+FLOOR = 1000
+BASE = 100_000
+UNHELD = None
+HELD = Memo(held=True, baseline=None, base=BASE, rates=(50_000,))
+
+rates = st.one_of(st.none(), st.integers(1, 10 * BASE))
+factors = st.floats(0.0, 1.0)
+
+
+def situation(**given: Any) -> Situation:
+    defaults = {
+        "wanted": Wanted(0.5, 1.0, QuotaReason.DECIDED),
+        "memo": UNHELD,
+        "found": None,
+        "base": BASE,
+        "floor": FLOOR,
+    }
+    return Situation(**{**defaults, **given})
+
+
+def decided(factor: float, fallback: float = 1.0) -> Wanted:
+    return Wanted(factor, fallback, QuotaReason.DECIDED)
+
+
+CASES: list[Any] = [
+    # id, situation, verdict, reason, rate
+    ("a factor sets its share", {}, "set", "decided", 50_000),
+    ("the floor holds", {"wanted": decided(0.0)}, "set", "decided", FLOOR),
+    ("one keeps what is there", {"wanted": decided(1.0), "found": 7}, "keep", "decided", 7),
+    ("one restores none", {"wanted": decided(1.0), "memo": HELD, "found": 50_000}, "restore", "decided", None),
+    (
+        "one restores the earlier quota",
+        {"wanted": decided(1.0), "memo": replace(HELD, baseline=77_777), "found": 50_000},
+        "restore", "decided", 77_777,
+    ),
+    ("what is in place is kept", {"memo": HELD, "found": 50_000}, "keep", "decided", 50_000),
+    ("without a base the quota is it", {"base": None, "found": 80_000}, "set", "decided", 40_000),
+    ("neither is refused", {"base": None}, "refuse", "no_base", None),
+    ("a tighter quota is kept", {"found": 40_000}, "keep", "tighter", 40_000),
+    ("a looser quota is lowered", {"found": 60_000}, "set", "decided", 50_000),
+    ("a quota below the floor is kept", {"wanted": decided(0.0), "found": 10}, "keep", "tighter", 10),
+    ("what is missing is set again", {"memo": HELD}, "set", "missing", 50_000),
+    ("a change by hand is overruled", {"memo": HELD, "found": 90_000}, "set", "changed_by_hand", 50_000),
+    ("a tighter one is not", {"memo": HELD, "found": 30_000}, "keep", "tighter", 30_000),
+    ("at one it stays", {"wanted": decided(1.0), "memo": HELD, "found": 90_000}, "keep", "changed_by_hand", 90_000),
+    (
+        "the base outlives its quota",
+        {"base": None, "memo": Memo(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
+        "set", "changed_by_hand", 40_000,
+    ),
+    ("shadow keeps and tells", {"wanted": Wanted(0.5, 1.0, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
+    (
+        "shadow takes back what was set",
+        {"wanted": Wanted(0.5, 1.0, QuotaReason.SHADOW), "memo": HELD, "found": 50_000},
+        "restore", "shadow", None,
+    ),
+    (
+        "release puts back",
+        {"wanted": Wanted(1.0, 1.0, QuotaReason.RELEASED), "memo": HELD, "found": 50_000, "base": None},
+        "restore", "released", None,
+    ),
+    ("stale is told", {"wanted": Wanted(0.2, 0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
+    ("no beginning with an obstacle", {"obstacle": QuotaReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
+    (
+        "but not from going on",
+        {"obstacle": QuotaReason.EXCLUDED_USER, "memo": HELD, "found": 50_000, "wanted": decided(0.3)},
+        "set", "decided", 30_000,
+    ),
+    (
+        "nor from ending",
+        {"obstacle": QuotaReason.QUOTA_CALLBACK, "memo": HELD, "found": 50_000, "wanted": decided(1.0)},
+        "restore", "decided", None,
+    ),
+    (
+        "a broker that lags shows what was there: put back all the same",
+        {"wanted": decided(1.0), "memo": HELD, "found": None, "put": Put(50_000)},
+        "restore", "decided", None,
+    ),
+    (
+        "a broker that lags shows ours: it is no change by hand",
+        {"memo": replace(HELD, held=False), "found": 50_000, "put": Put(None), "wanted": decided(0.3)},
+        "set", "decided", 30_000,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_", "verdict", "reason", "rate"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: int | None) -> None:
+    planned = plan(situation(**given_))
+    assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
+
+
+def test_the_rate_of_the_fallback_is_remembered_with_each_other() -> None:
+    planned = plan(situation(wanted=decided(0.5, fallback=0.2)))
+    assert planned.memo is not None
+    assert set(planned.memo.rates) == {50_000, 20_000}
+    stale = plan(situation(memo=planned.memo, found=50_000, wanted=Wanted(0.2, 0.2, QuotaReason.STALE)))
+    assert stale.memo is not None
+    assert set(stale.memo.rates) == set(planned.memo.rates)  # so nothing needs to be written
+
+
+def test_a_change_by_hand_becomes_what_is_put_back() -> None:
+    planned = plan(situation(memo=HELD, found=90_000))
+    assert planned.memo is not None
+    assert planned.memo.baseline == 90_000
+    again = plan(situation(memo=planned.memo, found=planned.rate, wanted=decided(1.0)))
+    assert (again.verdict, again.rate) == (QuotaVerdict.RESTORE, 90_000)
+
+
+@given(found=rates, base=rates, low=factors, high=factors)
+def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
+    found: int | None, base: int | None, low: float, high: float
+) -> None:
+    low, high = sorted((low, high))
+    lower, higher = (plan(situation(found=found, base=base, wanted=decided(factor))) for factor in (low, high))
+    if QuotaVerdict.REFUSE in (lower.verdict, higher.verdict):
+        assert base is None
+        assert found is None
+        return
+    assert _or_unlimited(lower.rate) <= _or_unlimited(higher.rate) <= _or_unlimited(found)
+
+
+@given(found=rates, base=rates, factor=factors, fallback=factors, floor=st.integers(1, BASE))
+def test_no_rate_is_set_below_the_floor(
+    found: int | None, base: int | None, factor: float, fallback: float, floor: int
+) -> None:
+    planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor, fallback)))
+    if planned.verdict is QuotaVerdict.SET:
+        assert planned.rate is not None
+        assert planned.rate >= floor
+
+
+class World:
+    """Kafka's quota, what is written down, and an actuator that may be cut short between any two of its acts."""
+
+    def __init__(self, quota: int | None, base: int | None) -> None:
+        self.quota, self.base = quota, base
+        self.memo: Memo | None = None
+
+    def attempt(self, wanted: Wanted, cut_after: int) -> Plan:
+        it = Situation(wanted, self.memo, self.quota, self.base, FLOOR)
+        planned = plan(it)
+        acts: list[Callable[[Plan], None]] = [self._write, self._alter]
+        if planned.verdict is not QuotaVerdict.SET:
+            acts.reverse()
+        for act in acts[:cut_after]:
+            act(planned)
+        return planned
+
+    def _write(self, planned: Plan) -> None:
+        self.memo = planned.memo or self.memo
+
+    def _alter(self, planned: Plan) -> None:
+        if planned.acts:
+            self.quota = planned.rate
+
+
+reasons = st.sampled_from([QuotaReason.DECIDED, QuotaReason.STALE, QuotaReason.SHADOW, QuotaReason.RELEASED])
+wants = st.builds(Wanted, factors, factors, reasons)
+steps = st.lists(st.tuples(wants, st.integers(0, 2)), max_size=12)
+
+
+@given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps)
+def test_cut_short_anywhere_any_number_of_times_it_restores_exactly(
+    quota: int | None, base: int, steps: list[tuple[Wanted, int]]
+) -> None:
+    world = World(quota, base)
+    for wanted, cut_after in steps:
+        world.attempt(wanted, cut_after)
+    for _ in range(2):
+        world.attempt(decided(1.0), 2)
+    assert world.quota == quota
+    assert world.memo is None or not world.memo.held
+
+
+@given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps, by_hand=st.integers(20 * BASE, 30 * BASE))
+def test_what_an_operator_sets_meanwhile_is_what_stays_in_the_end(
+    quota: int | None, base: int, steps: list[tuple[Wanted, int]], by_hand: int
+) -> None:
+    world = World(quota, base)
+    for wanted, cut_after in steps:
+        world.attempt(wanted, cut_after)
+    world.quota = by_hand
+    for wanted, cut_after in steps:
+        world.attempt(wanted, cut_after)
+    for _ in range(2):
+        world.attempt(decided(1.0), 2)
+    assert world.quota == by_hand
+
+
+def _or_unlimited(rate: int | None) -> float:
+    return float("inf") if rate is None else rate

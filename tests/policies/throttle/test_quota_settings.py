@@ -1,0 +1,75 @@
+"""Settings of the quota actuator: every mistake is found, and excluded users are seen to be caught."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings, catches
+
+ANY_CLIENT = {"client_id": "default", "base": "10MB"}
+
+
+def test_defaults_are_pinned() -> None:
+    settings = QuotaSettings.model_validate({"entities": [ANY_CLIENT]})
+    assert settings.model_dump(mode="json", exclude={"entities"}) == {
+        "exclude": [],
+        "floor_bytes_per_second": 65_536,
+        "verify_interval": "1m",
+        "attempts": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"entities": []}, "needs at least one"),
+        ({"entities": [{}]}, "needs a user, a client_id or both"),
+        ({"entities": [{"user": ""}]}, "at least 1 character"),
+        ({"entities": [{"client": "x"}]}, "Unexpected keyword"),
+        ({"entities": [{"user": "a", "base": 0}]}, "greater than 0"),
+        ({"entities": [{"user": "a", "base": "64kB"}]}, "user=a (64000) is below floor_bytes_per_second (65536)"),
+        ({"entities": [ANY_CLIENT, ANY_CLIENT]}, "client-id=<default> stands there twice"),
+        (
+            {"entities": [{"user": "bob", "client_id": "x"}], "exclude": ["User:bob"]},
+            "names user bob, which is excluded",
+        ),
+        ({"entities": [ANY_CLIENT], "exclude": ["default"]}, "name users one by one"),
+        ({"entities": [ANY_CLIENT], "floor_bytes_per_second": 0}, "greater than 0"),
+        ({"entities": [ANY_CLIENT], "flor": 1}, "Extra inputs"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_mistake_is_named(block: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        QuotaSettings.model_validate(block)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("entity", "name"),
+    [
+        (Entity(user=DEFAULT), "user=<default>"),
+        (Entity(client_id="app"), "client-id=app"),
+        (Entity("alice", DEFAULT), "user=alice,client-id=<default>"),
+    ],
+)
+def test_an_entity_is_named_as_kafkas_tools_do(entity: Entity, name: str) -> None:
+    assert str(entity) == name
+
+
+@pytest.mark.parametrize(
+    ("entity", "own", "expected"),
+    [
+        pytest.param(Entity(DEFAULT), [], True, id="the default user"),
+        pytest.param(Entity(None, DEFAULT), [], True, id="the default client id"),
+        pytest.param(Entity("alice"), [], False, id="somebody else"),
+        pytest.param(Entity(DEFAULT), [Entity("bob")], False, id="a quota of their own"),
+        pytest.param(Entity(DEFAULT), [Entity("bob", DEFAULT)], False, id="one for all their client ids"),
+        pytest.param(Entity(DEFAULT), [Entity("bob", "app")], True, id="one for one of them alone"),
+        pytest.param(Entity(None, "app"), [Entity("bob", "app")], False, id="that very one"),
+        pytest.param(Entity(DEFAULT, "app"), [Entity("bob", "other")], True, id="another one"),
+    ],
+)
+def test_whom_an_entity_catches(entity: Entity, own: list[Entity], expected: bool) -> None:
+    assert catches(entity, "bob", own) is expected
