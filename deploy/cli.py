@@ -115,6 +115,26 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
 
 
 @app.command()
+def act(
+    settings: SettingsFile = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="Put back the quotas that were there before Headgate, and end.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Carry decisions out: run the quota actuator alone. Quotas stay as they are when it stops."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    given = load_settings(settings)
+    if release:
+        parts.release(given)
+        typer.echo("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
+    else:
+        parts.run_actuators(given)
+
+
+@app.command()
 def check(file: Annotated[Path, typer.Argument(help="The settings file.")]) -> None:
     """Say whether a settings file is good, and of every mistake where it is."""
     settings = load_settings(file)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from connectors.kafka.topic_admin import check_topics
+from deploy.act import actuator_parts, release_quotas
 from deploy.app import (
     Part,
     Sessions,
@@ -45,6 +46,25 @@ def run_exporter(settings: Settings) -> None:
     _require_topics(settings)
     registry = new_registry()
     _run(settings, registry, [exporter_part(settings, registry)])
+
+
+def run_actuators(settings: Settings) -> None:
+    """Run the quota actuator. Quotas stay as they are when it ends."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher:
+        parts = actuator_parts(settings, registry, publisher)
+        if not parts:
+            raise UserError("clusters: none has `quotas`, so there is nothing to carry out")
+        _run(settings, registry, parts)
+
+
+def release(settings: Settings) -> None:
+    """Put back the quotas that were there before Headgate, and return."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher:
+        release_quotas(settings, registry, publisher)
 
 
 def _run(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> None:

@@ -20,6 +20,7 @@ from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings
+from policies.throttle.quota_settings import QuotaSettings
 from streaming.settings import StreamSettings
 
 
@@ -30,9 +31,14 @@ class Block(BaseModel):
 
 
 class WatchedCluster(Block):
-    """One watched cluster: what to read it by."""
+    """One watched cluster: what to read it by, and how its decisions are carried out."""
 
     kafka: WatchedKafka | None = Field(default=None, description="A Kafka cluster whose log dirs are read.")
+    quotas: QuotaSettings | None = Field(
+        default=None,
+        description="Present: its throttle factor is carried out with Kafka's own client quotas, by `headgate run` or "
+        "`headgate act`. Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
+    )
 
 
 class HttpSettings(Block):

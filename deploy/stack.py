@@ -11,6 +11,7 @@ import structlog
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.topic_admin import create_topics
+from deploy.act import actuator_parts
 from deploy.app import (
     VERSION,
     Sessions,
@@ -71,7 +72,9 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     watched: dict[str, Any] = {"poll_interval": "1s", "timeout": "1s"}
     if given is not None and given.kafka is not None:
         watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
-    embedded = WatchedCluster(kafka=WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers}))
+    embedded = WatchedCluster(
+        kafka=WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers}), quotas=given and given.quotas
+    )
     return settings.model_copy(
         update={
             "kafka": KafkaConnection(bootstrap_servers=bootstrap_servers),
@@ -111,6 +114,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions) -> None:
         parts = [
             *collector_parts(settings, registry, publisher),
             query,
+            *actuator_parts(settings, registry, publisher),
             exporter_part(settings, registry, terminal.decision),
         ]
         watched = ", ".join(name for name, cluster in settings.clusters.items() if cluster.kafka)

@@ -77,10 +77,11 @@ class Difference:
 
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
-    """All topics of the loop, by name: what the registered policies observe and decide, the audit, the dead letters."""
+    """All topics of the loop, by name: observed and decided ones, the audit, applied quotas, dead letters."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _kept(settings.audit_retention, settings.large_record)
+    configs[registry.APPLIED_QUOTAS] = _decided(settings)
     configs[registry.DEAD_LETTERS] = _kept(settings.dead_letter_retention, settings.large_record)
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(

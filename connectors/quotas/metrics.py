@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from policies.throttle.quota_events import Outcome
+from policies.throttle.quota_events import QuotaOutcome
 from policies.throttle.quota_plan import Rate
 from policies.throttle.quota_settings import Entity
 
@@ -46,7 +46,7 @@ class QuotaMetrics:
         else:
             self._rate.remove(cluster, str(entity))
 
-    def counts(self, cluster: str, outcome: Outcome) -> None:
+    def counts(self, cluster: str, outcome: QuotaOutcome) -> None:
         """One entity's quota was dealt with."""
         self._applications.labels(cluster, outcome.value).inc()
 

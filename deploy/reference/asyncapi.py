@@ -82,12 +82,12 @@ def _config(name: str, value: str) -> Any:
 
 
 def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What Headgate does: its collectors send what its query receives; the query sends the rest."""
+    """What Headgate does: its collectors send what its query receives; query and actuators send the rest."""
     for topic in topics:
         channel = channel_name(topic)
         of_topic = _of(kinds, topic)
-        writer = of_topic[0].written_by.removeprefix("the ")
-        yield f"send.{channel}", _operation("send", channel, of_topic, f"Written by the {writer}.")
+        writers = " and ".join(dict.fromkeys(kind.written_by for kind in of_topic))
+        yield f"send.{channel}", _operation("send", channel, of_topic, f"Written by {writers}.")
         if of_topic[0].is_observed:
             yield f"receive.{channel}", _operation("receive", channel, of_topic, "Read by the query and the exporter.")
 

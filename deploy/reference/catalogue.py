@@ -14,7 +14,8 @@ from deploy.reference.shapes import first_paragraph
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import PolicyKind
-from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, Event
 from streaming.dead_letters import DeadLetter
@@ -87,10 +88,10 @@ class EventKind:
 
 
 def catalogue() -> tuple[EventKind, ...]:
-    """All kinds of events: observed, decided, audit, dead letters."""
+    """All kinds of events: observed, decided, audit, what the actuators did, dead letters."""
     observed = (_observed(kind, reading) for kind in POLICIES.values() for reading in kind.readings)
     decided = (_decided(decision) for decision in decision_types())
-    return (*observed, *decided, _audit(), _dead_letter())
+    return (*observed, *decided, _audit(), *_acted(), _dead_letter())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -170,6 +171,14 @@ def _audit() -> EventKind:
 
 def _constant(value: str) -> Any:
     return Literal[value]
+
+
+def _acted() -> tuple[EventKind, ...]:
+    by_cluster, by_entity = "the cluster's name", "`<cluster>/<entity>`"
+    return tuple(
+        EventKind(kind.event_type, topic, key, "the quota actuator", kind, Event[kind], "serialization")  # type: ignore[valid-type]
+        for kind, topic, key in ((QuotaApplication, AUDIT, by_cluster), (AppliedQuota, APPLIED_QUOTAS, by_entity))
+    )
 
 
 def _dead_letter() -> EventKind:

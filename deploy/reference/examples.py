@@ -5,8 +5,20 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from policies.decisions import Mode
 from policies.observations import Observation, Outcome, Reading
+from policies.registry import APPLIED_QUOTAS, AUDIT
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
+from policies.throttle.quota_events import (
+    AppliedQuota,
+    QuotaApplication,
+    QuotaOutcome,
+    application_event,
+    applied_event,
+)
+from policies.throttle.quota_orders import Order, wanted_of
+from policies.throttle.quota_plan import Situation, plan
+from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.readings import BrokerMember, VolumeReading
 from policies.units import to_millis
 from policies.wire import BadRecordError, observation_event
@@ -30,7 +42,7 @@ class Example(NamedTuple):
 def examples() -> dict[str, Example]:
     """By event type: the first of each that the scenario gives."""
     found: dict[str, Example] = {}
-    for example in (*_observed(), *_decided(), _buried()):
+    for example in (*_observed(), *_decided(), *_acted(), _buried()):
         found.setdefault(example.event["type"], example)
     return found
 
@@ -69,6 +81,30 @@ def _decided() -> Iterator[Example]:
     _, step = host.step("throttle", _CLUSTER, None, observations, max(o.at for o in observations))
     for topic, key, value in outputs(step):
         yield Example(topic, key, json.loads(value))
+
+
+def _acted() -> Iterator[Example]:
+    entity, at = Entity(client_id=DEFAULT), _at(3)
+    order = Order("4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", 4, 0.75, Mode.ACTIVE, at + timedelta(minutes=3))
+    wanted = wanted_of(order, at, fallback_factor=1.0)
+    planned = plan(Situation(wanted, memo=None, found=None, base=10_000_000, floor=65_536))
+    said = QuotaApplication(
+        cluster=_CLUSTER,
+        entity=str(entity),
+        decision_id=order.decision_id,
+        sequence=order.sequence,
+        factor=wanted.factor,
+        verdict=planned.verdict,
+        reason=planned.reason,
+        rate_bytes_per_second=planned.rate,
+        previous_bytes_per_second=planned.found,
+        outcome=QuotaOutcome.APPLIED,
+        attempt=1,
+    )
+    yield Example(AUDIT, _CLUSTER, json.loads(application_event(said, id="application-1", at=at)))
+    assert planned.memo is not None  # noqa: S101 - what is set is remembered
+    note = AppliedQuota.of(_CLUSTER, entity, planned.memo, order)
+    yield Example(APPLIED_QUOTAS, note.key, json.loads(applied_event(note, id="note-1", at=at)))
 
 
 def _buried() -> Example:

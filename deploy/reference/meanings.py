@@ -8,6 +8,8 @@ from policies.observations import Outcome
 from policies.throttle.decision import Reason
 from policies.throttle.gate import Verdict
 from policies.throttle.limits import Hit
+from policies.throttle.quota_events import QuotaOutcome
+from policies.throttle.quota_plan import QuotaReason, QuotaVerdict
 from policies.wire import DeadLetterReason
 
 _MEANINGS: Mapping[type[StrEnum], Mapping[str, str]] = {
@@ -55,6 +57,31 @@ _MEANINGS: Mapping[type[StrEnum], Mapping[str, str]] = {
         "none": "Neither limit is reached.",
         "soft": "The soft limit.",
         "hard": "The hard limit.",
+    },
+    QuotaVerdict: {
+        "set": "A rate is set, because the cluster is to be slowed down.",
+        "restore": "What was there before Headgate is put back: a rate, or none.",
+        "keep": "It is as it should be, or (`shadow`, `tighter`) not to be touched.",
+        "refuse": "Nothing is done, for the reason given.",
+    },
+    QuotaReason: {
+        "decided": "The decision in force says so.",
+        "stale": "The decision in force has expired without a successor: the fallback factor applies.",
+        "shadow": "The decision is published only: nothing is set, and what was set is taken back.",
+        "released": "Asked for with `headgate act --release`, or the entity is no longer in the settings.",
+        "changed_by_hand": "Somebody else changed the quota: their value is what is put back in the end.",
+        "missing": "What should have been set was not there: taken away by hand, or never reached Kafka.",
+        "tighter": "The quota there is lower than what would be set: throttling never loosens.",
+        "no_base": "The entity has neither a `base` nor a quota, so a factor of it is nothing.",
+        "fenced": "The decision came after one with a higher sequence, which is in force.",
+        "quota_callback": "A broker has a `client.quota.callback.class`: it heeds no quotas.",
+        "excluded_user": "An excluded user without a quota of their own would be slowed down.",
+    },
+    QuotaOutcome: {
+        "applied": "Kafka has taken it.",
+        "unchanged": "Nothing had to be done; said when it is new.",
+        "refused": "Nothing was done, on purpose; said when it is new.",
+        "failed": "Kafka did not do as asked; `detail` says why, and it is tried again.",
     },
     DeadLetterReason: {
         "too_large": "Larger than any event may be; not read.",

@@ -10,6 +10,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
+from connectors.quotas import QuotaMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
 
@@ -22,6 +23,9 @@ Served at `/metrics` by every process (`http.host`, `http.port`), next to what t
 Python process (`process_*`, `python_*`). A counter's name ends in `_total`. A histogram has the series `_bucket` (with
 the label `le`), `_sum` and `_count`. The series of a volume or cluster that is forgotten disappear.
 """
+
+
+_PARTS = ("The exporter", "The query", "The collectors", "The quota actuator", "The publisher")
 
 
 class MetricRow(NamedTuple):
@@ -58,12 +62,13 @@ def metrics_page() -> str:
 
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
-    registries = {name: _Recorder() for name in ("The exporter", "The query", "The collectors", "The publisher")}
-    exporter, query, collectors, publisher = registries.values()
+    registries = {name: _Recorder() for name in _PARTS}
+    exporter, query, collectors, actuator, publisher = registries.values()
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
     Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
     QueryHealth(query, stall_seconds=60.0)
     PollMetrics(collectors)
+    QuotaMetrics(actuator)
     PublisherMetrics(publisher)
     return {name: sorted(_rows(registry)) for name, registry in registries.items()}
 

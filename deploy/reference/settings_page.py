@@ -39,7 +39,12 @@ _EXAMPLE: Mapping[str, Any] = {
     "data_dir": "/var/lib/headgate",
     "jars_dir": "/var/cache/headgate/jars",
     "kafka": {"bootstrap_servers": "loop-1:9092,loop-2:9092"},
-    "clusters": {"payments": {"kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"}}},
+    "clusters": {
+        "payments": {
+            "kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"},
+            "quotas": {"entities": [{"client_id": "default", "base": "10MB"}]},
+        }
+    },
     "policies": {
         "throttle": {
             "preset": "strimzi",

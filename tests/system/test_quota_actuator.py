@@ -1,6 +1,7 @@
 """The quota actuator: a real cluster's quotas, as Kafka's own tool sees them, and a real producer's throughput."""
 
 import re
+import socket
 import threading
 import time
 import uuid
@@ -19,7 +20,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded import LOOPBACK, EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import run_java
 from policies.decisions import Mode, deterministic_id
@@ -35,6 +36,14 @@ CLUSTER = "payments"
 MEGABYTE = 1_000_000
 ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
 COUNTS = Counts(counted=0, stale=0, departed=0)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port for a broker that must know it beforehand."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
 class Watched:
@@ -220,14 +229,13 @@ def test_a_factor_is_a_quota_and_at_one_there_is_none_again(
 def test_what_was_there_before_is_put_back_exactly(
     watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    before = {ANY_USER: 3_333_333, ALICE: 9_007_199_254_740_993 * 1024, ANY_CLIENT: None}
+    before = {ANY_USER: 3_333_333, ALICE: 2**63, ANY_CLIENT: None}
     # What else an entity has must not be touched.
     watched.tool(
         "--alter", "--entity-type", "users", "--entity-default",
         "--add-config", "producer_byte_rate=3333333,consumer_byte_rate=777",
     )  # fmt: skip
     watched.set(ALICE, before[ALICE])
-    before[ALICE] = watched.rate(ALICE)  # a double
     settings["clusters"][CLUSTER]["quotas"]["entities"] = [
         {"user": "default"},
         {"user": "alice", "client_id": "app", "base": "4MB"},
@@ -396,7 +404,7 @@ def test_an_excluded_user_must_have_a_quota_of_its_own(
 
 
 def test_a_cluster_with_a_quota_callback_is_refused(
-    kafka_jars: tuple[Path, ...], settings: dict[str, Any], tmp_path: Path
+    kafka_jars: tuple[Path, ...], settings: dict[str, Any], tmp_path: Path, unused_port: int
 ) -> None:
     try:
         plugin = ensure_jars("quotas-plugin", default_cache_dir())
@@ -405,13 +413,21 @@ def test_a_cluster_with_a_quota_callback_is_refused(
     callback = "io.strimzi.kafka.quotas.StaticQuotaCallback"
     properties: dict[str, str | int] = {
         "client.quota.callback.class": callback,
-        "client.quota.callback.static.produce": 10_000_000,
+        "client.quota.callback.static.kafka.admin.bootstrap.servers": f"{LOOPBACK}:{unused_port}",
+        "client.quota.callback.static.storage.check-interval": 5,
+        "client.quota.callback.static.storage.per.volume.limit.min.available.bytes": 1,
     }
-    folder = tmp_path / "plugged"
-    with EmbeddedKafka(folder, (*kafka_jars, *plugin), server_properties=properties, heap_mebibytes=128) as kafka:
+    kafka = EmbeddedKafka(
+        tmp_path / "plugged",
+        (*kafka_jars, *plugin),
+        ports=[unused_port],
+        server_properties=properties,
+        heap_mebibytes=128,
+    )
+    with kafka:
         settings["clusters"][CLUSTER]["kafka"]["bootstrap_servers"] = kafka.bootstrap_servers
-        said = refused(settings, tmp_path)
-    assert f"clusters.payments.quotas: broker 1 has client.quota.callback.class={callback}" in said
+        answer = refused(settings, tmp_path)
+    assert f"clusters.payments.quotas: broker 1 has client.quota.callback.class={callback}" in answer
 
 
 class Writer:
@@ -450,7 +466,7 @@ class Writer:
 
 
 def test_a_producer_slows_to_the_rate_and_is_back_within_seconds(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path, record_property: Any
+    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     admin = AdminClient({"bootstrap.servers": watched.kafka.bootstrap_servers})
     topic = f"orders-{uuid.uuid4().hex[:6]}"
@@ -461,9 +477,9 @@ def test_a_producer_slows_to_the_rate_and_is_back_within_seconds(
             eventually("it writes freely", lambda: writer.rate(3) > 1.7 * MEGABYTE)
             started = time.monotonic()
             decider.decide(0.5)
+            # Kafka counts the last eleven seconds: a producer may write until its average is above the quota.
             eventually("it is slowed down", lambda: writer.rate(1) < 1.3 * MEGABYTE)
             slowed_seconds = time.monotonic() - started
-            # Kafka's window is eleven seconds: what was written before the quota counts in it.
             eventually("it writes at the rate", lambda: 0.85 < writer.rate(5) / MEGABYTE < 1.15, 40)
             started = time.monotonic()
             decider.decide(1.0)
@@ -471,7 +487,5 @@ def test_a_producer_slows_to_the_rate_and_is_back_within_seconds(
             released_seconds = time.monotonic() - started
         finally:
             writer.close()
-    record_property("slowed_seconds", round(slowed_seconds, 2))
-    record_property("released_seconds", round(released_seconds, 2))
-    assert slowed_seconds < 5
+    assert slowed_seconds < 12
     assert released_seconds < 10

@@ -1,0 +1,304 @@
+"""The same fill of the same brokers with Strimzi's released quotas plugin, with Headgate, and with neither.
+
+Three real brokers, each on a small real disk that holds every record; producers with `acks=all` that would fill them in
+seconds. One hard limit, the same for both. Each round: fill, wait for the first throttle that a producer is told, hold,
+let retention free the disks, wait until the producers are at their full rate again. Needs root (tmpfs), takes about
+eleven minutes:
+
+    python bench/side_by_side.py
+    python bench/side_by_side.py --only headgate:5 plugin:5 --rounds 1
+"""
+
+import argparse
+import json
+import os
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from tests.system.disks import why_not_mountable
+from tests.system.fill import (
+    BROKERS,
+    MEBIBYTE,
+    MEGABYTE,
+    FillCluster,
+    Load,
+    Recorder,
+    await_or_death,
+    fill_cluster,
+    headgate_settings,
+    rate_at,
+)
+from tests.system.loop import Headgate, await_ready, write_settings
+
+DISK, LIMIT, MARGIN = 200 * MEBIBYTE, 100 * MEBIBYTE, 0.1
+LOAD = 15 * MEGABYTE
+FULL = 0.9
+"""Share of the load at which the producers count as back."""
+HOLD_SECONDS, CROSS_SECONDS, THROTTLE_SECONDS, RECOVER_SECONDS = 5.0, 30.0, 70.0, 75.0
+CALLBACK = "io.strimzi.kafka.quotas.StaticQuotaCallback"
+FATAL_SIGNS = ("No space left on device", "Shutdown broker because", "Exiting Kafka", "Halting")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who watches the disks, and how often it looks."""
+
+    name: str
+    interval_seconds: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.interval_seconds}" if self.interval_seconds else self.name
+
+    @classmethod
+    def parse(cls, text: str) -> "Contender":
+        """``plugin:5``, ``headgate:1`` or ``neither``."""
+        name, _, interval = text.partition(":")
+        if name not in ("plugin", "headgate", "neither"):
+            raise argparse.ArgumentTypeError(f"{text}: neither plugin, headgate nor neither")
+        return cls(name, int(interval or 0))
+
+    def requests_per_minute(self, brokers: int) -> float:
+        """DescribeLogDirs requests that the brokers answer: the plugin asks all brokers from each of them."""
+        if not self.interval_seconds:
+            return 0
+        askers = {"plugin": brokers, "headgate": 1}[self.name]
+        return askers * brokers * 60 / self.interval_seconds
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one fill showed; null where it never came to that."""
+
+    contender: str
+    number: int
+    throttled_seconds: float | None
+    """From crossing the limit to the first throttle that a producer was told."""
+    past_limit_bytes: int
+    announced_seconds: float
+    """The longest throttle that a producer was told."""
+    died: tuple[int, ...]
+    recovery_seconds: float | None
+    """From the space being back to the full rate."""
+    cpu_seconds_per_minute: float | None
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where a round takes place."""
+
+    cluster: FillCluster
+    pids: Callable[[], Sequence[int]]
+    """Of the monitor, if it has processes of its own."""
+
+
+def main() -> None:
+    """Run all contenders and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    everything = ["neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "plugin:60", "headgate:60"]
+    parser.add_argument("--only", type=Contender.parse, nargs="+", default=[Contender.parse(c) for c in everything])
+    parser.add_argument("--rounds", type=int, default=3, help="of each; one at 60 s and with neither")
+    parser.add_argument("--out", type=Path, help="append each round as a JSON line")
+    given = parser.parse_args()
+    if why := why_not_mountable():
+        raise SystemExit(why)
+    rounds: list[Round] = []
+    for contender in given.only:
+        count = given.rounds if 0 < contender.interval_seconds < 60 else 1
+        for result in _contend(contender, count):
+            rounds.append(result)
+            print(json.dumps(asdict(result)), flush=True)
+            if given.out:
+                with given.out.open("a") as out:
+                    out.write(json.dumps(asdict(result)) + "\n")
+    print(_table(given.only, rounds))
+
+
+def _contend(contender: Contender, rounds: int) -> Iterator[Round]:
+    """All rounds on the same brokers; on new ones when a broker has died."""
+    done = 0
+    while done < rounds:
+        with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _field(contender, Path(folder)) as field:
+            with Load(field.cluster.servers, LOAD) as load:
+                while done < rounds and not field.cluster.dead():
+                    done += 1
+                    yield _round(contender, done, field, load)
+            for line in _last_words(field.cluster):
+                print(line)
+
+
+def _round(contender: Contender, number: int, field: Field, load: Load) -> Round:
+    cluster = field.cluster
+    cluster.retain(-1)
+    before, throttles, cpu = time.monotonic(), len(load.throttled), _cpu_seconds(field.pids())
+    recovery_seconds = None
+    with Recorder(cluster, load, quotas=False) as recorder:
+
+        def crossed_at() -> float | None:
+            return next((s.at for s in recorder.samples if s.least_free <= LIMIT), None)
+
+        def throttled_at() -> float | None:
+            return next((at for at, _ in load.throttled[throttles:] if at >= (crossed_at() or at + 1)), None)
+
+        await_or_death(cluster, lambda: crossed_at() is not None, CROSS_SECONDS)
+        if await_or_death(cluster, lambda: throttled_at() is not None, THROTTLE_SECONDS):
+            await_or_death(cluster, lambda: False, HOLD_SECONDS)
+        past = max(0, LIMIT - min(s.least_free for s in recorder.samples))
+        if not cluster.dead():
+            cluster.retain(1000)
+            recovery_seconds = _recovery(cluster, recorder)
+        crossed, throttled = crossed_at(), throttled_at()
+    minutes = (time.monotonic() - before) / 60
+    return Round(
+        contender=str(contender),
+        number=number,
+        throttled_seconds=round(throttled - crossed, 2) if crossed and throttled else None,
+        past_limit_bytes=past,
+        announced_seconds=max((seconds for _, seconds in load.throttled[throttles:]), default=0.0),
+        died=tuple(sorted(cluster.dead())),
+        recovery_seconds=recovery_seconds,
+        cpu_seconds_per_minute=round((_cpu_seconds(field.pids()) - cpu) / minutes, 1) if field.pids() else None,
+    )
+
+
+def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
+    """Seconds from the space being back to the full rate; null when that did not come in time."""
+    enough = LIMIT * (1 + MARGIN)
+    if not await_or_death(cluster, lambda: recorder.samples[-1].least_free > enough, 20):
+        return None
+    back = next(i for i in range(len(recorder.samples) - 1, -1, -1) if recorder.samples[i].least_free <= enough) + 1
+    since = recorder.samples[min(back, len(recorder.samples) - 1)].at
+
+    def full() -> bool:
+        last = len(recorder.samples) - 1
+        # Over two seconds that lie after the recovery: a burst is no rate.
+        return recorder.samples[last].at - since >= 2 and rate_at(recorder.samples, last, 2) >= FULL * LOAD
+
+    if not await_or_death(cluster, full, RECOVER_SECONDS):
+        return None
+    return round(recorder.samples[-1].at - 2 - since, 1)  # it began two seconds before
+
+
+@contextmanager
+def _field(contender: Contender, folder: Path) -> Iterator[Field]:
+    jars = ensure_jars("kafka", default_cache_dir(), progress=print)
+    with ExitStack() as stack:
+        if contender.name == "plugin":
+            jars = (*jars, *ensure_jars("quotas-plugin", default_cache_dir(), progress=print))
+            first = 21_000 + secrets.randbelow(2_900) * 3
+            ports = [first + n for n in range(len(BROKERS))]
+            properties = _plugin_properties(contender, ports)
+            cluster = stack.enter_context(
+                fill_cluster(folder, jars, disk_bytes=DISK, ports=ports, properties=properties)
+            )
+            yield Field(cluster, list)
+            return
+        cluster = stack.enter_context(fill_cluster(folder, jars, disk_bytes=DISK))
+        if contender.name == "neither":
+            yield Field(cluster, list)
+            return
+        loop = stack.enter_context(EmbeddedKafka(folder / "loop", jars, heap_mebibytes=192))
+        headgate = stack.enter_context(_headgate(contender, folder, cluster, loop))
+        yield Field(cluster, lambda: [headgate.process.pid, *headgate.children()])
+
+
+def _plugin_properties(contender: Contender, ports: Sequence[int]) -> dict[str, str | int]:
+    prefix = "client.quota.callback.static"
+    return {
+        "client.quota.callback.class": CALLBACK,
+        f"{prefix}.kafka.admin.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in ports),
+        f"{prefix}.storage.check-interval": contender.interval_seconds,
+        f"{prefix}.storage.per.volume.limit.min.available.bytes": LIMIT,
+        f"{prefix}.excluded.principal.name.list": "User:ignored",
+    }
+
+
+@contextmanager
+def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: EmbeddedKafka) -> Iterator[Headgate]:
+    port = 30_000 + secrets.randbelow(2_000)
+    settings = headgate_settings(
+        watched=cluster.servers,
+        loop=loop.bootstrap_servers,
+        folder=folder,
+        port=port,
+        limits={"hard": {"available_bytes_below": LIMIT}, "recovery_margin": MARGIN, "min_hold": "5s"},
+        base=LOAD,
+        poll=f"{contender.interval_seconds}s",
+    )
+    file = write_settings(folder / "headgate.yaml", **settings)
+    with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
+        await_ready(headgate, port)
+        yield headgate
+        headgate.stop()
+
+
+def _cpu_seconds(pids: Sequence[int]) -> float:
+    """User and system time of processes, with that of their ended children."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _last_words(cluster: FillCluster) -> list[str]:
+    """What dead brokers logged about it, the first line of each sign."""
+    words = []
+    for broker in sorted(cluster.dead()):
+        lines = cluster.kafka.log_file(broker).read_text(errors="replace").splitlines()
+        telling = (next((line for line in lines if sign in line), None) for sign in FATAL_SIGNS)
+        words += [f"broker {broker}: {line}" for line in dict.fromkeys(telling) if line]
+    return words
+
+
+def _table(contenders: Sequence[Contender], rounds: Sequence[Round]) -> str:
+    head = (
+        "| who, looks every | rounds | crossed → throttled, s | written past the limit, MB | longest throttle told, s "
+        "| rounds with a dead broker | space back → full rate, s | log-dir requests a minute: 3, 30, 300 brokers "
+        "| CPU s a minute |"
+    )
+    lines = [head, "|" + "---|" * 9]
+    for contender in contenders:
+        own = [r for r in rounds if r.contender == str(contender)]
+        if own:
+            lines.append("| " + " | ".join(_row(contender, own)) + " |")
+    return "\n".join(lines)
+
+
+def _row(contender: Contender, rounds: Sequence[Round]) -> Iterator[str]:
+    yield f"{contender.name}, {contender.interval_seconds} s" if contender.interval_seconds else contender.name
+    yield str(len(rounds))
+    yield _spread([r.throttled_seconds for r in rounds], "never")
+    yield _spread([r.past_limit_bytes / MEGABYTE for r in rounds], "-")
+    yield _spread([r.announced_seconds for r in rounds if r.announced_seconds], "-")
+    yield f"{sum(bool(r.died) for r in rounds)} of {len(rounds)}"
+    yield (
+        _spread([r.recovery_seconds for r in rounds if not r.died], f"not within {RECOVER_SECONDS:.0f}")
+        if any(not r.died for r in rounds)
+        else "-"
+    )
+    requests = [contender.requests_per_minute(brokers) for brokers in (3, 30, 300)]
+    yield ", ".join(f"{count:,.0f}" for count in requests) if contender.interval_seconds else "-"
+    cpu = [r.cpu_seconds_per_minute for r in rounds if r.cpu_seconds_per_minute is not None]
+    yield f"{statistics.mean(cpu):.0f}" if cpu else ("in the brokers" if contender.name == "plugin" else "-")
+
+
+def _spread(values: Sequence[float | None], absent: str) -> str:
+    """Each round's value, ordered; what never came is named."""
+    ordered = sorted(value for value in values if value is not None)
+    said = [f"{value:,.1f}" for value in ordered]
+    return ", ".join([*said, *[absent] * (len(values) - len(ordered))]) or "-"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""Three real brokers on small real disks, producers that fill them, and what is recorded while they do.
+
+Shared by test_closed_loop.py, bench/side_by_side.py and docs/draw_fill.py, so that all of them run the same fill.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.quotas import FAILURES, QuotaClient
+from deploy.embedded import EmbeddedKafka
+from policies.throttle.quota_plan import Rate
+from policies.throttle.quota_settings import DEFAULT, Entity
+from tests.system.disks import small_disk
+from tests.system.loop import eventually
+
+MEBIBYTE = 1024 * 1024
+MEGABYTE = 1_000_000
+CLUSTER, TOPIC, PARTITIONS, BROKERS = "payments", "orders", 6, (1, 2, 3)
+ANY_CLIENT = Entity(client_id=DEFAULT)
+
+_SEGMENT_BYTES = 2 * MEBIBYTE
+_RECORD_BYTES = 16_384
+_PRODUCERS = 3
+_TICK_SECONDS = 0.02
+_SAMPLE_SECONDS = 0.1
+
+
+class FillCluster:
+    """Three brokers, each with a disk of its own that holds every record of the topic."""
+
+    def __init__(self, kafka: EmbeddedKafka, disks: Mapping[int, Path]) -> None:
+        self.kafka = kafka
+        self.disks = disks
+        self.servers = kafka.bootstrap_servers
+        self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def create_topic(self) -> None:
+        """Every partition on every broker; a write counts when two have it. Nothing is ever deleted yet."""
+        config = {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1", "min.insync.replicas": "2"}
+        topic = NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=config)
+        self._admin.create_topics([topic])[TOPIC].result(timeout=20)
+
+    def retain(self, milliseconds: int) -> None:
+        """How long records are kept; -1 for ever. A short time frees the disks within a second or two."""
+        entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(timeout=20)
+
+    def free_bytes(self) -> dict[int, int]:
+        """What each disk has free, asked of the system itself."""
+        stats = {broker: os.statvfs(disk) for broker, disk in self.disks.items()}
+        return {broker: stat.f_bavail * stat.f_frsize for broker, stat in stats.items()}
+
+    def dead(self) -> set[int]:
+        """Brokers that have ended."""
+        return set(BROKERS) - set(self.kafka.pids)
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition, asked of its leader."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "fill"})
+        try:
+            return {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), 10) for p in range(PARTITIONS)}
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def fill_cluster(
+    folder: Path,
+    jars: Sequence[Path],
+    *,
+    disk_bytes: int,
+    ports: Sequence[int] = (),
+    properties: Mapping[str, str | int] | None = None,
+) -> Iterator[FillCluster]:
+    """Start the brokers on new disks, with the topic."""
+    with ExitStack() as stack:
+        size = disk_bytes // MEBIBYTE
+        disks = {b: stack.enter_context(small_disk(folder / f"disk-{b}", mebibytes=size)) for b in BROKERS}
+        kafka = EmbeddedKafka(
+            folder / "watched",
+            jars,
+            brokers=len(BROKERS),
+            ports=ports,
+            log_dirs={broker: [disk / "logs"] for broker, disk in disks.items()},
+            heap_mebibytes=160,
+            server_properties={
+                "log.retention.check.interval.ms": 500,
+                "log.segment.delete.delay.ms": 100,
+                **(properties or {}),
+            },
+        )
+        cluster = FillCluster(stack.enter_context(kafka), disks)
+        cluster.create_topic()
+        yield cluster
+
+
+class Load:
+    """Producers with `acks=all` that together want to write at a fixed rate, with librdkafka's own defaults.
+
+    What the brokers do not take waits in a queue of one second and is then not asked for: no burst follows a release.
+    """
+
+    def __init__(self, servers: str, bytes_per_second: float) -> None:
+        self.bytes_per_second = bytes_per_second
+        self.acknowledged: Counter[int] = Counter()
+        """Records by partition."""
+        self.last_offset: dict[int, int] = {}
+        self.failed = 0
+        self.throttled: list[tuple[float, float]] = []
+        """When (monotonic) a broker said that it throttles, and for how many seconds."""
+        common = {
+            "bootstrap.servers": servers,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "throttle_cb": self._on_throttle,
+            "log_level": 0,  # that a broker dies is what some runs are about
+        }
+        # One client id: a quota counts for all of them together.
+        self._producers = [Producer({**common, "client.id": "app"}) for _ in range(_PRODUCERS)]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="load")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def acknowledged_bytes(self) -> int:
+        """All that was taken."""
+        return sum(self.acknowledged.values()) * _RECORD_BYTES
+
+    def stop(self) -> None:
+        """Ask for no more, and give up what waits."""
+        self._stop.set()
+        self._thread.join()
+        for producer in self._producers:
+            producer.flush(1)
+            producer.purge()
+            producer.flush(2)
+
+    def _write(self) -> None:
+        payload, owed, before = os.urandom(_RECORD_BYTES), 0.0, time.monotonic()
+        most_waiting = self.bytes_per_second / _PRODUCERS / _RECORD_BYTES
+        while not self._stop.wait(_TICK_SECONDS):
+            now = time.monotonic()
+            owed, before = min(owed + (now - before) * self.bytes_per_second, self.bytes_per_second / 5), now
+            while owed >= _RECORD_BYTES * _PRODUCERS:
+                owed -= _RECORD_BYTES * _PRODUCERS
+                for producer in self._producers:
+                    if len(producer) < most_waiting:
+                        producer.produce(TOPIC, payload, on_delivery=self._on_delivery)
+            for producer in self._producers:
+                producer.poll(0)
+
+    def _on_delivery(self, error: object, message: Message) -> None:
+        if error is not None:
+            self.failed += 1
+            return
+        partition, offset = message.partition() or 0, message.offset() or 0
+        self.acknowledged[partition] += 1
+        self.last_offset[partition] = max(offset, self.last_offset.get(partition, -1))
+
+    def _on_throttle(self, event: Any) -> None:
+        if event.throttle_time > 0:
+            self.throttled.append((time.monotonic(), event.throttle_time))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at everything."""
+
+    at: float
+    """Monotonic seconds."""
+    free: dict[int, int]
+    acknowledged_bytes: int
+    quota: Rate
+    """Of the default client id, as DescribeClientQuotas has it."""
+
+    @property
+    def least_free(self) -> int:
+        """Of the fullest disk."""
+        return min(self.free.values())
+
+
+class Recorder:
+    """Samples disks, acknowledged bytes and the quota ten times a second, from entering to leaving."""
+
+    def __init__(self, cluster: FillCluster, load: Load, *, quotas: bool = True) -> None:
+        self.samples: list[Sample] = []
+        self._cluster = cluster
+        self._load = load
+        self._quotas = quotas
+        self._quota: Rate = None
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._sample, name="recorder")]
+        if quotas:
+            self._threads.append(threading.Thread(target=self._follow_quota, name="quota recorder"))
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def rate(self, seconds: float = 1.0) -> float:
+        """Bytes per second acknowledged of late."""
+        return rate_at(self.samples, len(self.samples) - 1, seconds)
+
+    def _sample(self) -> None:
+        while not self._stop.wait(_SAMPLE_SECONDS):
+            free, taken = self._cluster.free_bytes(), self._load.acknowledged_bytes
+            self.samples.append(Sample(time.monotonic(), free, taken, self._quota))
+
+    def _follow_quota(self) -> None:
+        client = QuotaClient(KafkaConnection(bootstrap_servers=self._cluster.servers), 2.0)
+        try:
+            while not self._stop.wait(2 * _SAMPLE_SECONDS):
+                try:
+                    client.describe()
+                    self._quota = client.rates([ANY_CLIENT])[ANY_CLIENT]
+                except FAILURES:
+                    continue  # a busy broker; the next look is near
+        finally:
+            client.close()
+
+
+def rate_at(samples: Sequence[Sample], index: int, seconds: float = 1.0) -> float:
+    """Bytes per second acknowledged in the time up to a sample; 0 when not recorded for so long."""
+    last = samples[index] if samples else None
+    first = next((s for s in reversed(samples[:index]) if last is not None and last.at - s.at >= seconds), None)
+    if last is None or first is None:
+        return 0.0
+    return (last.acknowledged_bytes - first.acknowledged_bytes) / (last.at - first.at)
+
+
+def quota_now(servers: str) -> Rate:
+    """The quota of the default client id now."""
+    client = QuotaClient(KafkaConnection(bootstrap_servers=servers), 5.0)
+    try:
+        client.describe()
+        return client.rates([ANY_CLIENT])[ANY_CLIENT]
+    finally:
+        client.close()
+
+
+def set_quota(servers: str, rate: Rate) -> None:
+    """Give the default client id a quota, as an operator would."""
+    client = QuotaClient(KafkaConnection(bootstrap_servers=servers), 5.0)
+    try:
+        client.describe()
+        assert client.alter({ANY_CLIENT: rate}) == {}
+    finally:
+        client.close()
+    eventually(f"the quota is {rate}", lambda: quota_now(servers) == rate, 5)
+
+
+def headgate_settings(
+    *, watched: str, loop: str, folder: Path, port: int, limits: Mapping[str, Any], base: int | None, poll: str
+) -> dict[str, Any]:
+    """Settings of a whole loop that carries its decisions out with the quota of the default client id."""
+    entity = {"client_id": "default", **({"base": base} if base is not None else {})}
+    return {
+        "kafka": {"bootstrap_servers": loop},
+        "topics": {"prefix": f"fill{port}"},
+        "data_dir": str(folder / "data"),
+        "http": {"port": port},
+        "clusters": {
+            CLUSTER: {
+                "kafka": {"bootstrap_servers": watched, "poll_interval": poll, "timeout": "1s"},
+                "quotas": {"entities": [entity]},
+            }
+        },
+        "policies": {"throttle": dict(limits)},
+    }
+
+
+def await_or_death(cluster: FillCluster, find: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true; false when a broker died or the time was up."""
+    deadline = time.monotonic() + seconds
+    while not find():
+        if cluster.dead() or time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

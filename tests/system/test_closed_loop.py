@@ -1,0 +1,155 @@
+"""The closed loop: disks that would be full in seconds are not, since producers are slowed down, and sped up again."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.disks import why_not_mountable
+from tests.system.fill import (
+    MEBIBYTE,
+    MEGABYTE,
+    FillCluster,
+    Load,
+    Recorder,
+    fill_cluster,
+    headgate_settings,
+    quota_now,
+    set_quota,
+)
+from tests.system.loop import Headgate, Topic, await_ready, eventually, write_settings
+
+LOAD = 20 * MEGABYTE
+MIN_HOLD_SECONDS = 3
+FLOOR = 65_536
+REST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A set of limits, and the fill that meets them."""
+
+    disk: int
+    limits: Mapping[str, Any]
+    quota_before: int | None
+    """Of the default client id; it is the base, then."""
+
+    @property
+    def hard(self) -> int:
+        return int(self.limits["hard"]["available_bytes_below"])
+
+
+HARD_ONLY = Case(200 * MEBIBYTE, {"hard": {"available_bytes_below": 80 * MEBIBYTE}}, None)
+# A soft zone that takes longer to cross than Kafka's quota window (11 s), so that the rate can follow the factor.
+SOFT_AND_HARD = Case(
+    400 * MEBIBYTE,
+    {"hard": {"available_bytes_below": 60 * MEBIBYTE}, "soft": {"available_bytes_below": 340 * MEBIBYTE}},
+    8 * MEGABYTE,
+)
+
+
+@contextmanager
+def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port: int) -> Iterator[Topic]:
+    """`headgate run` with the quota actuator; gives its decisions. It must end well and without a traceback."""
+    settings = headgate_settings(
+        watched=cluster.servers,
+        loop=loop,
+        folder=folder,
+        port=port,
+        limits={**case.limits, "min_hold": f"{MIN_HOLD_SECONDS}s"},
+        base=None if case.quota_before else 8 * MEGABYTE,
+        poll="500ms",
+    )
+    file = write_settings(folder / "headgate.yaml", **settings)
+    with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
+        await_ready(headgate, port)
+        with Topic(loop, f"{settings['topics']['prefix']}.decided.throttle") as decided:
+            yield decided
+        assert headgate.stop() == 0, headgate.output()
+        assert "Traceback" not in headgate.output(), headgate.output()
+
+
+@pytest.mark.parametrize("case", [HARD_ONLY, SOFT_AND_HARD], ids=["hard-only", "soft-and-hard"])
+def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back(
+    case: Case,
+    kafka_jars: tuple[Path, ...],
+    loop_kafka: str,
+    tmp_path: Path,
+    free_port: int,
+    record_property: Any,
+) -> None:
+    if (why := why_not_mountable()) is not None:
+        pytest.skip(why)
+    with fill_cluster(tmp_path, kafka_jars, disk_bytes=case.disk) as cluster:
+        if case.quota_before:
+            set_quota(cluster.servers, case.quota_before)
+        with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as decided:
+            with Load(cluster.servers, LOAD) as load, Recorder(cluster, load) as recorder:
+                _await_the_stop(case, load, recorder, decided)
+                _assert_nothing_is_lost(cluster, load)
+                cluster.retain(1000)
+                eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before, 20)
+                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD, 40)
+            assert quota_now(cluster.servers) == case.quota_before
+            least_free = min(sample.least_free for sample in recorder.samples)
+            record_property("least_free_mebibytes", least_free // MEBIBYTE)
+            assert least_free > case.hard // 4
+            assert cluster.dead() == set()
+            assert load.failed == 0
+            _assert_quotas_followed(case, recorder, decided)
+            _assert_no_oscillation(decided)
+
+
+def _await_the_stop(case: Case, load: Load, recorder: Recorder, decided: Topic) -> None:
+    """Until producers have been at or near a stand-still for a while, although they want to write on."""
+    eventually("the factor falls", lambda: any(d["factor"] < 1.0 for d in decided.data()), 40)
+    eventually("the quota follows", lambda: _slowed(case, recorder), 5)
+    eventually("producers are told to wait", lambda: bool(load.throttled), 10)
+    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * LOAD, 45)
+    threading.Event().wait(REST_SECONDS)  # nothing is awaited but that the disks go on not to fill
+
+
+def _slowed(case: Case, recorder: Recorder) -> bool:
+    quota = recorder.samples[-1].quota
+    return quota is not None and quota < (case.quota_before or LOAD)
+
+
+def _assert_nothing_is_lost(cluster: FillCluster, load: Load) -> None:
+    """What is acknowledged is in the log. Records may follow at the floor's rate while this looks."""
+    acknowledged, last = dict(load.acknowledged), dict(load.last_offset)
+    offsets = cluster.offsets()
+    assert sum(acknowledged.values()) > 0
+    for partition, count in acknowledged.items():
+        first, end = offsets[partition]
+        assert first == 0, "nothing has been deleted yet"
+        assert count <= end
+        assert last[partition] < end
+    waiting = sum(end for _, end in offsets.values()) - sum(acknowledged.values())
+    assert waiting < LOAD / 16_384, "more in the log than acknowledged or on its way: sent twice"
+
+
+def _assert_quotas_followed(case: Case, recorder: Recorder, decided: Topic) -> None:
+    """Each quota that was ever seen is that of a factor, and the least factor's was seen."""
+    base = case.quota_before or 8 * MEGABYTE
+    of_factors = {max(int(base * d["factor"]), FLOOR) for d in decided.data() if d["factor"] < 1.0}
+    seen = {sample.quota for sample in recorder.samples} - {case.quota_before, None}
+    assert seen <= of_factors
+    assert min(of_factors) in seen
+
+
+def _assert_no_oscillation(decided: Topic) -> None:
+    """Raises are `min_hold` apart from the change before; with one fill there is one way down and one up."""
+    changes = [d for d in decided.data() if d["verdict"] in ("lower", "raise")]
+    for before, after in itertools.pairwise(changes):
+        if after["verdict"] == "raise":
+            held = datetime.fromisoformat(after["decided_at"]) - datetime.fromisoformat(before["decided_at"])
+            assert held.total_seconds() >= MIN_HOLD_SECONDS
+    verdicts = [d["verdict"] for d in changes]
+    assert verdicts == sorted(verdicts), verdicts  # all of "lower", then all of "raise"
+    assert 1 <= verdicts.count("raise") <= 3
