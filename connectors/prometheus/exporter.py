@@ -10,9 +10,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.tail import Tail
 from connectors.prometheus.families import Family, Sample, metrics
 from connectors.prometheus.loop_view import LoopView
-from connectors.prometheus.tail import Tail
 from policies.decisions import Decision
 from policies.settings import PolicySettings
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from connectors.kafka.records import Record
 from connectors.prometheus.families import Family, Sample, metrics
 from connectors.prometheus.latency import DecisionLatency
 from connectors.prometheus.policy_view import DECISION_STALE, PolicyView
-from connectors.prometheus.records import Record
 from connectors.prometheus.throttle_view import ThrottleView
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.observations import Observation

@@ -22,10 +22,11 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.prometheus import Exporter, MetricsServer, tail
-from connectors.prometheus.records import Record
-from connectors.prometheus.tail import Tail
+from connectors.kafka.records import Record
+from connectors.kafka.tail import Tail
+from connectors.prometheus import Exporter, MetricsServer
 from deploy.embedded import LOOPBACK, EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from policies.errors import UserError

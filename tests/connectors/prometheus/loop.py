@@ -7,8 +7,8 @@ from typing import Any
 from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import CollectorRegistry
 
+from connectors.kafka.records import Record
 from connectors.prometheus.loop_view import LoopView
-from connectors.prometheus.records import Record
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings

@@ -13,8 +13,8 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.records import Record
 from connectors.prometheus import Exporter, exporter
-from connectors.prometheus.records import Record
 from policies.decisions import Decision
 from policies.units import to_millis
 from tests.connectors.prometheus.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics

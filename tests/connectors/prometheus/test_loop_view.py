@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.kafka.records import Record
 from connectors.prometheus.loop_view import LoopView
-from connectors.prometheus.records import Record
 from policies.decisions import Alert
 from policies.observations import Outcome
 from policies.throttle import LogDirs, ThrottleSettings, fleet

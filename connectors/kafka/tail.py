@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.prometheus.records import Record
+from connectors.kafka.records import Record
 from policies.errors import UserError
 from policies.units import millis_of
 

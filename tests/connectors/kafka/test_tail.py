@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.prometheus import tail
-from connectors.prometheus.tail import Tail
+from connectors.kafka.tail import Tail
 from policies.errors import UserError
 
 HISTORIES = {"headgate.decided.throttle": None, "headgate.dead-letters": timedelta(0)}
