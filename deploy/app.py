@@ -43,6 +43,7 @@ _log = structlog.get_logger(__name__)
 VERSION = version("headgate")
 
 _READY_CHECK_SECONDS = 0.1
+_SIGNAL_CHECK_SECONDS = 0.5
 
 _disable_created_metrics: Callable[[], None] = disable_created_metrics
 
@@ -190,7 +191,8 @@ def run_parts(
     for thread in threads:
         thread.start()
     _await_ready(parts, stop, on_ready)
-    stop.wait()
+    while not stop.wait(_SIGNAL_CHECK_SECONDS):
+        pass  # Python runs signal handlers on this thread, and only while it is awake
     on_stop()
     for part, thread in zip(parts, threads, strict=True):
         part.stop.set()

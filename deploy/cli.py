@@ -62,8 +62,7 @@ def up(
     from deploy.terminal import Terminal
 
     set_up_logging(verbose=verbose)
-    given = _with_options(load_settings(settings), brokers, data_dir, port)
-    run_embedded(given, Terminal())
+    run_embedded(lambda: _with_options(load_settings(settings), brokers, data_dir, port), Terminal())
 
 
 def _with_options(settings: Settings, brokers: int | None, data_dir: Path | None, port: int | None) -> Settings:
@@ -84,7 +83,7 @@ def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     from deploy.terminal import Terminal
 
     set_up_logging(verbose=verbose)
-    run_loop(load_settings(settings), Terminal())
+    run_loop(lambda: load_settings(settings), Terminal())
 
 
 @app.command()

@@ -18,7 +18,7 @@ from deploy.app import (
     serving,
 )
 from deploy.settings import Settings
-from deploy.stack import stop_on_signals
+from deploy.signals import stop_on_signals
 from policies.errors import UserError
 
 

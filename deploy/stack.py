@@ -1,8 +1,6 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one it starts itself."""
 
-import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,6 +12,7 @@ from connectors.kafka.topic_admin import create_topics
 from deploy.act import actuator_parts
 from deploy.app import (
     VERSION,
+    Part,
     Sessions,
     collector_parts,
     exporter_part,
@@ -28,6 +27,7 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings, WatchedCluster
+from deploy.signals import SettingsReload, stop_on_signals
 from deploy.terminal import Terminal
 from policies.throttle import ThrottleSettings
 
@@ -39,15 +39,23 @@ _EMBEDDED_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available
 """Where the user sets no limits for the embedded cluster: something to see on any disk that is nearly full."""
 
 
-def run_loop(settings: Settings, terminal: Terminal) -> None:
-    """Run collectors, query and exporter until SIGINT or SIGTERM, then drain and stop."""
-    with ExitStack() as stack:
-        sessions = stack.enter_context(_sessions(settings))
-        _run(settings, terminal, sessions)
+def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
+    """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop.
+
+    Args:
+        load: reads the settings, at once and at each SIGHUP.
+        terminal: what a person sees.
+    """
+    settings: Settings | None = load()
+    reload = SettingsReload(load)
+    while settings is not None:
+        with _sessions(settings) as sessions:
+            settings = _run(settings, terminal, sessions, reload)
 
 
-def run_embedded(settings: Settings, terminal: Terminal) -> None:
-    """Start a Kafka cluster, watch its own disks, and run the loop on it."""
+def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
+    """Start a Kafka cluster, watch its own disks, and run the loop on it; parameters as `run_loop` has them."""
+    settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
     find_java()
     jars = ensure_jars("kafka", settings.jars_dir, progress=tell)
@@ -62,7 +70,11 @@ def run_embedded(settings: Settings, terminal: Terminal) -> None:
         )
         stack.enter_context(kafka)
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
-        _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions)
+        reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
+        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload)
+        while again is not None:
+            with _sessions(again) as sessions:
+                again = _run(again, terminal, sessions, reload)
     terminal.step("stopped")
 
 
@@ -103,12 +115,13 @@ def _sessions(settings: Settings) -> Iterator[Sessions]:
         sessions.close()
 
 
-def _run(settings: Settings, terminal: Terminal, sessions: Sessions) -> None:
+def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: SettingsReload) -> Settings | None:
+    """Run until a signal; gives the settings to go on with when they were read again."""
     report = create_topics(settings.loop_kafka(), settings.topics)
     for difference in report.differences:
         _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
-    registry = new_registry()
+    registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher:
         query = query_part(settings, registry, sessions)
         parts = [
@@ -116,26 +129,15 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions) -> None:
             query,
             *actuator_parts(settings, registry, publisher),
             exporter_part(settings, registry, terminal.decision),
+            Part("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(name for name, cluster in settings.clusters.items() if cluster.kafka)
         with serving(settings, registry, parts) as server:
             terminal.step(f"watching {watched}; metrics on http://{settings.http.host}:{server.port}/metrics")
             run_parts(
                 parts,
-                stop_on_signals(),
+                stop,
                 on_ready=terminal.ready,
                 on_stop=lambda: terminal.step("stopping: deciding what is left"),
             )
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set; a second SIGINT interrupts as usual."""
-    stop = threading.Event()
-
-    def on_signal(number: int, _frame: object) -> None:
-        stop.set()
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
-    return stop
+    return reload.take()

@@ -13,6 +13,7 @@ from connectors.prometheus.exporter import Exporter
 from connectors.quotas import QuotaMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
+from deploy.signals import reload_gauge
 
 _INTRODUCTION = """\
 # Metrics
@@ -25,7 +26,7 @@ the label `le`), `_sum` and `_count`. The series of a volume or cluster that is 
 """
 
 
-_PARTS = ("The exporter", "The query", "The collectors", "The quota actuator", "The publisher")
+_PARTS = ("The exporter", "The query", "The collectors", "The quota actuator", "The publisher", "The settings")
 
 
 class MetricRow(NamedTuple):
@@ -63,13 +64,14 @@ def metrics_page() -> str:
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
     registries = {name: _Recorder() for name in _PARTS}
-    exporter, query, collectors, actuator, publisher = registries.values()
+    exporter, query, collectors, actuator, publisher, settings = registries.values()
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
     Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
     QueryHealth(query, stall_seconds=60.0)
     PollMetrics(collectors)
     QuotaMetrics(actuator)
     PublisherMetrics(publisher)
+    reload_gauge(settings)
     return {name: sorted(_rows(registry)) for name, registry in registries.items()}
 
 
