@@ -87,14 +87,14 @@ class Sessions:
     """Starts Spark sessions; the first one ahead of its use, while Kafka starts or is asked about its topics.
 
     Raises:
-        UserError: Java or the jars are missing, and cannot be had.
+        UserError: Java or the jars are missing and cannot be had, or the data folder cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
         find_java()
         self._settings = settings
+        self._log_file = settings.made_data_dir() / "spark.log"
         self._jars = ensure_jars("spark", settings.jars_dir, progress=tell)
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
 
@@ -110,7 +110,7 @@ class Sessions:
         self._starter.shutdown()
 
     def _start(self) -> SparkSession:
-        return start_session(self._settings.stream, self._jars, self._settings.data_dir / "spark.log")
+        return start_session(self._settings.stream, self._jars, self._log_file)
 
 
 def query_part(settings: Settings, registry: CollectorRegistry, sessions: Sessions) -> Part:

@@ -1,5 +1,6 @@
 """The `headgate` command."""
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -25,6 +26,14 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+
+
+@topics_app.callback()
+def topics() -> None:
+    """The loop's own topics."""
+    # What the client says of each attempt to connect, the one error at the end says better.
+    logging.getLogger("headgate.librdkafka").setLevel(logging.CRITICAL)
+
 
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")

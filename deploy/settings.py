@@ -127,6 +127,22 @@ class Settings(BaseSettings):
             )
         return self.kafka
 
+    def made_data_dir(self) -> Path:
+        """The data folder, made if need be.
+
+        Raises:
+            UserError: it can't be made, or not be written to.
+        """
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"data_dir: {self.data_dir} cannot be made ({error.strerror}); name another folder"
+            ) from None
+        if not os.access(self.data_dir, os.W_OK):
+            raise UserError(f"data_dir: {self.data_dir} cannot be written to; name another folder, or change its owner")
+        return self.data_dir
+
     def checkpoint_dir(self) -> Path:
         """Where the query keeps its state and position."""
         return self.stream.checkpoint_dir or self.data_dir / "checkpoint"

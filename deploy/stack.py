@@ -62,7 +62,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     with ExitStack() as stack:
         sessions = stack.enter_context(_sessions(settings))
         kafka = EmbeddedKafka(
-            settings.data_dir / "kafka",
+            settings.made_data_dir() / "kafka",
             jars,
             brokers=settings.embedded.brokers,
             ports=settings.embedded.ports,

@@ -351,3 +351,9 @@ def test_the_fingerprint_changes_with_any_setting_but_a_secret(written: Written)
         return load_settings(written(text)).fingerprint()
 
     assert fingerprint("one") == fingerprint("two") != fingerprint("one", port=2)
+
+
+@pytest.mark.parametrize("place", ["/proc/nope", __file__], ids=["cannot be made", "is a file"])
+def test_a_data_folder_that_cannot_be_used_is_named(place: str) -> None:
+    with pytest.raises(UserError, match=r"data_dir: .* cannot be made .*; name another folder"):
+        Settings(data_dir=Path(place)).made_data_dir()
