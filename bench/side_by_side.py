@@ -3,7 +3,7 @@
 Three real brokers, each on a small real disk that holds every record; producers with `acks=all` that would fill them in
 seconds. One hard limit, the same for both. Each round: fill, wait for the first throttle that a producer is told, hold,
 let retention free the disks, wait until the producers are at their full rate again. Needs root (tmpfs), takes about
-eleven minutes:
+thirteen minutes:
 
     python bench/side_by_side.py
     python bench/side_by_side.py --only headgate:5 plugin:5 --rounds 1
@@ -35,6 +35,7 @@ from tests.system.fill import (
     fill_cluster,
     headgate_settings,
     rate_at,
+    set_quota,
 )
 from tests.system.loop import Headgate, await_ready, write_settings
 
@@ -59,17 +60,17 @@ class Contender:
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
-        """``plugin:5``, ``headgate:1`` or ``neither``."""
+        """``plugin:5``, ``headgate:1``, ``headgate+quota:5`` (the producers have had a quota before) or ``neither``."""
         name, _, interval = text.partition(":")
-        if name not in ("plugin", "headgate", "neither"):
-            raise argparse.ArgumentTypeError(f"{text}: neither plugin, headgate nor neither")
+        if name not in ("plugin", "headgate", "headgate+quota", "neither"):
+            raise argparse.ArgumentTypeError(f"{text}: not plugin, headgate, headgate+quota or neither")
         return cls(name, int(interval or 0))
 
     def requests_per_minute(self, brokers: int) -> float:
         """DescribeLogDirs requests that the brokers answer: the plugin asks all brokers from each of them."""
         if not self.interval_seconds:
             return 0
-        askers = {"plugin": brokers, "headgate": 1}[self.name]
+        askers = brokers if self.name == "plugin" else 1
         return askers * brokers * 60 / self.interval_seconds
 
 
@@ -102,16 +103,18 @@ class Field:
 def main() -> None:
     """Run all contenders and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    everything = ["neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "plugin:60", "headgate:60"]
+    everything = ["neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "headgate+quota:5"]
+    everything += ["plugin:60", "headgate:60"]
     parser.add_argument("--only", type=Contender.parse, nargs="+", default=[Contender.parse(c) for c in everything])
-    parser.add_argument("--rounds", type=int, default=3, help="of each; one at 60 s and with neither")
+    parser.add_argument("--rounds", type=int, default=3, help="of each; one at 60 s, on a quota, with neither")
     parser.add_argument("--out", type=Path, help="append each round as a JSON line")
     given = parser.parse_args()
     if why := why_not_mountable():
         raise SystemExit(why)
     rounds: list[Round] = []
     for contender in given.only:
-        count = given.rounds if 0 < contender.interval_seconds < 60 else 1
+        many = contender.name in ("plugin", "headgate") and contender.interval_seconds < 60
+        count = given.rounds if many else 1
         for result in _contend(contender, count):
             rounds.append(result)
             print(json.dumps(asdict(result)), flush=True)
@@ -222,14 +225,16 @@ def _plugin_properties(contender: Contender, ports: Sequence[int]) -> dict[str, 
 
 @contextmanager
 def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: EmbeddedKafka) -> Iterator[Headgate]:
-    port = 30_000 + secrets.randbelow(2_000)
+    port, had_quota = 30_000 + secrets.randbelow(2_000), contender.name == "headgate+quota"
+    if had_quota:
+        set_quota(cluster.servers, LOAD)
     settings = headgate_settings(
         watched=cluster.servers,
         loop=loop.bootstrap_servers,
         folder=folder,
         port=port,
         limits={"hard": {"available_bytes_below": LIMIT}, "recovery_margin": MARGIN, "min_hold": "5s"},
-        base=LOAD,
+        base=None if had_quota else LOAD,
         poll=f"{contender.interval_seconds}s",
     )
     file = write_settings(folder / "headgate.yaml", **settings)
@@ -276,7 +281,8 @@ def _table(contenders: Sequence[Contender], rounds: Sequence[Round]) -> str:
 
 
 def _row(contender: Contender, rounds: Sequence[Round]) -> Iterator[str]:
-    yield f"{contender.name}, {contender.interval_seconds} s" if contender.interval_seconds else contender.name
+    name = contender.name.replace("+quota", " on top of a quota")
+    yield f"{name}, {contender.interval_seconds} s" if contender.interval_seconds else name
     yield str(len(rounds))
     yield _spread([r.throttled_seconds for r in rounds], "never")
     yield _spread([r.past_limit_bytes / MEGABYTE for r in rounds], "-")

@@ -97,7 +97,7 @@ def draw(run: dict[str, Any], samples: Sequence[dict[str, Any]]) -> str:
     disk, load = run["disk_bytes"] / MEGABYTE, run["load_bytes_per_second"] / MEGABYTE
     free = Panel(0, "Free space of the fullest disk, MB", "free", disk, (0, 100, 200, 300, 400), seconds)
     factor = Panel(1, "Throttle factor", "factor", 1.0, (0, 0.5, 1), seconds)
-    rate = Panel(2, "Produced and acknowledged, MB/s", "rate", 1.5 * load, (0, 10, 20, 30), seconds)
+    rate = Panel(2, "Produced and acknowledged, MB/s", "rate", 1.75 * load, (0, 10, 20, 30), seconds)
     height = rate.top + PANEL + 46
     return "\n".join(
         [
@@ -113,7 +113,7 @@ def draw(run: dict[str, Any], samples: Sequence[dict[str, Any]]) -> str:
             *factor.frame(),
             factor.curve(((s["t"], s["factor"]) for s in samples), steps=True),
             *rate.frame(),
-            *rate.limit(load, "what producers want to write", "slow"),
+            *rate.limit(load, "what producers want to write", "slow", below=True),
             rate.curve((s["t"], s["written"] / MEGABYTE) for s in samples),
             *_time_axis(rate),
             "</svg>\n",
