@@ -120,7 +120,8 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
 
 def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender) -> Alert:
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
-    summary = f"No longer: {entry.summary}" if ended else entry.summary
+    # What was the case when it was last said is not the case now, and what is now, the policy no longer says.
+    summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
     about = (sender.policy, sender.cluster, entry.alert, entry.subject)
     return Alert(
         decision_id=deterministic_id(*about, sequence),

@@ -75,7 +75,7 @@ class QuotaSettings(BaseModel):
     )
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
         default=ByteSize(64 * 1024),
-        description="No quota is set lower: one near zero would mute its producers for hours, long after it is gone.",
+        description="No quota is set lower: the lower, the longer Kafka makes producers wait after a sudden stop.",
     )
     verify_interval: PositiveDuration = Field(
         default=parse_duration("60s"), description="How often it is read whether the quotas are what they should be."
