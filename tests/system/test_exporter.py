@@ -374,7 +374,7 @@ def test_readings_older_than_they_may_count_are_not_read(topics: Topics) -> None
     old, new = loop_from_now(), loop_from_now()
     old.step(log_dirs(300, cluster="old", broker=1))
     new.step(log_dirs(400, cluster="new", broker=1))
-    topics.write(old.records[0], timestamp_ms=now_ms - 11 * 60_000)
+    topics.write(old.records[0], timestamp_ms=now_ms - 16 * 60_000)
     topics.write(new.records[0], timestamp_ms=now_ms - 4 * 60_000)
     with Running(topics) as running:
         assert running.shows("headgate_volume_usable_bytes", {("1", "new", "/a"): 400})
