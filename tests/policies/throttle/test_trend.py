@@ -1,7 +1,9 @@
 """How fast a volume fills: exact on a line, robust to what is not."""
 
+import json
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -131,3 +133,17 @@ def test_a_repeated_instant_is_one_sample() -> None:
 )
 def test_the_time_left_counts_from_now(free: int, rate: float | None, age: float, left: float | None) -> None:
     assert seconds_to_full(free, rate, age) == left
+
+
+def test_on_a_real_fill_the_estimate_is_off_by_less_than_a_fifth() -> None:
+    """docs/fill.jsonl: a real disk under real producers, from when they are at full speed until the first throttle."""
+    header, *points = map(json.loads, (Path(__file__).parents[3] / "docs/fill.jsonl").read_text().splitlines())
+    fill = [(p["t"], min(p["free"])) for p in points if 2.0 <= p["t"] <= 12.0]
+    assert header["disk_bytes"] > fill[0][1] > fill[-1][1]
+    half = len(fill) // 2
+    samples: Samples = ()
+    for seconds, free in fill[:half]:
+        samples = with_sample(samples, round(seconds * 1000), free)
+    (now, free_now), (then, free_then) = fill[half - 1], fill[-1]
+    estimate = seconds_to_full(free_now - free_then, fill_bytes_per_second(samples), 0.0)
+    assert estimate == pytest.approx(then - now, rel=0.2)
