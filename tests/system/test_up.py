@@ -29,7 +29,7 @@ def test_up_watches_its_own_disks_and_leaves_nothing_behind_and_a_second_up_resu
             assert f"http://127.0.0.1:{free_port}/metrics" in output
             assert output.strip().endswith("stopped")
             assert "Traceback" not in output
-    assert "5 topics found, 0 created" in output
+    assert "topics found, 0 created" in output
 
 
 @pytest.mark.usefixtures("kafka_jars")
