@@ -187,7 +187,10 @@ def run_parts(
         UserError: what the part that failed raised; anything else it raised is raised as it is.
     """
     failures: list[BaseException] = []
-    threads = [threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name) for part in parts]
+    # Daemons: a second Ctrl-C ends the process at once, whatever a part is waiting for.
+    threads = [
+        threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name, daemon=True) for part in parts
+    ]
     for thread in threads:
         thread.start()
     _await_ready(parts, stop, on_ready)

@@ -41,6 +41,7 @@ SettingsFile = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more of what Headgate does.")]
 
 _USER_ERROR = 2
+_INTERRUPTED = 130
 
 
 def _show_version(asked: bool) -> None:
@@ -244,6 +245,8 @@ def _guarded(command: Callable[[], object]) -> int:
     except UserError as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(str(error), style="red", markup=False)
         return _USER_ERROR
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # whoever read has what they wanted
         return 1

@@ -1,6 +1,7 @@
 """`headgate up`, as the README has it: one command, a real broker, real disks, nothing left behind."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -42,6 +43,19 @@ def test_a_second_up_on_the_same_folder_is_refused_with_the_pid_of_the_first(tmp
             assert str(first.process.pid) in second.output()
             assert "Traceback" not in second.output()
         assert first.stop() == 0
+
+
+@pytest.mark.usefixtures("kafka_jars")
+def test_a_second_interrupt_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path, free_port: int) -> None:
+    arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
+    with Headgate(arguments, tmp_path / "up.log") as headgate:
+        await_ready(headgate, free_port)
+        pids = headgate.children()
+        headgate.process.send_signal(signal.SIGINT)
+        eventually("it stops", lambda: "stopping" in headgate.output())
+        headgate.process.send_signal(signal.SIGINT)
+        assert headgate.process.wait(30) != 0
+        eventually("nothing is left", lambda: not [pid for pid in pids if is_running(pid)])
 
 
 def test_without_java_one_clear_line_says_what_to_install(tmp_path: Path) -> None:
