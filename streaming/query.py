@@ -92,9 +92,7 @@ def _routed(records: DataFrame, prefix: str) -> DataFrame:
         "offset",
         appended.alias("appended_ms"),
     )
-    return routed.observe(
-        BATCH_TIMES, fn.min("appended_ms").alias("oldest_ms"), fn.max("appended_ms").alias("newest_ms")
-    )
+    return routed.observe(BATCH_TIMES, fn.min("appended_ms").alias("oldest_ms"))
 
 
 def _policy_of_topic(prefix: str) -> Column:
