@@ -8,7 +8,6 @@ import binascii
 import hashlib
 import re
 import secrets
-import ssl
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 from pydantic import Field, SecretStr
 
 from connectors.kafka.oauth import ClientCredentials
-from connectors.kafka.secretive import SecretiveBlock, read_text, secret, unreadable
+from connectors.secretive import SecretiveBlock, read_text, secret, unreadable_files
+from connectors.tls import Tls
 from policies.errors import UserError
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
@@ -36,63 +36,6 @@ class SaslMechanism(StrEnum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
-
-
-class Tls(SecretiveBlock):
-    """Encryption, and the client's certificate where the cluster wants one. An empty block will do."""
-
-    ca_file: Path | None = Field(default=None, description="PEM; the authorities to trust. Default: the system's.")
-    cert_file: Path | None = Field(default=None, description="PEM; the client's certificate and its chain.")
-    key_file: Path | None = Field(default=None, description="PEM; the certificate's key (PKCS#8, for the query).")
-    key_password: SecretStr | None = Field(default=None, min_length=1, description="Of the key, where it is encrypted.")
-    key_password_file: Path | None = Field(default=None, description="The same, in a file.")
-    verify_hostname: bool = Field(default=True, description="The broker's certificate must name its host.")
-
-    def files(self) -> dict[str, Path | None]:
-        """All files it may name, by field."""
-        return {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file", "key_password_file")}
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Files that cannot be read, and halves of what belongs together."""
-        yield from _unreadable_files(self.files())
-        if (self.cert_file is None) != (self.key_file is None):
-            given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
-            yield other, f"is needed with {given} (one file that holds both may be named twice)"
-        if self.key_password is not None and self.key_password_file is not None:
-            yield "key_password", "give either key_password or key_password_file, not both"
-        if self.key_file is None and (self.key_password or self.key_password_file):
-            yield "key_file", "is needed with a key password"
-
-    def password(self) -> str | None:
-        """The key's password, if it has one."""
-        return secret(self.key_password, self.key_password_file, "tls.key_password_file")
-
-    def ssl_context(self) -> ssl.SSLContext:
-        """A client context.
-
-        Raises:
-            UserError: a file does not hold what it should, or the key's password is wrong.
-        """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = self.verify_hostname
-        try:
-            if self.ca_file is None:
-                context.load_default_certs()
-            else:
-                context.load_verify_locations(self.ca_file)
-        except OSError:
-            raise UserError(f"tls.ca_file: {self.ca_file} holds no certificates in PEM form.") from None
-        if self.cert_file is not None:
-            password = self.password() or ""
-            try:
-                # A function, or OpenSSL would ask for the password of an encrypted key on the terminal.
-                context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
-            except (OSError, ValueError):
-                raise UserError(
-                    f"tls: {self.cert_file} and {self.key_file} are no certificate with its key in PEM form, "
-                    "or key_password is not the key's."
-                ) from None
-        return context
 
 
 class Sasl(SecretiveBlock):
@@ -121,7 +64,7 @@ class Sasl(SecretiveBlock):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What the mechanism needs and has not, and what it has no use for."""
-        yield from _unreadable_files(self.files())
+        yield from unreadable_files(self.files())
         of_user, of_client = ("username", "password"), ("client_id", "client_secret", "token_endpoint")
         needed, foreign = (of_client, of_user) if self.is_oauth else (of_user, (*of_client, "scope"))
         for field in needed:
@@ -297,12 +240,6 @@ def _plain(value: str | SecretStr | None) -> str | None:
 
 def _present(options: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if value is not None}
-
-
-def _unreadable_files(files: dict[str, Path | None]) -> Iterator[tuple[str, str]]:
-    for field, file in files.items():
-        if file is not None and (why := unreadable(file)):
-            yield field, why
 
 
 def _digest_of(file: Path | None) -> str:

@@ -54,6 +54,13 @@ def unreadable(file: Path) -> str | None:
     return None
 
 
+def unreadable_files(files: dict[str, Path | None]) -> Iterator[tuple[str, str]]:
+    """Of the files that fields name, those that cannot be read: the field, and why."""
+    for field, file in files.items():
+        if file is not None and (why := unreadable(file)):
+            yield field, why
+
+
 def read_text(file: Path, place: str) -> str:
     """Read a file that a setting names.
 

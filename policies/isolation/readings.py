@@ -1,0 +1,79 @@
+"""What the isolation policy observes: topic ``observed.bookies``, keyed by cluster."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from policies.observations import Reading
+from policies.units import MAX_INT64, Instant
+
+MAX_ENSEMBLE = 10_000
+
+
+class Registration(BaseModel):
+    """A bookie's ephemeral node: the same bookie with another (session, czxid) has joined again."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    bookie: str = Field(min_length=1, description="Its id as registered: `host:port`, or any custom id.")
+    session: str | None = Field(default=None, description="The ZooKeeper session that owns the node, as `0x…`.")
+    czxid: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The transaction that made the node.")
+    registered_at: Instant | None = Field(
+        default=None, description="When ZooKeeper made the node, by its own clock; null where the source cannot tell."
+    )
+
+
+class Bookies(Reading):
+    """One whole reading of the registration tree."""
+
+    event_type: ClassVar[str] = "headgate.bookies.v1"
+
+    writable: tuple[Registration, ...] = Field(default=(), description="Registered and taking new data.")
+    read_only: tuple[Registration, ...] = Field(default=(), description="Registered, and taking none.")
+    known: tuple[str, ...] = Field(default=(), description="Every bookie that ever joined (the cookies).")
+
+
+class RackInfo(BaseModel):
+    """What is known of where a bookie stands."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rack: str | None = Field(default=None, description="Its rack; an empty one or `/` is no rack.")
+    hostname: str | None = Field(default=None, description="Its host.")
+
+
+def _no_info(value: object) -> object:
+    return {} if value is None else value
+
+
+class BookieRacks(Reading):
+    """The groups of bookies, as the znode ``/bookies`` has them."""
+
+    event_type: ClassVar[str] = "headgate.bookie-racks.v1"
+
+    groups: dict[str, dict[str, Annotated[RackInfo, BeforeValidator(_no_info)]]] | None = Field(
+        default=None, description="Members by group; null when there is no znode `/bookies`."
+    )
+
+
+class NamespaceAffinity(BaseModel):
+    """The groups a namespace may place its data on, and its persistence where its policies set it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    primary: tuple[str, ...] = Field(default=(), description="Groups used first; `*` means every bookie.")
+    secondary: tuple[str, ...] = Field(default=(), description="Groups used when the primary ones do not suffice.")
+    strict: bool | None = Field(default=None, description="Never bookies without a group; null: not said.")
+    ensemble_size: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="Bookies a ledger spreads over.")
+    write_quorum: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="Copies of each entry.")
+    ack_quorum: int | None = Field(default=None, ge=0, le=MAX_ENSEMBLE, description="Copies a producer waits for.")
+
+
+class BookieAffinity(Reading):
+    """All namespaces that say where their data may lie, in one reading."""
+
+    event_type: ClassVar[str] = "headgate.bookie-affinity.v1"
+
+    namespaces: dict[str, NamespaceAffinity] = Field(
+        default_factory=dict, description="By `tenant/namespace`; those without affinity may be left out."
+    )

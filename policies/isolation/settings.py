@@ -1,0 +1,80 @@
+"""Settings of the isolation policy: ``policies.isolation``, per cluster by name or glob."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from policies.isolation.readings import MAX_ENSEMBLE
+from policies.settings import PolicySettings
+from policies.units import Duration, PositiveDuration, parse_duration
+
+
+class Rules(StrEnum):
+    """Which bookies a namespace may use: the rule sets there are."""
+
+    LEGACY = "legacy"
+    """Pulsar up to 2.10: bookies without a group are always eligible."""
+    CURRENT = "current"
+    """Pulsar from 2.11 on: bookies without a group when the namespace's groups do not suffice."""
+    STRICT = "strict"
+    """The proposal: never bookies without a group."""
+
+
+class Unaffine(StrEnum):
+    """Where a namespace without affinity places its data."""
+
+    ANY = "any"
+    """On every writable bookie: Pulsar's default."""
+    UNGROUPED = "ungrouped"
+    """On those without a group only: Pulsar's `strictBookieAffinityEnabled`."""
+
+
+class Quarantine(StrEnum):
+    """Whether bookies that joined without rack info are put into a group of their own."""
+
+    OFF = "off"
+    ON = "on"
+
+
+def _on_or_off(value: Any) -> Any:
+    """YAML reads a plain `on` or `off` as true or false."""
+    return {True: Quarantine.ON, False: Quarantine.OFF}.get(value, value) if isinstance(value, bool) else value
+
+
+class IsolationSettings(PolicySettings):
+    """Which bookies may hold whose data, and what to do about those that nobody assigned."""
+
+    rules: Rules = Field(default=Rules.CURRENT, description="What the cluster does: the rules its brokers follow.")
+    promise: Rules = Field(
+        default=Rules.STRICT, description="What was promised to tenants; where `rules` allows more, data leaks."
+    )
+    unaffine: Unaffine = Field(
+        default=Unaffine.ANY,
+        description="Where namespaces without affinity place data: `any` bookie, or, as with Pulsar's "
+        "strictBookieAffinityEnabled, `ungrouped` ones only.",
+    )
+    ensemble_size: int = Field(
+        default=2, ge=1, le=MAX_ENSEMBLE, description="Bookies a ledger needs, where a namespace's policies set none."
+    )
+    grace: Duration = Field(
+        default=parse_duration("10s"),
+        description="A bookie must be without a group this long before it is named and quarantined; 0s for at once.",
+    )
+    validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
+    confirm_after: Duration = Field(
+        default=parse_duration("10s"),
+        description="All bookies gone at once is believed when a second reading says so this much later.",
+    )
+    member_missing_after: Duration = Field(
+        default=parse_duration("60s"), description="An assigned bookie must be unregistered this long to be missed."
+    )
+    quarantine: Annotated[Quarantine, BeforeValidator(_on_or_off)] = Field(
+        default=Quarantine.OFF,
+        description="`on`: an unassigned bookie is put into the group headgate-quarantine, which no namespace uses.",
+    )
+    max_quarantined: int = Field(
+        default=3,
+        ge=0,
+        description="More are named, not quarantined; nor is one without which a namespace could not place its data.",
+    )
