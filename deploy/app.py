@@ -33,7 +33,8 @@ from deploy.settings import Settings
 from deploy.supervisor import QuerySupervisor
 from policies.decisions import Decision
 from policies.errors import UserError
-from policies.throttle import KIND
+from policies.registry import topic_of
+from policies.throttle import LogDirs
 from streaming.host import PolicyHost
 from streaming.query import Wiring
 from streaming.session import start_session, stop_session
@@ -76,7 +77,7 @@ def collector_parts(settings: Settings, registry: CollectorRegistry, publisher: 
     if not watched:
         raise UserError("clusters: no Kafka cluster is watched; name one with its kafka.bootstrap_servers")
     metrics = PollMetrics(registry)
-    publish = observations_to(publisher.publish, settings.topics.topic(KIND.observed_topic), SOURCE)
+    publish = observations_to(publisher.publish, settings.topics.topic(topic_of(LogDirs)), SOURCE)
     return [
         Part(f"collector of {name}", LogDirsCollector(name, kafka, publish, metrics).run)
         for name, kafka in watched.items()

@@ -44,9 +44,8 @@ class PolicyKind:
     """A registered policy: all that the rooms above need to host it, without knowing it."""
 
     name: str
-    observed_topic: str
-    """Without its prefix, such as ``observed.log-dirs``. A topic belongs to exactly one policy."""
-    readings: tuple[type[Reading], ...]
+    observed: Mapping[str, tuple[type[Reading], ...]]
+    """What it reads from which topic (without its prefix, such as ``observed.log-dirs``). A topic is one policy's."""
     decisions: tuple[type[Decision], ...]
     """Without alerts, which every policy may raise."""
     settings: type[PolicySettings]
@@ -58,3 +57,8 @@ class PolicyKind:
     """From a cluster's name and its settings to the policy that decides for it."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
     """From a version to the next, on the state's plain form (lists, numbers, strings)."""
+
+    @property
+    def readings(self) -> tuple[type[Reading], ...]:
+        """Every kind of reading it takes, from whichever topic."""
+        return tuple(reading for readings in self.observed.values() for reading in readings)

@@ -16,7 +16,12 @@ APPLIED_QUOTAS = "applied.quotas"
 
 def observed_topics() -> dict[str, str]:
     """From an observed topic (without its prefix) to the one policy it belongs to."""
-    return {kind.observed_topic: kind.name for kind in POLICIES.values()}
+    return {topic: kind.name for kind in POLICIES.values() for topic in kind.observed}
+
+
+def topic_of(reading: type[Reading]) -> str:
+    """The observed topic (without its prefix) that readings of this kind belong to."""
+    return next(topic for kind in POLICIES.values() for topic, kinds in kind.observed.items() if reading in kinds)
 
 
 def decided_topics() -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from pydantic_core import CoreSchema
 from deploy.reference.shapes import first_paragraph
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
-from policies.policy import PolicyKind
 from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.units import format_instant
@@ -89,7 +88,12 @@ class EventKind:
 
 def catalogue() -> tuple[EventKind, ...]:
     """All kinds of events: observed, decided, audit, what the actuators did, dead letters."""
-    observed = (_observed(kind, reading) for kind in POLICIES.values() for reading in kind.readings)
+    observed = (
+        _observed(topic, reading)
+        for kind in POLICIES.values()
+        for topic, readings in kind.observed.items()
+        for reading in readings
+    )
     decided = (_decided(decision) for decision in decision_types())
     return (*observed, *decided, _audit(), *_acted(), _dead_letter())
 
@@ -130,10 +134,10 @@ class _Schemas(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-def _observed(policy: PolicyKind, reading: type[Reading]) -> EventKind:
+def _observed(topic: str, reading: type[Reading]) -> EventKind:
     return EventKind(
         event_type=reading.event_type,
-        topic=policy.observed_topic,
+        topic=topic,
         key="the cluster's name",
         written_by="the collectors",
         data=reading,

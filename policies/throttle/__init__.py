@@ -19,8 +19,7 @@ __all__ = [
 
 KIND = PolicyKind(
     name=NAME,
-    observed_topic="observed.log-dirs",
-    readings=(LogDirs, KafkaCluster),
+    observed={"observed.log-dirs": (LogDirs, KafkaCluster)},
     decisions=(ThrottleFactor,),
     settings=ThrottleSettings,
     state=ThrottleState,

@@ -56,8 +56,7 @@ class CountPolicy:
 
 TOY = PolicyKind(
     name="toy",
-    observed_topic="observed.toys",
-    readings=(),
+    observed={"observed.toys": ()},
     decisions=(),
     settings=PolicySettings,
     state=CountV3,
