@@ -77,8 +77,6 @@ class Assessment:
 
     factor: float
     hit: Hit
-    limits_cross: bool = False
-    """The soft limit is not above the hard one on this volume, so it slows nobody down."""
 
 
 def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit | None) -> Assessment:
@@ -93,7 +91,7 @@ def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit 
         return Assessment(1.0, Hit.NONE)
     soft_bytes, hard_bytes = soft.in_bytes(total_bytes), hard.in_bytes(total_bytes) if hard is not None else 0.0
     if soft_bytes <= hard_bytes:
-        return Assessment(1.0, Hit.SOFT, limits_cross=True)
+        return Assessment(1.0, Hit.SOFT)  # the limits cross: the soft one slows nobody down here
     share = (usable_bytes - hard_bytes) / (soft_bytes - hard_bytes)
     return Assessment(min(max(share, 0.0), 1.0), Hit.SOFT)
 
