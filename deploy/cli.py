@@ -247,9 +247,6 @@ def _guarded(command: Callable[[], object]) -> int:
         return _USER_ERROR
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read has what they wanted
-        return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USER_ERROR
     return 0

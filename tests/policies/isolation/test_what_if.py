@@ -1,0 +1,64 @@
+"""What if a bookie joined, died or were assigned."""
+
+import pytest
+
+from policies.errors import UserError
+from policies.isolation.placement import Membership
+from policies.isolation.what_if import Change, Kind, after, parse_change
+
+NOW = Membership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("add=bk9:3181", Change(Kind.ADD, "bk9:3181")),
+        ("add=bk9:3181@shared", Change(Kind.ADD, "bk9:3181", "shared")),
+        ("add=a@b@shared", Change(Kind.ADD, "a@b", "shared")),
+        ("remove=bk1:3181", Change(Kind.REMOVE, "bk1:3181")),
+        ("remove=odd@id", Change(Kind.REMOVE, "odd@id")),
+        ("remove-group=shared", Change(Kind.REMOVE_GROUP, "shared")),
+    ],
+)
+def test_a_change_is_read(text: str, change: Change) -> None:
+    assert parse_change(text) == change
+
+
+@pytest.mark.parametrize(
+    "text", ["", "bk1", "add", "add=", "lose=bk1", "add=@g", "add=bk1@", "remove=", "remove-group="]
+)
+def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
+    with pytest.raises(UserError, match="add=BOOKIE@GROUP"):
+        parse_change(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "writable", "groups"),
+    [
+        pytest.param(["add=c:1"], {"a:1", "b:1", "c:1"}, NOW.groups, id="joins without a group"),
+        pytest.param(
+            ["add=c:1@new"], {"a:1", "b:1", "c:1"}, {**(NOW.groups or {}), "new": frozenset({"c:1"})}, id="new group"
+        ),
+        pytest.param(
+            ["add=a:1@h"],
+            {"a:1", "b:1"},
+            {"g": frozenset({"dead:1"}), "h": frozenset({"a:1", "b:1"})},
+            id="a registered one moves",
+        ),
+        pytest.param(["remove=a:1"], {"b:1"}, NOW.groups, id="a dead one stays in its group"),
+        pytest.param(["remove-group=h"], {"a:1", "b:1"}, {"g": frozenset({"a:1", "dead:1"})}, id="a group is dropped"),
+        pytest.param(["add=c:1", "remove=c:1"], {"a:1", "b:1"}, NOW.groups, id="in order"),
+    ],
+)
+def test_changes_happen_in_order(changes: list[str], writable: set[str], groups: dict[str, frozenset[str]]) -> None:
+    assert after(NOW, map(parse_change, changes)) == Membership(frozenset(writable), groups)
+
+
+def test_where_there_are_no_groups_a_bookie_without_one_makes_none() -> None:
+    assert after(Membership(frozenset(), None), [Change(Kind.ADD, "a:1")]).groups is None
+
+
+@pytest.mark.parametrize("text", ["remove=nobody:1", "remove=dead:1", "remove-group=nobody"])
+def test_what_is_not_there_cannot_go(text: str) -> None:
+    with pytest.raises(UserError, match=text):
+        after(NOW, [parse_change(text)])
