@@ -10,6 +10,7 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
+from tests.system.zookeeper import ZooKeeper
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,6 +29,23 @@ def kafka_jars() -> tuple[Path, ...]:
         return ensure_jars("kafka", default_cache_dir())
     except UserError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def bookkeeper_jars() -> tuple[Path, ...]:
+    """The jars of ZooKeeper and of bookies; without Java or network the test says why it must skip."""
+    try:
+        find_java()
+        return ensure_jars("bookkeeper", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def zookeeper(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A ZooKeeper, shared: each test works below a chroot of its own, and starts one of its own to do it harm."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), bookkeeper_jars) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""ZooKeeper, as BookKeeper and Pulsar keep their metadata in it."""

@@ -1,0 +1,160 @@
+"""Which groups of bookies the namespaces of Pulsar may use, from its policies in ZooKeeper."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from connectors.zookeeper.registrations import first_problem
+from connectors.zookeeper.tree import ChangedNodes, Node, Reader
+from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, NamespaceAffinity
+from policies.observations import Outcome
+
+LOCAL_POLICIES = "/admin/local-policies"
+POLICIES = "/admin/policies"
+
+_DETAIL_LENGTH = 200
+
+
+def _listed(value: object) -> object:
+    """A comma-separated text as a tuple, without empty entries and repetitions.
+
+    Blanks are part of a name, as brokers have it: of `a, b` they know no group ` b`, and that must show.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, str):
+        return value
+    return tuple(dict.fromkeys(part for part in value.split(",") if part))
+
+
+def _positive(value: object) -> object:
+    # Pulsar writes 0 for what its brokers shall decide.
+    return None if isinstance(value, int) and value <= 0 else value
+
+
+_Groups = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+_Count = Annotated[int | None, Field(le=MAX_ENSEMBLE), BeforeValidator(_positive)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Affinity(_Document):
+    """The part of a namespace's local policies that matters here."""
+
+    primary: _Groups = Field(default=(), alias="bookkeeperAffinityGroupPrimary")
+    secondary: _Groups = Field(default=(), alias="bookkeeperAffinityGroupSecondary")
+    strict: bool | None = None
+
+
+class _LocalPolicies(_Document):
+    affinity: Affinity | None = Field(default=None, alias="bookieAffinityGroup")
+
+
+class Persistence(_Document):
+    """The part of a namespace's policies that matters here."""
+
+    ensemble_size: _Count = Field(default=None, alias="bookkeeperEnsemble")
+    write_quorum: _Count = Field(default=None, alias="bookkeeperWriteQuorum")
+    ack_quorum: _Count = Field(default=None, alias="bookkeeperAckQuorum")
+
+
+class _Policies(_Document):
+    persistence: Persistence | None = None
+
+
+def parse_affinity(data: bytes) -> Affinity | None:
+    """A namespace's affinity from its local policies; null when they have none.
+
+    Raises:
+        ValueError: the bytes are no local policies; the message tells where.
+    """
+    if not data.strip():
+        return None
+    try:
+        affinity = _LocalPolicies.model_validate_json(data).affinity
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
+    return affinity if affinity and (affinity.primary or affinity.secondary) else None
+
+
+def parse_persistence(data: bytes) -> Persistence | None:
+    """A namespace's persistence from its policies; null when they have none.
+
+    Raises:
+        ValueError: the bytes are no policies; the message tells where.
+    """
+    if not data.strip():
+        return None
+    try:
+        return _Policies.model_validate_json(data).persistence
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
+
+
+class AffinityTree:
+    """The affinity of all namespaces of a cluster, over many readings; only what has changed is read again.
+
+    Namespaces without affinity are left out, and their persistence is not read. Of a namespace whose policies cannot be
+    parsed the last good ones stand, and the reading's detail names it.
+    """
+
+    def __init__(self) -> None:
+        self._affinities = ChangedNodes(parse_affinity)
+        self._persistences = ChangedNodes(parse_persistence)
+
+    def read(self, reader: Reader, cluster: str) -> BookieAffinity:
+        """Read what has changed; trees that do not exist are empty.
+
+        Raises:
+            UnreadError: some node cannot be read: then nothing is said of any namespace.
+        """
+        affinities = self._local_policies(reader)
+        isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
+        names = [name for name, affinity in isolated.items() if affinity is not None]
+        persistences = self._persistences.refresh(reader, [f"{POLICIES}/{name}" for name in names])
+        self._persistences.forget_others(persistences)
+        namespaces = {
+            name: _namespace(affinity, persistences.get(f"{POLICIES}/{name}"))
+            for name, affinity in sorted(isolated.items())
+            if affinity is not None
+        }
+        detail = _problems({**affinities, **persistences})
+        return BookieAffinity(cluster=cluster, outcome=Outcome.OK, detail=detail, namespaces=namespaces)
+
+    def _local_policies(self, reader: Reader) -> dict[str, Node[Affinity]]:
+        tenants = _below(reader, [LOCAL_POLICIES])
+        nodes = self._affinities.refresh(reader, _below(reader, tenants))
+        # Namespaces of the first kind, tenant/cluster/namespace, lie one deeper; what has children is their cluster.
+        clusters = [path for path, node in nodes.items() if node.children]
+        if clusters:
+            nodes |= self._affinities.refresh(reader, _below(reader, clusters))
+        self._affinities.forget_others(nodes)
+        return nodes
+
+
+def _below(reader: Reader, paths: Iterable[str]) -> list[str]:
+    answers = reader.each(reader.client.get_children_async, paths)
+    return [f"{path}/{name}" for path, names in answers for name in names or ()]
+
+
+def _namespace(affinity: Affinity, policies: Node[Persistence] | None) -> NamespaceAffinity:
+    persistence = (policies.value if policies is not None else None) or Persistence()
+    return NamespaceAffinity(
+        primary=affinity.primary,
+        secondary=affinity.secondary,
+        strict=affinity.strict,
+        ensemble_size=persistence.ensemble_size,
+        write_quorum=persistence.write_quorum,
+        ack_quorum=persistence.ack_quorum,
+    )
+
+
+def _problems(nodes: Mapping[str, Node[Affinity] | Node[Persistence]]) -> str | None:
+    problems = sorted(f"{path}: {node.problem}" for path, node in nodes.items() if node.problem is not None)
+    if not problems:
+        return None
+    count = f"{len(problems)} {'node' if len(problems) == 1 else 'nodes'}"
+    return f"{count} cannot be parsed, the last good values stand: {'; '.join(problems)}"[:_DETAIL_LENGTH]

@@ -1,0 +1,93 @@
+"""What ZooKeeper's errors mean to an observer: how an attempt to read ended, and why, in a few words."""
+
+import ssl
+from collections.abc import Mapping
+
+from kazoo import exceptions
+from kazoo.handlers.threading import KazooTimeoutError
+
+from policies.errors import UserError
+from policies.observations import Outcome
+
+_DETAIL_LENGTH = 200
+
+
+class UnreadError(Exception):
+    """One node could not be read; the cause is the client's own error.
+
+    Args:
+        path: the node's whole path, chroot included.
+        cause: why.
+    """
+
+    def __init__(self, path: str, cause: BaseException) -> None:
+        super().__init__(path)
+        self.path = path
+        self.cause = cause
+
+
+class NotConnectedError(Exception):
+    """No server gives us a session.
+
+    Args:
+        obstacles: what became of the last attempt at each server, by `host:port`.
+    """
+
+    def __init__(self, obstacles: Mapping[str, BaseException]) -> None:
+        super().__init__("not connected")
+        self.obstacles = dict(obstacles)
+
+
+# The first that fits counts: subclasses stand before what they derive from. What each means follows, unless the error
+# itself says it better.
+_MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
+    (exceptions.NoAuthError, Outcome.UNAUTHORIZED, "its ACL does not let us read it"),
+    (exceptions.AuthFailedError, Outcome.UNAUTHORIZED, "the server refuses who we say we are"),
+    (exceptions.SessionClosedRequireSaslError, Outcome.UNAUTHORIZED, "the server wants clients to log in otherwise"),
+    (exceptions.UnimplementedError, Outcome.UNSUPPORTED, "the server does not know this request"),
+    (exceptions.ConnectionLoss, Outcome.UNREACHABLE, "the connection was lost"),
+    (exceptions.SessionExpiredError, Outcome.UNREACHABLE, "our session has ended"),
+    (exceptions.OperationTimeoutError, Outcome.TIMEOUT, "the server gave up"),
+    (exceptions.RequestTimeoutError, Outcome.TIMEOUT, "the server gave up"),
+    (KazooTimeoutError, Outcome.TIMEOUT, "no answer in time"),
+    (TimeoutError, Outcome.TIMEOUT, None),
+    (ssl.SSLError, Outcome.ERROR, None),
+    (OSError, Outcome.UNREACHABLE, None),
+)
+
+# Of several failures, what says most about what to mend.
+_TELLING = (Outcome.UNAUTHORIZED, Outcome.UNSUPPORTED, Outcome.ERROR, Outcome.TIMEOUT, Outcome.UNREACHABLE)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The outcome that an error of reading stands for."""
+    match error:
+        case UnreadError():
+            return outcome_of(error.cause)
+        case NotConnectedError():
+            outcomes = [outcome_of(obstacle) for obstacle in error.obstacles.values()]
+            return min(outcomes, key=_TELLING.index, default=Outcome.UNREACHABLE)
+    return next((outcome for kind, outcome, _ in _MEANINGS if isinstance(error, kind)), Outcome.ERROR)
+
+
+def detail_of(error: BaseException) -> str:
+    """What went wrong, in one short line; none of these errors holds a credential."""
+    return " ".join(_words(error).split())[:_DETAIL_LENGTH]
+
+
+def _words(error: BaseException) -> str:
+    match error:
+        case UnreadError():
+            return f"{error.path}: {_words(error.cause)}"
+        case NotConnectedError():
+            each = (f"{server}: {_words(obstacle)}" for server, obstacle in _telling_first(error.obstacles))
+            return "; ".join(each) or "no server's name resolves to an address"
+        case UserError():
+            return str(error)
+    meaning = next((words for kind, _, words in _MEANINGS if isinstance(error, kind)), None)
+    name = type(error).__name__.removesuffix("Error")
+    return meaning or getattr(error, "strerror", None) or str(error) or name
+
+
+def _telling_first(obstacles: Mapping[str, BaseException]) -> list[tuple[str, BaseException]]:
+    return sorted(obstacles.items(), key=lambda item: _TELLING.index(outcome_of(item[1])))

@@ -1,0 +1,114 @@
+"""Which bookies are registered, and in which groups they are, as ZooKeeper has it."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from connectors.zookeeper.tree import Reader
+from policies.errors import UserError
+from policies.isolation.readings import BookieRacks, Bookies, RackInfo, Registration
+from policies.observations import Outcome
+from policies.units import from_millis
+
+Hint = Callable[[Any], None]
+"""A kazoo watch: something may have changed. It must not block."""
+
+_READ_ONLY = "readonly"
+_ROUNDS = 5  # of reading anew because bookies went while they were read
+
+
+def _nothing(value: object) -> object:
+    return {} if value is None else value
+
+
+_GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
+    dict[str, Annotated[dict[str, Annotated[RackInfo, BeforeValidator(_nothing)]], BeforeValidator(_nothing)]]
+)
+
+
+def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) -> Bookies:
+    """Read the whole registration tree, and leave watches on it.
+
+    Raises:
+        UserError: BookKeeper has no metadata there.
+        UnreadError: a node cannot be read.
+    """
+    available, cookies = f"{ledgers_root}/available", f"{ledgers_root}/cookies"
+    read_only = f"{available}/{_READ_ONLY}"
+
+    def children(path: str) -> Any:
+        return reader.client.get_children_async(path, watch=hint)
+
+    for _ in range(_ROUNDS):
+        names = dict(reader.each(children, (available, read_only, cookies)))
+        if names[available] is None:
+            raise UserError(f"there is no node {reader.client.chroot}{available}: set ledgers_root to BookKeeper's.")
+        writable = [f"{available}/{name}" for name in sorted(names[available]) if name != _READ_ONLY]
+        others = [f"{read_only}/{name}" for name in sorted(names[read_only] or ())]
+        stats = dict(reader.each(reader.client.exists_async, [*writable, *others]))
+        if None not in stats.values():
+            break
+    return Bookies(
+        cluster=cluster,
+        outcome=Outcome.OK,
+        writable=_registrations(writable, stats),
+        read_only=_registrations(others, stats),
+        known=tuple(sorted(names[cookies] or ())),
+    )
+
+
+def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[Registration, ...]:
+    return tuple(_registration(path, stats[path]) for path in paths if stats[path] is not None)
+
+
+def _registration(path: str, stat: Any) -> Registration:
+    return Registration(
+        bookie=path.rpartition("/")[2],
+        session=_session(stat.ephemeralOwner),
+        czxid=stat.czxid,
+        registered_at=from_millis(stat.ctime),
+    )
+
+
+def _session(owner: int) -> str | None:
+    # As ZooKeeper's own logs have it: without a sign. 0 is a node that is not ephemeral.
+    return f"0x{owner & 0xFFFF_FFFF_FFFF_FFFF:x}" if owner else None
+
+
+def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRacks:
+    """Read the groups of bookies, and leave a watch on them.
+
+    Raises:
+        UserError: the node holds something else.
+        UnreadError: it cannot be read.
+    """
+    # `get` leaves no watch on a node that is not there, `exists` does.
+    watched = reader.one(lambda node: reader.client.exists_async(node, watch=hint), path)
+    answer = None if watched is None else reader.one(reader.client.get_async, path)
+    try:
+        groups = None if answer is None else parse_groups(answer[0])
+    except ValueError as error:
+        raise UserError(f"{reader.client.chroot}{path} cannot be parsed: {error}") from None
+    return BookieRacks(cluster=cluster, outcome=Outcome.OK, groups=groups)
+
+
+def parse_groups(data: bytes) -> dict[str, dict[str, RackInfo]]:
+    """Groups with their members from the bytes of `/bookies`, as Pulsar writes it; zero bytes are no groups.
+
+    Raises:
+        ValueError: they are something else; the message tells where.
+    """
+    if not data.strip():
+        return {}
+    try:
+        return _GROUPS.validate_json(data)
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a document: where, and what; none of its content."""
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}" if place else problem["msg"]

@@ -1,0 +1,603 @@
+"""The collector of bookies against a real ZooKeeper: every shape of its nodes, and everything that may befall it."""
+
+import json
+import logging
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+from prometheus_client import CollectorRegistry
+
+from connectors.poll_metrics import PollMetrics
+from connectors.zookeeper.affinity import AffinityTree
+from connectors.zookeeper.bookies import BookieCollector, WatchedBookies
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from deploy.jvm import find_java
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
+from policies.observations import Outcome, Reading
+from policies.units import parse_duration
+from tests.system.loop import eventually
+from tests.system.zookeeper import ZooKeeper, free_port
+
+pytestmark = pytest.mark.system
+
+TIMEOUT_SECONDS = 1.5
+Kind = TypeVar("Kind", bound=Reading)
+
+
+class Watch:
+    """A collector, and what it published."""
+
+    def __init__(self, servers: str, *, interval: str = "60s", **connection: Any) -> None:
+        self.readings: list[Reading] = []
+        self.registry = CollectorRegistry()
+        times = {"timeout": f"{TIMEOUT_SECONDS}s", "session_timeout": "3s"}
+        self.session = ZooKeeperSession("c1", ZooKeeperConnection(servers=servers, **{**times, **connection}))
+        settings = WatchedBookies(poll_interval=parse_duration(interval), affinity_interval=parse_duration("60s"))
+        metrics = PollMetrics(self.registry)
+        self.collector = BookieCollector("c1", settings, self.session, self.readings.append, metrics)
+
+    def poll(self) -> tuple[Bookies, BookieRacks]:
+        self.readings.clear()
+        self.collector.poll_once()
+        bookies, racks = self.readings
+        assert isinstance(bookies, Bookies)
+        assert isinstance(racks, BookieRacks)
+        return bookies, racks
+
+    def poll_affinity(self) -> BookieAffinity:
+        self.readings.clear()
+        self.collector.poll_affinity_once()
+        (affinity,) = self.readings
+        assert isinstance(affinity, BookieAffinity)
+        return affinity
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [reading for reading in self.readings if isinstance(reading, kind)]
+
+    def last(self, kind: type[Kind]) -> Kind | None:
+        found = self.of(kind)
+        return found[-1] if found else None
+
+    def own_session(self) -> int:
+        return int(self.session.client().client_id[0])
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        stop = threading.Event()
+        thread = threading.Thread(target=self.collector.run, args=(stop,))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(timeout=5.0)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def watching(servers: str, **options: Any) -> Iterator[Watch]:
+    watch = Watch(servers, **options)
+    try:
+        yield watch
+    finally:
+        watch.session.close()
+
+
+class Tree:
+    """The metadata of one cluster, below a chroot of its own."""
+
+    def __init__(self, client: KazooClient) -> None:
+        self.client = client
+        for path in ("/ledgers/available/readonly", "/ledgers/cookies"):
+            client.ensure_path(path)
+
+    def join(self, bookie: str, *, below: str = "/ledgers/available") -> None:
+        self.client.create(f"{below}/{bookie}", b"", ephemeral=True)
+
+    def leave(self, bookie: str, *, below: str = "/ledgers/available") -> None:
+        self.client.delete(f"{below}/{bookie}")
+
+    def put(self, path: str, value: Any) -> None:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.client.ensure_path(path)
+        self.client.set(path, data)
+
+
+def fresh_tree(client: KazooClient, chroot: str) -> Tree:
+    client.ensure_path(chroot)
+    client.chroot = chroot
+    return Tree(client)
+
+
+@pytest.fixture
+def tree(zookeeper: ZooKeeper) -> Iterator[Tree]:
+    with zookeeper.client() as client:
+        yield fresh_tree(client, f"/c-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def watch(zookeeper: ZooKeeper, tree: Tree) -> Iterator[Watch]:
+    with watching(zookeeper.servers + tree.client.chroot) as watch:
+        yield watch
+
+
+@pytest.fixture
+def own_server(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[ZooKeeper]:
+    """A server to do harm to."""
+    with ZooKeeper(tmp_path / "zookeeper", bookkeeper_jars) as server:
+        yield server
+
+
+@pytest.fixture
+def own_watch(own_server: ZooKeeper) -> Iterator[Watch]:
+    with own_server.client() as client:
+        fresh_tree(client, "/c")
+        client.create("/ledgers/available/durable", b"")  # it stays while the server is away
+    with watching(own_server.servers + "/c") as watch:
+        yield watch
+
+
+def names(bookies: Bookies | None) -> list[str]:
+    return [] if bookies is None else [each.bookie for each in bookies.writable]
+
+
+# --- bookies
+
+
+def test_every_registration_is_read_with_its_session_transaction_and_time(watch: Watch, tree: Tree) -> None:
+    for bookie in ("bk2:3181", "bk1:3181"):
+        tree.join(bookie)
+    tree.join("bk3:3181", below="/ledgers/available/readonly")
+    for bookie in ("bk1:3181", "bk9:3181"):
+        tree.put(f"/ledgers/cookies/{bookie}", b"4")
+    bookies, _ = watch.poll()
+    assert bookies.outcome is Outcome.OK
+    assert names(bookies) == ["bk1:3181", "bk2:3181"]
+    assert [each.bookie for each in bookies.read_only] == ["bk3:3181"]
+    assert bookies.known == ("bk1:3181", "bk9:3181")
+    stat = tree.client.exists("/ledgers/available/bk1:3181")
+    first = bookies.writable[0]
+    assert (first.session, first.czxid) == (hex(tree.client.client_id[0]), stat.czxid)
+    assert first.registered_at is not None
+    assert first.registered_at.timestamp() * 1000 == pytest.approx(stat.ctime)
+
+
+def test_a_bookie_that_joins_again_has_another_transaction(watch: Watch, tree: Tree) -> None:
+    tree.join("bk1:3181")
+    before = watch.poll()[0].writable[0]
+    tree.leave("bk1:3181")
+    tree.join("bk1:3181")
+    after = watch.poll()[0].writable[0]
+    assert before.czxid is not None
+    assert after.czxid is not None
+    assert (after.bookie, after.czxid > before.czxid) == (before.bookie, True)
+
+
+def test_without_bookkeepers_metadata_the_reading_is_an_error_not_empty(watch: Watch, tree: Tree) -> None:
+    tree.client.delete("/ledgers", recursive=True)
+    bookies, racks = watch.poll()
+    assert bookies.outcome is Outcome.ERROR
+    assert f"there is no node {tree.client.chroot}/ledgers/available" in (bookies.detail or "")
+    assert racks.outcome is Outcome.OK, "it fails by itself"
+
+
+def test_a_bookie_that_goes_while_it_is_read_makes_the_tree_be_read_anew(
+    watch: Watch, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bookie in ("bk1", "bk2"):
+        tree.join(bookie)
+    client, listings = watch.session.client(), []
+    list_children = client.get_children_async
+
+    def list_and_lose(path: str, **options: Any) -> Any:
+        listing = list_children(path, **options)
+        if path == "/ledgers/cookies":
+            listings.append(listing.get(timeout=5))
+            if len(listings) == 1:
+                tree.leave("bk1")
+                tree.join("bk3")
+        return listing
+
+    monkeypatch.setattr(client, "get_children_async", list_and_lose)
+    assert names(watch.poll()[0]) == ["bk2", "bk3"]
+    assert len(listings) == 2
+
+
+# --- racks
+
+SHAPES: dict[str, tuple[bytes | None, Outcome, dict[str, Any] | None]] = {
+    "absent": (None, Outcome.OK, None),
+    "zero bytes": (b"", Outcome.OK, {}),
+    "no groups": (b"{}", Outcome.OK, {}),
+    "as Pulsar 4.2 writes it": (
+        b'{"g1":{"bk1:3181":{"rack":"/r1","hostname":"h1"},"bk2:3181":{"rack":"/r2","hostname":null}},"g2":{}}',
+        Outcome.OK,
+        {"g1": {"bk1:3181": RackInfo(rack="/r1", hostname="h1"), "bk2:3181": RackInfo(rack="/r2")}, "g2": {}},
+    ),
+    "with more than we know": (
+        b'{"g1":{"bk1:3181":{"rack":"/r1","zone":[1]},"bk2:3181":null}}',
+        Outcome.OK,
+        {"g1": {"bk1:3181": RackInfo(rack="/r1"), "bk2:3181": RackInfo()}},
+    ),
+    "no JSON": (b"\x00\xff", Outcome.ERROR, None),
+    "of another shape": (b'{"g1":["bk1:3181"]}', Outcome.ERROR, None),
+}
+
+
+@pytest.mark.parametrize(("data", "outcome", "groups"), SHAPES.values(), ids=SHAPES)
+def test_the_groups_of_bookies_are_read_in_every_shape(
+    watch: Watch, tree: Tree, data: bytes | None, outcome: Outcome, groups: dict[str, Any] | None
+) -> None:
+    if data is not None:
+        tree.put("/bookies", data)
+    bookies, racks = watch.poll()
+    assert (racks.outcome, racks.groups) == (outcome, groups)
+    assert bookies.outcome is Outcome.OK
+    if outcome is Outcome.ERROR:
+        assert f"{tree.client.chroot}/bookies cannot be parsed: " in (racks.detail or "")
+
+
+# --- watches
+
+
+def test_a_join_and_a_change_of_groups_are_seen_long_before_the_next_poll(watch: Watch, tree: Tree) -> None:
+    with watch.running():
+        eventually("a first reading", lambda: watch.last(BookieRacks))
+        for number in range(3):  # a watch fires only once: each reading must leave a new one
+            joined, bookie = time.monotonic(), f"bk{number}"
+            tree.join(bookie)
+            eventually("the join", lambda: bookie in names(watch.last(Bookies)), 5.0)  # noqa: B023 - called at once
+            assert time.monotonic() - joined < 2.0
+        assert watch.last(BookieRacks) == BookieRacks(cluster="c1", outcome=Outcome.OK, groups=None)
+        for group in ("g1", "g2"):
+            tree.put("/bookies", {group: {}})
+            expected = BookieRacks(cluster="c1", outcome=Outcome.OK, groups={group: {}})
+            eventually("the group", lambda: watch.last(BookieRacks) == expected, 5.0)  # noqa: B023
+
+
+def test_many_changes_at_once_cost_few_readings(watch: Watch, tree: Tree) -> None:
+    with watch.running():
+        eventually("a first reading", lambda: watch.last(BookieRacks))
+        began, before = time.monotonic(), len(watch.of(Bookies))
+        for number in range(200):
+            tree.join(f"bk{number}")
+        eventually("all joins", lambda: len(names(watch.last(Bookies))) == 200, 10.0)
+        most = (time.monotonic() - began) / 0.1 + 2
+        assert len(watch.of(Bookies)) - before <= most
+
+
+# --- what befalls servers and sessions
+
+
+def test_a_server_that_goes_and_comes_back_is_never_read_as_empty(own_server: ZooKeeper, own_watch: Watch) -> None:
+    def outcomes() -> set[Outcome]:
+        return {reading.outcome for reading in (own_watch.last(Bookies), own_watch.last(BookieRacks)) if reading}
+
+    with own_watch.running():
+        eventually("a first reading", lambda: outcomes() == {Outcome.OK})
+        own_server.kill()
+        eventually("that it is away", lambda: outcomes() == {Outcome.UNREACHABLE}, 10.0)
+        assert "Connection refused" in ((own_watch.last(Bookies) or own_watch.poll()[0]).detail or "")
+        own_server.start()
+        # By the connection's coming back: the next poll is a minute away.
+        eventually("that it is back", lambda: outcomes() == {Outcome.OK}, 10.0)
+    read = [reading for reading in own_watch.of(Bookies) if reading.outcome is Outcome.OK]
+    assert {tuple(names(reading)) for reading in read} == {("durable",)}
+
+
+def test_a_frozen_server_is_a_timeout_within_the_time_limit(own_server: ZooKeeper, own_watch: Watch) -> None:
+    assert own_watch.poll()[0].outcome is Outcome.OK
+    details = []
+    with own_server.frozen():
+        for _ in range(4):  # over the loss of the connection, into attempts to connect again
+            began = time.monotonic()
+            bookies, racks = own_watch.poll()
+            assert time.monotonic() - began < TIMEOUT_SECONDS + 1.0
+            # Unreachable for the one that kazoo's own giving up falls into.
+            assert {bookies.outcome, racks.outcome} <= {Outcome.TIMEOUT, Outcome.UNREACHABLE}
+            details.append(bookies.detail)
+        assert details[0] == "/c/ledgers/available: no answer within 1.5 s"
+        assert bookies.outcome is Outcome.TIMEOUT
+        assert details[-1] == f"{own_server.servers}: accepts the connection, but gives no session"
+    eventually("an answer", lambda: own_watch.poll()[0].outcome is Outcome.OK)
+
+
+def test_stopping_does_not_wait_for_a_frozen_server(own_server: ZooKeeper, own_watch: Watch) -> None:
+    with own_watch.running():
+        eventually("a reading of everything", lambda: len({type(reading) for reading in own_watch.readings}) == 3)
+        own_server.freeze()
+        eventually("its silence", lambda: own_watch.readings[-1].outcome is Outcome.TIMEOUT, 10.0)
+        began = time.monotonic()
+    assert time.monotonic() - began < TIMEOUT_SECONDS + 1.0
+    own_server.thaw()
+
+
+def test_the_loop_outlives_errors_and_counts_what_it_reads(watch: Watch, tree: Tree) -> None:
+    publish, failed = watch.readings.append, threading.Event()
+
+    def fail_once(reading: Reading) -> None:
+        if isinstance(reading, Bookies) and reading.writable and not failed.is_set():
+            failed.set()
+            raise RuntimeError("a bug somewhere")
+        publish(reading)
+
+    watch.collector._publish = fail_once
+    with watch.running():
+        eventually("a reading of everything", lambda: len({type(reading) for reading in watch.readings}) == 3)
+        tree.join("bk1")
+        eventually("the failure", failed.is_set)
+        tree.join("bk2")
+        eventually("a reading after it", lambda: names(watch.last(Bookies)) == ["bk1", "bk2"])
+    value = watch.registry.get_sample_value
+    assert value("headgate_poll_failures_total", {"cluster": "c1"}) == 1
+    assert value("headgate_polls_total", {"cluster": "c1", "outcome": "ok"}) == len(watch.readings)
+
+
+def test_closing_does_not_wait_for_a_frozen_server(own_server: ZooKeeper) -> None:
+    watch = Watch(own_server.servers, session_timeout="20s")
+    watch.poll()
+    with own_server.frozen():
+        began = time.monotonic()
+        watch.session.close()
+        assert time.monotonic() - began < 5.0
+        assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("zookeeper c1")]
+
+
+def test_the_loss_of_its_own_session_is_survived(zookeeper: ZooKeeper, watch: Watch, tree: Tree) -> None:
+    with watch.running():
+        eventually("a first reading", lambda: watch.last(BookieRacks))
+        lost = watch.own_session()
+        zookeeper.expire(lost)
+        tree.join("bk1")
+        eventually("a join after it", lambda: names(watch.last(Bookies)) == ["bk1"], 10.0)
+        assert watch.own_session() != lost
+        tree.join("bk2")
+        eventually("a watch of the new session", lambda: names(watch.last(Bookies)) == ["bk1", "bk2"], 5.0)
+
+
+def test_a_client_whose_thread_died_is_replaced(watch: Watch) -> None:
+    assert watch.poll()[0].outcome is Outcome.OK
+    watch.session.client().stop()
+    assert watch.poll()[0].outcome is Outcome.OK
+
+
+def test_readers_that_come_and_go_leave_no_thread_behind(zookeeper: ZooKeeper, tree: Tree) -> None:
+    before = set(threading.enumerate())
+    for _ in range(5):
+        with watching(zookeeper.servers + tree.client.chroot) as watch, watch.running():
+            eventually("a reading", lambda: watch.last(BookieAffinity))
+    eventually("all threads ended", lambda: set(threading.enumerate()) <= before, 5.0)
+
+
+def test_a_chroot_that_does_not_exist_is_an_error_not_an_empty_cluster(zookeeper: ZooKeeper) -> None:
+    with watching(f"{zookeeper.servers}/nowhere") as watch:
+        readings = [*watch.poll(), watch.poll_affinity()]
+    assert {reading.outcome for reading in readings} == {Outcome.ERROR}
+    assert {reading.detail for reading in readings} == {"there is no node /nowhere, the chroot that `servers` names."}
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    with watching("127.0.0.1:1") as watch:
+        bookies, _ = watch.poll()
+    assert (bookies.outcome, bookies.detail) == (Outcome.UNREACHABLE, "127.0.0.1:1: Connection refused")
+
+
+def test_a_name_that_does_not_resolve_is_unreachable() -> None:
+    with watching("does-not-exist.invalid:2181") as watch:
+        bookies, _ = watch.poll()
+    assert (bookies.outcome, bookies.detail) == (
+        Outcome.UNREACHABLE,
+        "no server's name resolves to an address",
+    )
+
+
+def test_of_several_servers_one_that_answers_is_enough(zookeeper: ZooKeeper, tree: Tree) -> None:
+    with watching(f"127.0.0.1:1,{zookeeper.servers}{tree.client.chroot}") as watch:
+        assert watch.poll()[0].outcome is Outcome.OK
+
+
+# --- access
+
+PASSWORD = "hunter2-never-shown"
+
+
+def test_what_an_acl_hides_is_unauthorized_until_the_password_is_right(
+    zookeeper: ZooKeeper,
+    tree: Tree,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    tree.client.create("/bookies", b"{}", acl=[make_digest_acl("headgate", PASSWORD, all=True)])
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    with watching(zookeeper.servers + tree.client.chroot, user="headgate", password_file=file) as watch:
+        bookies, racks = watch.poll()
+        assert bookies.outcome is Outcome.OK
+        assert (racks.outcome, racks.detail) == (
+            Outcome.UNAUTHORIZED,
+            f"{tree.client.chroot}/bookies: its ACL does not let us read it",
+        )
+        file.write_text(f"{PASSWORD}\n")
+        assert watch.poll()[1].groups == {}
+    assert PASSWORD not in "".join((*capfd.readouterr(), caplog.text))
+
+
+def make_stores(folder: Path) -> None:
+    """A self-signed certificate of 127.0.0.1 as a Java key store, and as PEM."""
+    store = folder / "store.p12"
+    keytool: list[str | Path] = [
+        find_java().with_name("keytool"),
+        "-keystore",
+        store,
+        "-storepass",
+        "changeit",
+        "-alias",
+        "zk",
+    ]
+    options = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=zk", "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12"]
+    subprocess.run([*keytool, *options], check=True, capture_output=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", folder / "ca.pem"], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def secure(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A server that also speaks TLS: where, and its certificate."""
+    folder = tmp_path_factory.mktemp("secure")
+    make_stores(folder)
+    port = free_port()
+    netty = "org.apache.zookeeper.server.NettyServerCnxnFactory"
+    server = ZooKeeper(
+        folder / "zookeeper",
+        bookkeeper_jars,
+        flags=(f"-Dzookeeper.serverCnxnFactory={netty}",),
+        properties={
+            "secureClientPort": port,
+            "secureClientPortAddress": "127.0.0.1",
+            "ssl.keyStore.location": str(folder / "store.p12"),
+            "ssl.keyStore.password": "changeit",
+            "ssl.clientAuth": "none",
+        },
+    )
+    with server:
+        with server.client() as client:
+            tree = fresh_tree(client, "/c")
+            for number in range(1000):
+                tree.put(f"/admin/local-policies/t{number % 10}/ns{number}", affinity("g1"))
+        yield f"127.0.0.1:{port}/c", folder / "ca.pem"
+
+
+def test_over_tls_everything_is_read_without_a_pause(secure: tuple[str, Path]) -> None:
+    servers, certificate = secure
+    with watching(servers, tls={"ca_file": certificate}) as watch:
+        assert watch.poll()[0].outcome is Outcome.OK
+        for _ in range(3):
+            began = time.monotonic()
+            assert len(watch.poll_affinity().namespaces) == 1000
+            assert time.monotonic() - began < 10.0
+
+
+def test_a_server_that_is_not_trusted_is_an_error_that_says_so(secure: tuple[str, Path]) -> None:
+    with watching(secure[0], tls={}) as watch:
+        bookies, _ = watch.poll()
+    assert bookies.outcome is Outcome.ERROR
+    assert "certificate verify failed" in (bookies.detail or "").lower()
+
+
+# --- affinity
+
+
+def affinity(primary: str, secondary: str | None = None) -> dict[str, Any]:
+    groups = {"bookkeeperAffinityGroupPrimary": primary, "bookkeeperAffinityGroupSecondary": secondary}
+    return {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}, "bookieAffinityGroup": groups}
+
+
+def test_namespaces_are_read_with_their_groups_and_their_persistence(watch: Watch, tree: Tree) -> None:
+    assert watch.poll_affinity().namespaces == {}, "neither tree exists"
+    tree.put("/admin/local-policies/t/ns", affinity("a,b", "c"))
+    tree.put("/admin/local-policies/t/free", {"bookieAffinityGroup": None})
+    tree.put("/admin/local-policies/old/cluster/ns", affinity("a"))
+    quorums = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2}
+    tree.put("/admin/policies/t/ns", {"persistence": quorums, "replication_clusters": ["x"]})
+    reading = watch.poll_affinity()
+    assert (reading.outcome, reading.detail) == (Outcome.OK, None)
+    both = NamespaceAffinity(primary=("a", "b"), secondary=("c",), ensemble_size=3, write_quorum=2, ack_quorum=2)
+    assert reading.namespaces == {"t/ns": both, "old/cluster/ns": NamespaceAffinity(primary=("a",))}
+
+
+def test_changes_of_any_kind_are_read(watch: Watch, tree: Tree) -> None:
+    tree.put("/admin/local-policies/t/one", affinity("a"))
+    tree.put("/admin/local-policies/t/two", affinity("a"))
+    assert set(watch.poll_affinity().namespaces) == {"t/one", "t/two"}
+    tree.put("/admin/local-policies/t/one", affinity("b"))
+    tree.put("/admin/policies/t/one", {"persistence": {"bookkeeperEnsemble": 5}})
+    tree.client.delete("/admin/local-policies/t/two")
+    tree.put("/admin/local-policies/t/three", affinity("c"))
+    expected = {
+        "t/one": NamespaceAffinity(primary=("b",), ensemble_size=5),
+        "t/three": NamespaceAffinity(primary=("c",)),
+    }
+    assert watch.poll_affinity().namespaces == expected
+    tree.client.delete("/admin/local-policies", recursive=True)
+    assert watch.poll_affinity().namespaces == {}
+
+
+def test_one_namespace_that_cannot_be_parsed_spoils_no_other_and_keeps_its_last_good_value(
+    watch: Watch, tree: Tree
+) -> None:
+    tree.put("/admin/local-policies/t/bad", affinity("a"))
+    tree.put("/admin/local-policies/t/good", affinity("a"))
+    watch.poll_affinity()
+    tree.put("/admin/local-policies/t/bad", b"{nonsense")
+    tree.put("/admin/local-policies/t/good", affinity("b"))
+    for _ in range(2):
+        reading = watch.poll_affinity()
+        assert reading.outcome is Outcome.OK
+        assert {name: each.primary for name, each in reading.namespaces.items()} == {"t/bad": ("a",), "t/good": ("b",)}
+        assert (reading.detail or "").startswith("1 node cannot be parsed, the last good values stand: ")
+        assert "/admin/local-policies/t/bad" in (reading.detail or "")
+    tree.put("/admin/local-policies/t/bad", affinity("c"))
+    reading = watch.poll_affinity()
+    assert (reading.detail, reading.namespaces["t/bad"].primary) == (None, ("c",))
+
+
+def test_a_hidden_namespace_makes_the_reading_unauthorized_rather_than_incomplete(watch: Watch, tree: Tree) -> None:
+    tree.put("/admin/local-policies/t/ns", affinity("a"))
+    acl = [make_digest_acl("pulsar", PASSWORD, all=True)]
+    tree.client.create("/admin/local-policies/t/hidden", b"{}", acl=acl)
+    reading = watch.poll_affinity()
+    assert (reading.outcome, reading.namespaces) == (Outcome.UNAUTHORIZED, {})
+    assert "/admin/local-policies/t/hidden" in (reading.detail or "")
+
+
+TENANTS, NAMESPACES = 20, 5000
+
+
+def test_thousands_of_namespaces_cost_one_request_each_and_no_value_twice(
+    zookeeper: ZooKeeper, watch: Watch, tree: Tree, record_property: Any
+) -> None:
+    paths = [
+        f"/admin/{kind}/t{number % TENANTS}/ns{number}"
+        for kind in ("local-policies", "policies")
+        for number in range(NAMESPACES)
+    ]
+    for path in sorted({path.rpartition("/")[0] for path in paths}):
+        tree.client.ensure_path(path)
+    data = json.dumps(affinity("a,b") | {"persistence": {"bookkeeperEnsemble": 3}}).encode()
+    for start in range(0, len(paths), 500):
+        made = [tree.client.create_async(path, data) for path in paths[start : start + 500]]
+        for result in made:
+            result.get(timeout=30)
+    reading_of_all = AffinityTree()
+
+    def read(what: str) -> tuple[int, BookieAffinity]:
+        until = time.monotonic() + 60
+        reader: Reader = watch.session.reader(lambda: until - time.monotonic())
+        requests = reader.requests
+        began = time.monotonic()
+        reading = reading_of_all.read(reader, "c1")
+        record_property(f"{what}_seconds", round(time.monotonic() - began, 2))
+        print(f"{what}: {time.monotonic() - began:.2f} s, {reader.requests - requests} requests")  # noqa: T201
+        return reader.requests - requests, reading
+
+    lists = 1 + TENANTS
+    requests, first = read("first")
+    assert (requests, len(first.namespaces)) == (lists + 2 * NAMESPACES, NAMESPACES)
+    requests, again = read("unchanged")
+    assert (requests, again) == (lists + 2 * NAMESPACES, first)
+    tree.put("/admin/local-policies/t7/ns7", affinity("c"))
+    requests, changed = read("one changed")
+    assert requests == lists + 2 * NAMESPACES + 1
+    assert [name for name in changed.namespaces if changed.namespaces[name] != first.namespaces[name]] == ["t7/ns7"]
