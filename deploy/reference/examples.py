@@ -6,8 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from policies.decisions import Mode
+from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
+from policies.isolation.readings import NamespaceAffinity, RackInfo, Registration
 from policies.observations import Observation, Outcome, Reading
-from policies.registry import APPLIED_QUOTAS, AUDIT
+from policies.registry import APPLIED_QUOTAS, AUDIT, topic_of
+from policies.settings import PolicySettings
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
 from policies.throttle.quota_events import (
     AppliedQuota,
@@ -28,6 +31,7 @@ from streaming.host import PolicyHost, outputs, reading_reader
 _START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 _GIGABYTE = 10**9
 _CLUSTER = "payments"
+_BOOKIES_CLUSTER = "messaging"
 
 
 class Example(NamedTuple):
@@ -68,17 +72,51 @@ def _log_dirs(broker: int, usable_gigabytes: float) -> LogDirs:
     return LogDirs(cluster=_CLUSTER, outcome=Outcome.OK, broker=broker, volumes=(volume,))
 
 
+def _isolation_readings() -> Sequence[tuple[str, datetime, Reading]]:
+    """One of two bookies of a group is gone, and a bookie that nobody assigned has joined."""
+    registered = [("bk1:3181", "0x1000a", 14, 0), ("bk3:3181", "0x1000c", 18, 0), ("bk11:3181", "0x1001f", 97, 2)]
+    bookies = Bookies(
+        cluster=_BOOKIES_CLUSTER,
+        outcome=Outcome.OK,
+        writable=tuple(
+            Registration(bookie=bookie, session=session, czxid=czxid, registered_at=_at(minute))
+            for bookie, session, czxid, minute in registered
+        ),
+        known=("bk1:3181", "bk11:3181", "bk2:3181", "bk3:3181"),
+    )
+    members = {"default": ("bk1:3181", "bk2:3181"), "shared": ("bk3:3181",)}
+    groups = {group: {b: RackInfo(rack="/r1", hostname=b) for b in bookies_} for group, bookies_ in members.items()}
+    affinity = {
+        "acme/orders": NamespaceAffinity(primary=("default",), ensemble_size=2, write_quorum=2, ack_quorum=2),
+        "acme/events": NamespaceAffinity(primary=("shared",), ensemble_size=1, write_quorum=1, ack_quorum=1),
+    }
+    return (
+        ("bookies-3", _at(3), bookies),
+        ("racks-3", _at(3), BookieRacks(cluster=_BOOKIES_CLUSTER, outcome=Outcome.OK, groups=groups)),
+        ("affinity-3", _at(3), BookieAffinity(cluster=_BOOKIES_CLUSTER, outcome=Outcome.OK, namespaces=affinity)),
+    )
+
+
 def _observed() -> Iterator[Example]:
-    for id_, time, reading in _readings():
-        event = observation_event(reading, id=id_, source="headgate/collector/kafka", time=time)
-        yield Example("observed.log-dirs", reading.cluster, json.loads(event))
+    for source, readings in (("kafka", _readings()), ("zookeeper", _isolation_readings())):
+        for id_, time, reading in readings:
+            event = observation_event(reading, id=id_, source=f"headgate/collector/{source}", time=time)
+            yield Example(topic_of(type(reading)), reading.cluster, json.loads(event))
 
 
 def _decided() -> Iterator[Example]:
     limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}}
-    host = PolicyHost({"throttle": ThrottleSettings.model_validate(limits)})
-    observations = [Observation(id_, time, reading) for id_, time, reading in _readings()]
-    _, step = host.step("throttle", _CLUSTER, None, observations, max(o.at for o in observations))
+    yield from _decided_by("throttle", ThrottleSettings.model_validate(limits), _readings())
+    at_once = IsolationSettings.model_validate({"grace": "0s", "quarantine": "on"})
+    yield from _decided_by("isolation", at_once, _isolation_readings())
+
+
+def _decided_by(
+    policy: str, settings: PolicySettings, readings: Sequence[tuple[str, datetime, Reading]]
+) -> Iterator[Example]:
+    observations = [Observation(id_, time, reading) for id_, time, reading in readings]
+    cluster, now = observations[0].reading.cluster, max(o.at for o in observations)
+    _, step = PolicyHost({policy: settings}).step(policy, cluster, None, observations, now)
     for topic, key, value in outputs(step):
         yield Example(topic, key, json.loads(value))
 

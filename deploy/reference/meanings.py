@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from policies.decisions import AlertStatus, Mode, Severity
+from policies.isolation.decision import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict, Tier
+from policies.isolation.settings import Rules
 from policies.observations import Outcome
 from policies.throttle.decision import Reason
 from policies.throttle.gate import Verdict
@@ -82,6 +84,48 @@ _MEANINGS: Mapping[type[StrEnum], Mapping[str, str]] = {
         "unchanged": "Nothing had to be done; said when it is new.",
         "refused": "Nothing was done, on purpose; said when it is new.",
         "failed": "Kafka did not do as asked; `detail` says why, and it is tried again.",
+    },
+    Rules: {
+        "legacy": "Pulsar up to 2.10: bookies without a group are always eligible.",
+        "current": "Pulsar from 2.11 on: bookies without a group when the namespace's groups do not suffice.",
+        "strict": "The proposal: never bookies without a group.",
+    },
+    Tier: {
+        "primary": "Its primary groups suffice.",
+        "secondary": "It needs its secondary groups, too.",
+        "unassigned": "It needs bookies without a group.",
+        "none": "Not even all it may use suffice.",
+    },
+    PlacementVerdict: {
+        "isolated": "It keeps to its primary groups (or, without affinity, to bookies without a group).",
+        "spills_to_secondary": "Its primary groups do not suffice: others that it was promised serve, too.",
+        "leaks": "It may use bookies that the promise forbids.",
+        "infeasible": "It may use fewer bookies than a ledger needs.",
+        "unconstrained": "Brokers exclude no bookie for it.",
+    },
+    PlacementReason: {
+        "primary_suffices": "Its primary groups have enough writable bookies.",
+        "primary_short": "Its primary groups have too few writable bookies.",
+        "unassigned_eligible": "The cluster's rules let it use bookies without a group, which the promise forbids.",
+        "too_few_bookies": "All it may use are fewer than a ledger needs.",
+        "no_affinity": "It names no primary group.",
+        "any_group": "Its primary group is `*`.",
+        "no_groups": "The cluster has no groups.",
+        "ungrouped_only": "It has no affinity, and `unaffine` is `ungrouped`: bookies without a group, and no others.",
+    },
+    QuarantineVerdict: {
+        "quarantine": "To be put into the quarantine group, if it is still in none.",
+        "withhold": "It should be, and a guard forbids it: for a person to decide.",
+        "lift": "Nothing is to be done about it any more; nobody takes it out of a group.",
+    },
+    QuarantineReason: {
+        "unassigned": "It has been in no group for `grace`.",
+        "max_quarantined": "As many as `max_quarantined` allows are in quarantine, or on their way there.",
+        "would_be_infeasible": "A namespace could not place its data without it.",
+        "no_groups": "The cluster has no groups, and the first would constrain every namespace.",
+        "assigned": "Somebody put it into a group.",
+        "gone": "It is no longer registered.",
+        "switched_off": "Quarantine was switched off.",
     },
     DeadLetterReason: {
         "too_large": "Larger than any event may be; not read.",

@@ -51,7 +51,8 @@ _EXAMPLE: Mapping[str, Any] = {
             "hard": {"available_bytes_below": "5GB"},
             "soft": {"available_ratio_below": 0.15},
             "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
-        }
+        },
+        "isolation": {"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
     },
     "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint"},
     "topics": {"replication_factor": 3},

@@ -91,6 +91,8 @@ class QuarantineReason(StrEnum):
     MAX_QUARANTINED = "max_quarantined"
     WOULD_BE_INFEASIBLE = "would_be_infeasible"
     """A namespace could not place its data without this bookie."""
+    NO_GROUPS = "no_groups"
+    """The cluster has no groups, so its brokers exclude nothing; the first group would change that for all."""
     ASSIGNED = "assigned"
     """It is in a group, by whoever's hand."""
     GONE = "gone"

@@ -64,7 +64,7 @@ class IsolationSettings(PolicySettings):
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
     confirm_after: Duration = Field(
         default=parse_duration("10s"),
-        description="All bookies gone at once is believed when a second reading says so this much later.",
+        description="A bookie, or all at once, counts as gone when a second reading says so this much later.",
     )
     member_missing_after: Duration = Field(
         default=parse_duration("60s"), description="An assigned bookie must be unregistered this long to be missed."

@@ -101,7 +101,7 @@ BAD = [
     (
         "unknown policy",
         "policies:\n  throttle: {}\n  weather: {}",
-        ["headgate.yaml:3: policies.weather: no such policy in this version; there is throttle"],
+        ["headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation"],
     ),
     (
         "duration without its unit",

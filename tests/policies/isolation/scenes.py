@@ -1,0 +1,187 @@
+"""Readings of bookies, groups and affinity at seconds after a fixed start, and a run of the policy over them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.isolation.decision import BookieQuarantine, Placement
+from policies.isolation.policy import IsolationPolicy, IsolationState
+from policies.isolation.readings import (
+    BookieAffinity,
+    BookieRacks,
+    Bookies,
+    NamespaceAffinity,
+    RackInfo,
+    Registration,
+)
+from policies.isolation.settings import IsolationSettings
+from policies.observations import Observation, Outcome, Reading
+from policies.policy import Step
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+CLUSTER = "c1"
+LONG: Mapping[str, Any] = {"validity": "1d"}
+"""Readings that do not run out while something else is looked at."""
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after the start."""
+    return START + timedelta(seconds=seconds)
+
+
+def isolation(*blocks: Mapping[str, Any], **more: Any) -> IsolationSettings:
+    """Settings from blocks as they stand in the file; later ones win."""
+    block: dict[str, Any] = {}
+    for part in (*blocks, more):
+        block.update(part)
+    return IsolationSettings.model_validate(block)
+
+
+def _observation(seconds: float, kind: str, reading: Reading, id_: str | None) -> Observation:
+    return Observation(id_ or f"{kind}@{seconds:g}", at(seconds), reading)
+
+
+def registration(bookie: str) -> Registration:
+    """``bk1``, or ``bk1#7`` for its seventh registration."""
+    name, _, number = bookie.partition("#")
+    digits = "".join(c for c in name if c.isdigit())
+    czxid = int(digits or 0) + 1000 * int(number or 0)
+    return Registration(bookie=name, session=f"0x{czxid:x}", czxid=czxid)
+
+
+def bookies(
+    seconds: float,
+    writable: str,
+    read_only: str = "",
+    known: str = "",
+    outcome: Outcome = Outcome.OK,
+    id: str | None = None,  # noqa: A002 - as in CloudEvents
+) -> Observation:
+    """A reading of the registrations; bookies are separated by spaces."""
+    reading = Bookies(
+        cluster=CLUSTER,
+        outcome=outcome,
+        writable=tuple(map(registration, writable.split())),
+        read_only=tuple(map(registration, read_only.split())),
+        known=tuple(known.split()),
+    )
+    return _observation(seconds, "bookies", reading, id)
+
+
+def racks(
+    seconds: float,
+    groups: Mapping[str, str] | None,
+    outcome: Outcome = Outcome.OK,
+    id: str | None = None,  # noqa: A002 - as in CloudEvents
+) -> Observation:
+    """A reading of the groups; members are separated by spaces."""
+    listed = None
+    if groups is not None:
+        listed = {group: {b: RackInfo(rack="/r1") for b in members.split()} for group, members in groups.items()}
+    return _observation(seconds, "racks", BookieRacks(cluster=CLUSTER, outcome=outcome, groups=listed), id)
+
+
+def affinity(
+    seconds: float,
+    namespaces: Mapping[str, NamespaceAffinity | str],
+    outcome: Outcome = Outcome.OK,
+    id: str | None = None,  # noqa: A002 - as in CloudEvents
+) -> Observation:
+    """A reading of the namespaces; text is the name of a primary group, ``p/s`` with a secondary one."""
+    listed = {
+        ns: said if isinstance(said, NamespaceAffinity) else to(*said.split("/")) for ns, said in namespaces.items()
+    }
+    return _observation(seconds, "affinity", BookieAffinity(cluster=CLUSTER, outcome=outcome, namespaces=listed), id)
+
+
+def to(primary: str = "", secondary: str = "", **more: Any) -> NamespaceAffinity:
+    """An affinity to groups separated by spaces."""
+    return NamespaceAffinity(primary=tuple(primary.split()), secondary=tuple(secondary.split()), **more)
+
+
+def everything(
+    seconds: float, writable: str, groups: Mapping[str, str] | None, namespaces: Mapping[str, NamespaceAffinity | str]
+) -> tuple[Observation, ...]:
+    """All three readings at once."""
+    return bookies(seconds, writable), racks(seconds, groups), affinity(seconds, namespaces)
+
+
+class Run:
+    """Steps the policy at each reading, and at each `wake_at` in between."""
+
+    def __init__(self, *blocks: Mapping[str, Any], **more: Any) -> None:
+        self.settings = isolation(*blocks, **more)
+        self.policy = IsolationPolicy(CLUSTER, self.settings)
+        self.state: IsolationState | None = None
+        self.wake_at: datetime | None = None
+        self.published: list[Decision] = []
+
+    def see(self, *observations: Observation, seconds: float | None = None) -> "Run":
+        """Run the clock to the newest of the observations (or the given second), then step with all of them."""
+        now = at(seconds) if seconds is not None else max(o.at for o in observations)
+        self._wake_until(now)
+        self.step(observations, now)
+        return self
+
+    def feed(self, observations: Iterable[Observation]) -> "Run":
+        """Each in its own step."""
+        for observation in observations:
+            self.see(observation)
+        return self
+
+    def until(self, seconds: float) -> "Run":
+        """Run the clock on, stepping only where the policy asked to be woken (that second included)."""
+        self._wake_until(at(seconds) + timedelta(milliseconds=1))
+        return self
+
+    def with_settings(self, *blocks: Mapping[str, Any], **more: Any) -> "Run":
+        """Go on with the same state and other settings."""
+        self.settings = isolation(*blocks, **more)
+        self.policy = IsolationPolicy(CLUSTER, self.settings)
+        return self
+
+    def step(self, observations: Sequence[Observation], now: datetime) -> Step[IsolationState]:
+        step = self.policy.step(self.state, observations, now)
+        assert step.wake_at is None or step.wake_at > now
+        self.state, self.wake_at = step.state, step.wake_at
+        self.published.extend(step.decisions)
+        return step
+
+    def _wake_until(self, now: datetime) -> None:
+        while self.wake_at is not None and self.wake_at < now:
+            self.step((), self.wake_at)
+
+    @property
+    def alerts(self) -> list[Alert]:
+        return [d for d in self.published if isinstance(d, Alert)]
+
+    def placements(self, namespace: str | None = None) -> list[Placement]:
+        return [d for d in self.published if isinstance(d, Placement) and namespace in (None, d.namespace)]
+
+    def placement(self, namespace: str) -> Placement:
+        """The latest."""
+        return self.placements(namespace)[-1]
+
+    def quarantines(self, bookie: str | None = None) -> list[BookieQuarantine]:
+        return [d for d in self.published if isinstance(d, BookieQuarantine) and bookie in (None, d.bookie)]
+
+    def verdicts(self) -> list[tuple[float, str, str, str]]:
+        """(second, bookie, verdict, reason) of everything said on quarantine."""
+        return [(_second(d), d.bookie, d.verdict.value, d.reason.value) for d in self.quarantines()]
+
+    def said(self, alert: str) -> list[tuple[float, str, str, str]]:
+        """(second, subject, status, severity) of everything said about one alert."""
+        return [(_second(a), a.subject, a.status.value, a.severity.value) for a in self.alerts if a.alert == alert]
+
+    def firing(self) -> dict[tuple[str, str], str]:
+        """Severity by (alert, subject) of what fires now."""
+        latest = {(a.alert, a.subject): a for a in self.alerts}
+        return {key: a.severity.value for key, a in latest.items() if a.status is AlertStatus.FIRING}
+
+    def latest(self, alert: str) -> Alert:
+        return [a for a in self.alerts if a.alert == alert][-1]
+
+
+def _second(decision: Decision) -> float:
+    return (decision.decided_at - START).total_seconds()

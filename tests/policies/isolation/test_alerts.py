@@ -1,0 +1,246 @@
+"""What is warned of, when it begins and when it ends."""
+
+import pytest
+
+from policies.isolation.readings import NamespaceAffinity
+from policies.observations import Outcome
+from tests.policies.isolation.scenes import LONG, Run, affinity, bookies, everything, racks, to
+
+GROUPS = {"default": "bk1 bk2 bk3", "shared": "bk6 bk7 bk8"}
+ALL = "bk1 bk2 bk3 bk6 bk7 bk8"
+BK11 = "c1/bk11"
+
+
+def joined(**settings: object) -> Run:
+    """bk11 was there from the start, in no group; nobody can place data on it."""
+    run = Run(LONG, settings)
+    return run.see(*everything(0, f"{ALL} bk11", GROUPS, {"acme/a": "default"}))
+
+
+# unassigned-bookie
+
+
+def test_a_bookie_without_group_is_named_after_its_grace() -> None:
+    run = joined().until(60)
+    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
+    assert run.latest("unassigned-bookie").labels == {"cluster": "c1", "bookie": "bk11"}
+
+
+def test_without_grace_it_is_named_at_once() -> None:
+    assert joined(grace="0s").said("unassigned-bookie") == [(0, BK11, "firing", "warning")]
+
+
+def test_it_is_not_named_when_it_gets_a_group_in_time() -> None:
+    run = joined().see(racks(9, GROUPS | {"new": "bk11"})).until(60)
+    assert run.said("unassigned-bookie") == []
+
+
+def test_it_ends_when_it_gets_a_group() -> None:
+    run = joined().see(racks(30, GROUPS | {"new": "bk11"}))
+    assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
+
+
+def test_every_bookie_of_a_cluster_without_groups_is_named() -> None:
+    run = Run(LONG).see(*everything(0, "bk1 bk2", {}, {})).until(10)
+    assert [s[1] for s in run.said("unassigned-bookie")] == ["c1/bk1", "c1/bk2"]
+
+
+def test_without_a_reading_of_groups_nobody_is_named() -> None:
+    run = Run(LONG).see(bookies(0, "bk1"), affinity(0, {})).see(racks(1, None, outcome=Outcome.ERROR)).until(600)
+    assert run.said("unassigned-bookie") == []
+    run.see(racks(601, GROUPS)).until(700)
+    assert run.said("unassigned-bookie") == []
+
+
+def test_the_grace_runs_from_the_first_knowledge_of_groups() -> None:
+    run = Run(LONG).see(bookies(0, "bk11")).see(racks(30, GROUPS)).until(60)
+    assert [s[0] for s in run.said("unassigned-bookie")] == [40]
+
+
+def test_it_is_critical_while_isolated_namespaces_can_place_data_on_it() -> None:
+    names: dict[str, NamespaceAffinity | str] = {f"acme/n{i}": "default" for i in range(7)}
+    names |= {"acme/free": to(), "acme/any": to("*"), "b/c": "shared"}
+    run = Run(LONG).see(*everything(0, "bk1 bk6 bk7 bk11", GROUPS, names)).until(10)
+    alert = run.latest("unassigned-bookie")
+    assert alert.severity == "critical"
+    assert alert.summary.endswith("7 isolated namespaces can place data on it now: "
+                                  "acme/n0, acme/n1, acme/n2, acme/n3, acme/n4 and 2 more")  # fmt: skip
+    assert alert.labels["namespaces"] == "acme/n0,acme/n1,acme/n2,acme/n3,acme/n4"
+    assert alert.labels["namespace_count"] == "7"
+    run.see(bookies(20, "bk1 bk2 bk6 bk7 bk11"))
+    assert run.said("unassigned-bookie")[-1] == (20, BK11, "firing", "warning")
+
+
+def test_one_missed_reading_does_not_end_it() -> None:
+    run = joined().see(bookies(20, ALL)).see(bookies(25, f"{ALL} bk11")).see(bookies(40, ALL)).see(bookies(49, ALL))
+    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
+
+
+def test_it_ends_when_a_second_reading_shows_that_it_is_gone() -> None:
+    run = joined().see(bookies(20, ALL)).see(bookies(30, ALL)).until(600)
+    assert run.said("unassigned-bookie")[1:] == [(30, BK11, "resolved", "warning")]
+
+
+def test_a_bookie_is_not_named_first_while_a_reading_lacks_it() -> None:
+    run = joined().see(bookies(5, ALL)).until(100)
+    assert run.said("unassigned-bookie") == []
+
+
+def test_a_bookie_that_changes_its_mode_may_be_in_both_lists_or_in_neither() -> None:
+    run = joined().see(bookies(20, f"{ALL} bk11", "bk11")).see(bookies(21, ALL, "")).see(bookies(22, ALL, "bk11"))
+    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning"), (22, BK11, "resolved", "warning")]
+    run.until(60)
+    assert run.firing()[("unassigned-bookie-idle", BK11)] == "info"
+
+
+def test_a_bookie_that_joins_again_stays_named() -> None:
+    run = joined().see(bookies(20, f"{ALL} bk11#2")).until(100)
+    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
+
+
+@pytest.mark.parametrize(("read_only", "known", "reason"), [("bk12", "", "read_only"), ("", "bk12", "offline")])
+def test_idle_bookies_without_group_are_good_to_know(read_only: str, known: str, reason: str) -> None:
+    run = Run(LONG).see(bookies(0, ALL, read_only, known), racks(0, GROUPS)).until(20)
+    assert run.said("unassigned-bookie") == []
+    assert run.said("unassigned-bookie-idle") == [(10, "c1/bk12", "firing", "info")]
+    assert run.latest("unassigned-bookie-idle").reason == reason
+
+
+def test_a_bookie_in_quarantine_stays_named_until_somebody_assigns_it() -> None:
+    groups = {"default": "bk1 bk2", "headgate-quarantine": "bk11"}
+    run = Run(LONG).see(*everything(0, "bk1 bk11", groups, {"acme/a": "default"})).until(20)
+    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
+    assert run.latest("unassigned-bookie").reason == "quarantined"
+    run.see(racks(30, groups | {"default": "bk1 bk2 bk11"}))
+    assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
+
+
+# group-member-missing
+
+
+def test_an_assigned_bookie_that_is_not_registered_is_missed_after_a_minute() -> None:
+    run = joined().see(bookies(20, "bk2 bk3 bk6 bk7 bk8", known="bk1")).until(79)
+    assert run.said("group-member-missing") == []
+    run.until(80)
+    assert run.said("group-member-missing") == [(80, "c1/bk1", "firing", "warning")]
+    run.see(bookies(90, ALL))
+    assert run.said("group-member-missing")[-1] == (90, "c1/bk1", "resolved", "warning")
+
+
+def test_a_member_that_never_registered_is_missed_too() -> None:
+    run = joined().see(racks(20, GROUPS | {"new": "bk99"})).until(100)
+    assert [s[:2] for s in run.said("group-member-missing")] == [(80, "c1/bk99")]
+    assert run.latest("group-member-missing").labels["groups"] == "new"
+
+
+def test_a_read_only_member_is_not_missed() -> None:
+    run = joined().see(bookies(20, "bk2 bk3 bk6 bk7 bk8", "bk1")).until(600)
+    assert run.said("group-member-missing") == []
+
+
+# Namespaces
+
+
+def test_alerts_of_a_namespace_follow_its_verdict() -> None:
+    subject = "c1/acme/a"
+    run = Run(LONG).see(*everything(0, "bk1 bk2 bk3 bk11", GROUPS, {"acme/a": "default"}))
+    assert not run.firing()
+    run.see(bookies(1, "bk1 bk2 bk11"))
+    assert run.firing() == {("isolation-headroom", subject): "warning"}
+    run.see(bookies(2, "bk1 bk11 bk12"))
+    assert run.firing()[("isolation-leak", subject)] == "critical"
+    assert ("isolation-headroom", subject) not in run.firing()
+    run.see(bookies(3, "bk11"))
+    assert run.firing()[("placement-infeasible", subject)] == "critical"
+    assert ("isolation-leak", subject) not in run.firing()
+    run.see(bookies(4, "bk1 bk2 bk3"))
+    assert not {alert for alert, about in run.firing() if about == subject}
+
+
+def test_a_leak_that_one_more_loss_would_end_is_short_of_headroom_too() -> None:
+    run = Run(LONG).see(*everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
+    assert {alert for alert, _ in run.firing()} == {"isolation-leak", "isolation-headroom"}
+
+
+def test_where_nothing_is_excluded_headroom_is_nobody_s_concern() -> None:
+    run = Run(LONG, grace="1h").see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "*"}))
+    assert run.placement("acme/a").headroom == 1
+    assert run.firing() == {}
+
+
+# bookies-unread
+
+
+@pytest.mark.parametrize("unread", ["bookies", "racks", "affinity"])
+def test_a_reading_that_fails_for_its_validity_is_named(unread: str) -> None:
+    run = Run().see(*everything(0, ALL, GROUPS, {"acme/a": "default"}))
+    for second in range(60, 481, 60):
+        outcomes = {
+            name: Outcome.TIMEOUT if name == unread else Outcome.OK for name in ("bookies", "racks", "affinity")
+        }
+        run.see(
+            bookies(second, ALL, outcome=outcomes["bookies"]),
+            racks(second, GROUPS, outcome=outcomes["racks"]),
+            affinity(second, {"acme/a": "default"}, outcome=outcomes["affinity"]),
+        )
+    assert run.said("bookies-unread") == [(300, "c1", "firing", "warning")]
+    alert = run.latest("bookies-unread")
+    assert (alert.labels["readings"], alert.reason) == (unread, "timeout")
+    run.see(*everything(500, ALL, GROUPS, {"acme/a": "default"}))
+    assert run.said("bookies-unread")[-1] == (500, "c1", "resolved", "warning")
+
+
+def test_silence_is_named_as_well() -> None:
+    run = Run().see(*everything(0, ALL, GROUPS, {})).until(400)
+    assert (run.latest("bookies-unread").labels["readings"], run.latest("bookies-unread").reason) == (
+        "bookies,racks,affinity",
+        "silence",
+    )
+
+
+def test_a_reading_that_never_came_is_named_after_the_validity() -> None:
+    run = Run().see(bookies(0, ALL), racks(0, GROUPS)).see(bookies(200, ALL), racks(200, GROUPS)).until(299)
+    assert run.said("bookies-unread") == []
+    assert run.until(300).latest("bookies-unread").labels["readings"] == "affinity"
+
+
+def test_absence_of_data_neither_raises_nor_resolves() -> None:
+    run = Run(member_missing_after="400s")
+    run.see(*everything(0, "bk1 bk6 bk11", GROUPS, {"acme/a": "default"})).until(250)
+    before = run.firing()
+    assert {"unassigned-bookie", "isolation-leak"} <= {alert for alert, _ in before}
+    run.until(20_000)
+    assert run.firing() == {**before, ("bookies-unread", "c1"): "warning"}
+    run.see(*everything(20_001, ALL, GROUPS, {"acme/a": "default"})).see(bookies(20_011, ALL))
+    assert run.firing() == {}
+
+
+def test_what_was_said_is_repeated_while_unread() -> None:
+    run = Run().see(*everything(0, "bk1 bk6 bk11", GROUPS, {"acme/a": "default"})).until(4 * 3600 + 1)
+    assert [s[0] for s in run.said("isolation-leak")] == [0, 4 * 3600]
+
+
+def test_a_bookie_stays_critical_while_only_the_affinity_is_unread() -> None:
+    run = Run().see(*everything(0, "bk1 bk6 bk11", GROUPS, {"acme/a": "default"}))
+    for second in range(100, 1000, 100):
+        run.see(bookies(second, "bk1 bk6 bk11"), racks(second, GROUPS))
+    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "critical")]
+
+
+def test_what_concerns_namespaces_stays_as_it_is_while_the_affinity_is_unread() -> None:
+    run = Run(grace="1h").see(*everything(0, "bk1 bk6 bk7", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
+    before = run.firing()
+    assert ("placement-infeasible", "c1/acme/a") in before
+    for second in range(100, 1000, 100):
+        run.see(bookies(second, "bk1 bk2 bk3 bk6" if second > 300 else "bk1 bk6 bk7"), racks(second, GROUPS))
+    assert run.firing() == {**before, ("bookies-unread", "c1"): "warning"} | _missing("bk7", "bk8")
+
+
+def _missing(*members: str) -> dict[tuple[str, str], str]:
+    return {("group-member-missing", f"c1/{bookie}"): "warning" for bookie in members}
+
+
+def test_what_waits_for_its_grace_is_not_raised_while_unread() -> None:
+    run = Run(alert_grace="2m", validity="1m").see(*everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
+    run.until(1000)
+    assert {alert for alert, _ in run.firing()} == {"bookies-unread"}

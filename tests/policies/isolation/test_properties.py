@@ -1,0 +1,242 @@
+"""What holds of every run, whatever was read in whatever order."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.isolation.decision import BookieQuarantine, Placement, QuarantineVerdict
+from policies.isolation.knowledge import Knowledge, is_fresh
+from policies.isolation.placement import Membership, place
+from policies.isolation.policy import IsolationPolicy, IsolationState
+from policies.isolation.readings import NamespaceAffinity
+from policies.observations import Observation, Outcome
+from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
+from policies.wire import EventReader, decision_event
+from tests.policies.isolation.scenes import CLUSTER, Run, affinity, at, bookies, isolation, racks
+
+BOOKIES = ["bk1", "bk2", "bk3", "bk4", "bk4#2", "bk5"]
+some_bookies = st.lists(st.sampled_from(BOOKIES), max_size=6).map(" ".join)
+some_members = st.lists(st.sampled_from(["bk1", "bk2", "bk3", "bk5"]), max_size=3).map(" ".join)
+groups = st.none() | st.dictionaries(st.sampled_from(["p", "s", "headgate-quarantine"]), some_members)
+outcomes = st.sampled_from([Outcome.OK] * 6 + [Outcome.TIMEOUT])
+group_lists = st.lists(st.sampled_from(["p", "s", "*", ""]), max_size=2).map(tuple)
+affinities = st.builds(
+    NamespaceAffinity,
+    primary=group_lists,
+    secondary=group_lists,
+    strict=st.none() | st.booleans(),
+    ensemble_size=st.none() | st.integers(1, 3),
+)
+namespaces = st.dictionaries(st.sampled_from(["t/a", "t/b", "t/c"]), affinities)
+seconds = st.integers(0, 900)
+readings = st.one_of(
+    st.builds(bookies, seconds, some_bookies, some_bookies, some_members, outcomes),
+    st.builds(racks, seconds, groups, outcomes),
+    st.builds(affinity, seconds, namespaces, outcomes),
+)
+settings_blocks = st.fixed_dictionaries(
+    {
+        "rules": st.sampled_from(["legacy", "current", "strict"]),
+        "promise": st.sampled_from(["current", "strict"]),
+        "unaffine": st.sampled_from(["any", "ungrouped"]),
+        "ensemble_size": st.integers(1, 3),
+        "grace": st.sampled_from(["0s", "10s", "2m"]),
+        "validity": st.sampled_from(["1ms", "2m", "1h"]),
+        "confirm_after": st.sampled_from(["0s", "30s"]),
+        "quarantine": st.sampled_from(["on", "off"]),
+        "max_quarantined": st.integers(0, 2),
+        "alert_grace": st.sampled_from(["0s", "30s"]),
+    }
+)
+Batch = tuple[int, list[Observation]]
+
+
+def _by_time(observations: list[Observation]) -> list[Batch]:
+    """Batches of those that arrive within the same two minutes; ids told apart by their place."""
+    unique = {f"{o.id}/{i}": Observation(f"{o.id}/{i}", o.at, o.reading) for i, o in enumerate(observations)}
+    batches: dict[int, list[Observation]] = {}
+    for observation in unique.values():
+        batches.setdefault(int((observation.at - at(0)).total_seconds()) // 120, []).append(observation)
+    return [(120 * (number + 1), batches[number]) for number in sorted(batches)]
+
+
+courses = st.lists(readings, max_size=25).map(_by_time)
+
+
+def run_of(course: Sequence[Batch], block: Mapping[str, Any]) -> Run:
+    run = Run(block)
+    for second, observations in course:
+        run.see(*observations, seconds=second)
+    return run.until(3000)
+
+
+@given(courses, settings_blocks)
+def test_sequences_only_grow_and_ids_are_never_given_twice(course: list[Batch], block: dict[str, Any]) -> None:
+    run = run_of(course, block)
+    latest: dict[tuple[str, str], int] = {}
+    for decision in run.published:
+        key = (decision.topic, decision.record_key())
+        assert decision.sequence > latest.get(key, 0)
+        latest[key] = decision.sequence
+    assert len({d.decision_id for d in run.published}) == len(run.published)
+
+
+@given(courses, settings_blocks, st.randoms(use_true_random=False))
+def test_order_and_duplicates_do_not_matter(course: list[Batch], block: dict[str, Any], random: Any) -> None:
+    shuffled = []
+    for second, observations in course:
+        again = observations + random.sample(observations, len(observations) // 2)
+        random.shuffle(again)
+        shuffled.append((second, again))
+    ours, theirs = run_of(course, block), run_of(shuffled, block)
+    assert _bytes(ours.state) == _bytes(theirs.state)
+    assert ours.published == theirs.published
+
+
+@given(courses, settings_blocks)
+def test_what_was_seen_before_changes_nothing(course: list[Batch], block: dict[str, Any]) -> None:
+    run = run_of(course, block)
+    before, said = run.state, len(run.published)
+    if before is None:
+        return
+    run.step([o for _, observations in course for o in observations], at(3000))
+    assert run.state == before
+    assert run.published[said:] == []
+
+
+@given(courses, settings_blocks)
+def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
+    course: list[Batch], block: dict[str, Any]
+) -> None:
+    plain, stored = run_of(course, block), Run(block)
+
+    def step(observations: Sequence[Observation], now: datetime) -> Any:
+        stored.policy = IsolationPolicy(CLUSTER, isolation(block))
+        stored.state = (
+            None if stored.state is None else msgspec.msgpack.decode(_bytes(stored.state), type=IsolationState)
+        )
+        return Run.step(stored, observations, now)
+
+    stored.step = step  # type: ignore[method-assign]
+    for second, observations in course:
+        stored.see(*observations, seconds=second)
+    stored.until(3000)
+    assert _bytes(stored.state) == _bytes(plain.state)
+    assert stored.published == plain.published
+
+
+@given(courses, settings_blocks, settings_blocks)
+def test_a_state_of_other_settings_is_taken_over(
+    course: list[Batch], before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    run = Run(before)
+    for number, (second, observations) in enumerate(course):
+        if number == len(course) // 2:
+            run.with_settings(after)
+        run.see(*observations, seconds=second)
+    run.until(3000)
+
+
+@given(courses, settings_blocks)
+def test_every_decision_can_be_written_and_read(course: list[Batch], block: dict[str, Any]) -> None:
+    reader: EventReader[Decision] = EventReader(decision_types())
+    for decision in run_of(course, block).published:
+        assert reader.read(decision_event(decision)).data == decision.model_copy(update={"numbers": {}})
+
+
+@given(courses, settings_blocks)
+def test_what_is_published_of_a_placement_agrees_with_itself(course: list[Batch], block: dict[str, Any]) -> None:
+    for placement in run_of(course, block).placements():
+        assert set(placement.leak) == set(placement.candidates) - set(placement.promised_candidates)
+        assert placement.feasible == (len(placement.candidates) >= placement.ensemble_size) or not placement.feasible
+        assert (placement.verdict == "leaks") <= bool(placement.leak)
+        assert (placement.headroom > 0) == placement.feasible
+        for listed in (placement.candidates, placement.promised_candidates, placement.leak):
+            assert list(listed) == sorted(set(listed))
+
+
+@given(courses, settings_blocks)
+def test_every_alert_resolves_at_most_once_after_it_fired(course: list[Batch], block: dict[str, Any]) -> None:
+    firing: set[str] = set()
+    for alert in run_of(course, block).alerts:
+        if alert.status is AlertStatus.FIRING:
+            firing.add(alert.alert_id)
+        else:
+            assert alert.alert_id in firing
+            firing.remove(alert.alert_id)
+
+
+@given(courses, settings_blocks)
+def test_no_more_are_on_their_way_into_quarantine_than_allowed(course: list[Batch], block: dict[str, Any]) -> None:
+    run = Run(block)
+    for second, observations in course:
+        run.see(*observations, seconds=second)
+        assert run.state is not None
+        known, now = run.state.knowledge, at(second)
+        inside = run.policy._scene(known, now).quarantined
+        coming = {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} - inside
+        fresh = all(is_fresh(source, run.settings, now) for source in known.sources.values())
+        if fresh and coming & known.membership().writable:
+            assert len(coming | inside) <= block["max_quarantined"]
+
+
+@given(courses, settings_blocks)
+def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], block: dict[str, Any]) -> None:
+    run = Run(block)
+    for second, observations in course:
+        run.see(*observations, seconds=second)
+        scene = run.policy._scene(run.state.knowledge if run.state else Knowledge(), at(second))
+        coming = (
+            {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} if run.state else set()
+        )
+        if not (scene.all_fresh and scene.membership.groups and coming):
+            continue
+        groups = dict(scene.membership.groups) | {"headgate-quarantine": scene.quarantined | coming}
+        then = Membership(scene.membership.writable, groups)
+        for j in scene.judged:
+            after = place(j.rules, then, j.affinity, j.ensemble_size, run.settings.unaffine)
+            assert after.feasible or not j.placed.feasible
+
+
+@given(st.lists(readings, min_size=1, max_size=12), settings_blocks)
+def test_a_verdict_is_a_function_of_the_membership_alone(history: list[Observation], block: dict[str, Any]) -> None:
+    """Two clusters that end with the same three readings agree, whatever they read before."""
+    groups, names = {"p": "bk1 bk2", "s": "bk3"}, {"t/a": "p/s", "t/b": "p", "t/c": "s"}
+    last = bookies(1000, "bk1 bk4"), racks(1000, groups), affinity(1000, names)
+    long_block = block | {"validity": "1h"}
+    fresh, old = Run(long_block).see(*last), run_history(history, long_block).see(*last)
+    for name in names:
+        ours, theirs = fresh.placement(name), old.placement(name)
+        kept = {"verdict", "reason", "tier", "candidates", "promised_candidates", "headroom", "leak", "feasible"}
+        assert ours.model_dump(include=kept) == theirs.model_dump(include=kept)
+
+
+def run_history(history: list[Observation], block: Mapping[str, Any]) -> Run:
+    run = Run(block)
+    for second, observations in _by_time(history):
+        if second < 1000:
+            run.see(*observations, seconds=second)
+    return run
+
+
+def _bytes(state: IsolationState | None) -> bytes:
+    return msgspec.msgpack.encode(state)
+
+
+def test_the_policy_is_registered() -> None:
+    kind = POLICIES["isolation"]
+    assert observed_topics()["observed.bookies"] == "isolation"
+    assert {Placement, BookieQuarantine, Alert} <= set(decision_types())
+    assert "decided.isolation" in decided_topics()
+    assert kind.state is IsolationState
+
+
+@pytest.mark.parametrize("value", [True, "on"])
+def test_yaml_s_plain_on_is_on(value: object) -> None:
+    assert isolation(quarantine=value).quarantine == "on"
