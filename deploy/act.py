@@ -4,21 +4,37 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry
 
+from connectors import quarantine
 from connectors.kafka.publisher import Publisher
+from connectors.pulsar.bookie_http import BookieHttp
+from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
+from connectors.quarantine.admin import AdminRacks
 from connectors.quotas import Loop, QuotaActuator, QuotaMetrics, WatchedQuotas
 from deploy.app import Part
-from deploy.settings import Settings
+from deploy.connections import Connections
+from deploy.settings import Settings, WatchedCluster
 from policies.errors import UserError
+from policies.isolation import BookieQuarantine, IsolationSettings
+from policies.isolation.settings import Quarantine
 from policies.registry import APPLIED_QUOTAS, AUDIT
 from policies.throttle import ThrottleFactor, ThrottleSettings
 
 
-def actuator_parts(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> list[Part]:
-    """The quota actuator, if any cluster has quotas.
+def actuator_parts(
+    settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+) -> list[Part]:
+    """The actuators that the settings ask for.
 
     Raises:
         UserError: a cluster with quotas is no Kafka cluster.
     """
+    return [
+        *_quota_parts(settings, registry, publisher),
+        *_quarantine_parts(settings, registry, publisher, connections),
+    ]
+
+
+def _quota_parts(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> list[Part]:
     homeless = [name for name, cluster in settings.clusters.items() if cluster.quotas and not cluster.kafka]
     if homeless:
         raise UserError("\n".join(f"clusters.{name}.quotas: needs kafka.bootstrap_servers, too" for name in homeless))
@@ -27,6 +43,35 @@ def actuator_parts(settings: Settings, registry: CollectorRegistry, publisher: P
         return []
     actuator = _actuator(settings, watched, publisher.publish, registry)
     return [Part("quota actuator", actuator.run, None, actuator.caught_up)]
+
+
+def _quarantine_parts(
+    settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+) -> list[Part]:
+    isolation: IsolationSettings = settings.policies.isolation
+    watched = [
+        WatchedRacks(name, racks, isolation.for_cluster(name).max_quarantined)
+        for name, cluster in settings.clusters.items()
+        if isolation.for_cluster(name).quarantine is Quarantine.ON
+        and (racks := _racks(name, cluster, connections)) is not None
+    ]
+    if not watched:
+        return []
+    topics = settings.topics
+    loop = quarantine.Loop(settings.loop_kafka(), topics.topic(BookieQuarantine.topic), topics.topic(AUDIT))
+    actuator = QuarantineActuator(loop, watched, publisher.publish, QuarantineMetrics(registry))
+    return [Part("quarantine actuator", actuator.run, None, actuator.caught_up)]
+
+
+def _racks(name: str, cluster: WatchedCluster, connections: Connections) -> RackStore | None:
+    """Where the groups of a cluster's bookies are kept; null when its bookies are not watched."""
+    if (watched := cluster.bookies) is not None and cluster.zookeeper is not None:
+        return ZooKeeperRacks(
+            name, cluster.zookeeper, bookies_path=watched.bookies_path, ledgers_root=watched.ledgers_root
+        )
+    if (over_http := cluster.pulsar_bookies) is not None and (admin := connections.pulsar(name)) is not None:
+        return AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings))
+    return None
 
 
 def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:

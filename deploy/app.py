@@ -21,9 +21,7 @@ from prometheus_client import (
 )
 from pyspark.sql import SparkSession
 
-from connectors.kafka.log_dirs import SOURCE, LogDirsCollector
-from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
-from connectors.poll_metrics import PollMetrics
+from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
 from deploy.jars import ensure_jars
@@ -33,8 +31,6 @@ from deploy.settings import Settings
 from deploy.supervisor import QuerySupervisor
 from policies.decisions import Decision
 from policies.errors import UserError
-from policies.registry import topic_of
-from policies.throttle import LogDirs
 from streaming.host import PolicyHost
 from streaming.query import Wiring
 from streaming.session import start_session, stop_session
@@ -65,23 +61,6 @@ class Part:
     healthy: Check | None = None
     ready: Check | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-
-
-def collector_parts(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> list[Part]:
-    """One part for each watched cluster.
-
-    Raises:
-        UserError: no cluster is watched.
-    """
-    watched = {name: cluster.kafka for name, cluster in settings.clusters.items() if cluster.kafka is not None}
-    if not watched:
-        raise UserError("clusters: no Kafka cluster is watched; name one with its kafka.bootstrap_servers")
-    metrics = PollMetrics(registry)
-    publish = observations_to(publisher.publish, settings.topics.topic(topic_of(LogDirs)), SOURCE)
-    return [
-        Part(f"collector of {name}", LogDirsCollector(name, kafka, publish, metrics).run)
-        for name, kafka in watched.items()
-    ]
 
 
 class Sessions:

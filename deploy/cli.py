@@ -16,6 +16,7 @@ from deploy.logs import set_up_logging
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
 from policies.errors import UserError
+from policies.isolation.settings import Rules
 
 app = typer.Typer(
     name="headgate",
@@ -131,7 +132,7 @@ def act(
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Carry decisions out: run the quota actuator alone. Quotas stay as they are when it stops."""
+    """Carry decisions out: run the actuators alone. What they did stays as it is when they stop."""
     from deploy import parts
 
     set_up_logging(verbose=verbose)
@@ -141,6 +142,29 @@ def act(
         typer.echo("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
     else:
         parts.run_actuators(given)
+
+
+@app.command()
+def placement(
+    cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one to look at.")],
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; by default all, the worst first.")] = None,
+    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, in place of the namespace's own.")] = None,
+    rules: Annotated[Rules | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(help="A change to think of: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")] = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Show which bookies a namespace may place its data on now, from live data: who is in, who is out, and why."""
+    from deploy.placement import Question, answer
+    from policies.isolation.what_if import parse_change
+
+    set_up_logging()
+    logging.getLogger().setLevel(logging.ERROR)  # the answer says what a reading came to
+    changes = tuple(parse_change(text) for text in what_if or ())
+    answer(load_settings(settings), Question(cluster, namespace, ensemble, rules, changes), as_json=as_json)
 
 
 @app.command()

@@ -9,7 +9,6 @@ from deploy.act import actuator_parts, release_quotas
 from deploy.app import (
     Part,
     Sessions,
-    collector_parts,
     exporter_part,
     new_registry,
     publishing,
@@ -17,6 +16,8 @@ from deploy.app import (
     run_parts,
     serving,
 )
+from deploy.collect import collector_parts
+from deploy.connections import Connections
 from deploy.settings import Settings
 from deploy.signals import stop_on_signals
 from policies.errors import UserError
@@ -26,8 +27,8 @@ def run_collectors(settings: Settings) -> None:
     """Run the collectors of all watched clusters."""
     _require_topics(settings)
     registry = new_registry()
-    with publishing(settings, registry) as publisher:
-        _run(settings, registry, collector_parts(settings, registry, publisher))
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        _run(settings, registry, collector_parts(settings, registry, publisher, connections))
 
 
 def run_query(settings: Settings) -> None:
@@ -49,13 +50,16 @@ def run_exporter(settings: Settings) -> None:
 
 
 def run_actuators(settings: Settings) -> None:
-    """Run the quota actuator. Quotas stay as they are when it ends."""
+    """Run the actuators. What they did stays as it is when they end."""
     _require_topics(settings)
     registry = new_registry()
-    with publishing(settings, registry) as publisher:
-        parts = actuator_parts(settings, registry, publisher)
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        parts = actuator_parts(settings, registry, publisher, connections)
         if not parts:
-            raise UserError("clusters: none has `quotas`, so there is nothing to carry out")
+            raise UserError(
+                "clusters: there is nothing to carry out: none has `quotas`, "
+                "or `bookies` with policies.isolation.quarantine on"
+            )
         _run(settings, registry, parts)
 
 

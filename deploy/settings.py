@@ -8,14 +8,18 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.topics import TopicSettings
+from connectors.pulsar.bookies import WatchedPulsarBookies
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.zookeeper.bookies import WatchedBookies
+from connectors.zookeeper.connection import ZooKeeperConnection
 from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
@@ -34,11 +38,34 @@ class WatchedCluster(Block):
     """One watched cluster: what to read it by, and how its decisions are carried out."""
 
     kafka: WatchedKafka | None = Field(default=None, description="A Kafka cluster whose log dirs are read.")
+    zookeeper: ZooKeeperConnection | None = Field(
+        default=None, description="The ZooKeeper with a cluster's BookKeeper metadata and Pulsar's policies."
+    )
+    pulsar: PulsarAdmin | None = Field(default=None, description="The admin REST of a Pulsar cluster's brokers.")
+    bookies: WatchedBookies | None = Field(
+        default=None,
+        description="Present: its bookies, their groups and the namespaces' affinity are read through `zookeeper`, and "
+        "`policies.isolation.quarantine` acts on its `/bookies`.",
+    )
+    pulsar_bookies: WatchedPulsarBookies | None = Field(
+        default=None,
+        description="The same through `pulsar`, for a cluster whose ZooKeeper is out of reach: with less certainty.",
+    )
     quotas: QuotaSettings | None = Field(
         default=None,
         description="Present: its throttle factor is carried out with Kafka's own client quotas, by `headgate run` or "
         "`headgate act`. Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
     )
+
+    @model_validator(mode="after")
+    def _bookies_have_a_source(self) -> Self:
+        if self.bookies is not None and self.zookeeper is None:
+            raise ValueError("bookies: needs zookeeper.servers to read them through")
+        if self.pulsar_bookies is not None and self.pulsar is None:
+            raise ValueError("pulsar_bookies: needs pulsar.admin_url to read them through")
+        if self.bookies is not None and self.pulsar_bookies is not None:
+            raise ValueError("pulsar_bookies: give either bookies or pulsar_bookies, not both")
+        return self
 
 
 class HttpSettings(Block):

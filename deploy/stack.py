@@ -14,7 +14,6 @@ from deploy.app import (
     VERSION,
     Part,
     Sessions,
-    collector_parts,
     exporter_part,
     new_registry,
     publishing,
@@ -23,6 +22,8 @@ from deploy.app import (
     serving,
     tell,
 )
+from deploy.collect import collector_parts
+from deploy.connections import Connections
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
@@ -122,16 +123,16 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
         _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
-    with publishing(settings, registry) as publisher:
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
         query = query_part(settings, registry, sessions)
         parts = [
-            *collector_parts(settings, registry, publisher),
+            *collector_parts(settings, registry, publisher, connections),
             query,
-            *actuator_parts(settings, registry, publisher),
+            *actuator_parts(settings, registry, publisher, connections),
             exporter_part(settings, registry, terminal.decision),
             Part("settings reload", reload.watch(registry, stop)),
         ]
-        watched = ", ".join(name for name, cluster in settings.clusters.items() if cluster.kafka)
+        watched = ", ".join(settings.clusters)
         with serving(settings, registry, parts) as server:
             terminal.step(f"watching {watched}; metrics on http://{settings.http.host}:{server.port}/metrics")
             run_parts(

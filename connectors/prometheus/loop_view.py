@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.kafka.records import Record
 from connectors.prometheus.families import Family, Sample, metrics
+from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.prometheus.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.throttle_view import ThrottleView
@@ -21,7 +22,7 @@ from policies.settings import PolicySettings
 from policies.units import from_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
 
-VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {"throttle": ThrottleView}
+VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {"isolation": IsolationView, "throttle": ThrottleView}
 """From a policy's name and its settings to its metrics; a policy that is not named has the common ones."""
 
 ALERTS = Family(

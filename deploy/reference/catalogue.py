@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 
 from deploy.reference.shapes import first_paragraph
 from policies.decisions import Alert, Decision
+from policies.isolation.quarantine_events import BookieQuarantined
 from policies.observations import Reading
 from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
@@ -179,9 +180,14 @@ def _constant(value: str) -> Any:
 
 def _acted() -> tuple[EventKind, ...]:
     by_cluster, by_entity = "the cluster's name", "`<cluster>/<entity>`"
+    acts: tuple[tuple[Any, str, str, str], ...] = (
+        (QuotaApplication, AUDIT, by_cluster, "the quota actuator"),
+        (AppliedQuota, APPLIED_QUOTAS, by_entity, "the quota actuator"),
+        (BookieQuarantined, AUDIT, by_cluster, "the quarantine actuator"),
+    )
     return tuple(
-        EventKind(kind.event_type, topic, key, "the quota actuator", kind, Event[kind], "serialization")  # type: ignore[valid-type]
-        for kind, topic, key in ((QuotaApplication, AUDIT, by_cluster), (AppliedQuota, APPLIED_QUOTAS, by_entity))
+        EventKind(kind.event_type, topic, key, writer, kind, Event[kind], "serialization")  # type: ignore[valid-type]
+        for kind, topic, key, writer in acts
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from policies.decisions import Mode
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
+from policies.isolation.decision import QUARANTINE_GROUP
+from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome, quarantined_event
 from policies.isolation.readings import NamespaceAffinity, RackInfo, Registration
 from policies.observations import Observation, Outcome, Reading
 from policies.registry import APPLIED_QUOTAS, AUDIT, topic_of
@@ -122,6 +124,26 @@ def _decided_by(
 
 
 def _acted() -> Iterator[Example]:
+    yield from _quotas_set()
+    yield _bookie_quarantined()
+
+
+def _bookie_quarantined() -> Example:
+    said = BookieQuarantined(
+        cluster=_BOOKIES_CLUSTER,
+        bookie="bk11:3181",
+        group=QUARANTINE_GROUP,
+        decision_id="0d9a7cbb-5d5c-5f35-9f0c-6f4b1f6f2a51",
+        sequence=7,
+        outcome=QuarantineOutcome.DONE,
+        leak_window_seconds=0.412,
+        quarantined_at=_at(3),
+        attempt=1,
+    )
+    return Example(AUDIT, _BOOKIES_CLUSTER, json.loads(quarantined_event(said, id="quarantine-1", at=_at(3))))
+
+
+def _quotas_set() -> Iterator[Example]:
     entity, at = Entity(client_id=DEFAULT), _at(3)
     order = Order("4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", 4, 0.75, Mode.ACTIVE, at + timedelta(minutes=3))
     wanted = wanted_of(order, at, fallback_factor=1.0)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from policies.decisions import AlertStatus, Mode, Severity
 from policies.isolation.decision import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict, Tier
+from policies.isolation.quarantine_events import QuarantineOutcome
 from policies.isolation.settings import Rules
 from policies.observations import Outcome
 from policies.throttle.decision import Reason
@@ -84,6 +85,17 @@ _MEANINGS: Mapping[type[StrEnum], Mapping[str, str]] = {
         "unchanged": "Nothing had to be done; said when it is new.",
         "refused": "Nothing was done, on purpose; said when it is new.",
         "failed": "Kafka did not do as asked; `detail` says why, and it is tried again.",
+    },
+    QuarantineOutcome: {
+        "done": "It is in the quarantine group now.",
+        "already_assigned": "It is in a group, by whoever's hand: nothing was touched.",
+        "not_registered": "It is gone, or has registered anew since the decision.",
+        "too_many": "The group holds `max_quarantined` bookies already.",
+        "no_groups": "The cluster has no groups: a first one would constrain every namespace.",
+        "superseded": "A decision with a higher sequence is in force.",
+        "expired": "The decision is past its `valid_until`.",
+        "shadow": "The decision is published only: nothing is done.",
+        "failed": "Not possible now, `detail` says why; tried again until the decision expires.",
     },
     Rules: {
         "legacy": "Pulsar up to 2.10: bookies without a group are always eligible.",

@@ -10,6 +10,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
+from connectors.quarantine import QuarantineMetrics
 from connectors.quotas import QuotaMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
@@ -26,7 +27,15 @@ the label `le`), `_sum` and `_count`. The series of a volume or cluster that is 
 """
 
 
-_PARTS = ("The exporter", "The query", "The collectors", "The quota actuator", "The publisher", "The settings")
+_PARTS = (
+    "The exporter",
+    "The query",
+    "The collectors",
+    "The quota actuator",
+    "The quarantine actuator",
+    "The publisher",
+    "The settings",
+)
 
 
 class MetricRow(NamedTuple):
@@ -64,12 +73,13 @@ def metrics_page() -> str:
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
     registries = {name: _Recorder() for name in _PARTS}
-    exporter, query, collectors, actuator, publisher, settings = registries.values()
+    exporter, query, collectors, quotas, quarantine, publisher, settings = registries.values()
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
     Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
     QueryHealth(query, stall_seconds=60.0)
     PollMetrics(collectors)
-    QuotaMetrics(actuator)
+    QuotaMetrics(quotas)
+    QuarantineMetrics(quarantine)
     PublisherMetrics(publisher)
     reload_gauge(settings)
     return {name: sorted(_rows(registry)) for name, registry in registries.items()}

@@ -21,6 +21,8 @@ class QuarantineOutcome(StrEnum):
     """It is in a group, by whoever's hand: nothing was touched."""
     NOT_REGISTERED = "not_registered"
     """It is gone, or has registered anew since: that is another decision."""
+    NO_GROUPS = "no_groups"
+    """The cluster has no groups (any more): the first one would constrain all its namespaces."""
     TOO_MANY = "too_many"
     """The group holds as many as `max_quarantined` allows: a mass mistake is not carried out."""
     SUPERSEDED = "superseded"

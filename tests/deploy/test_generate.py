@@ -26,6 +26,7 @@ from deploy.reference.metrics_page import parts
 from deploy.reference.shapes import classes_in, rows
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
+from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, EventReader
@@ -100,7 +101,8 @@ def test_the_environment_and_the_time_do_not_show(files: dict[str, str], monkeyp
 
 def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     registered = {r.event_type for r in reading_types()} | {d.event_type for d in decision_types()}
-    types = registered | {AUDIT_TYPE, DEAD_LETTER_TYPE, QuotaApplication.event_type, AppliedQuota.event_type}
+    acted = {kind.event_type for kind in (QuotaApplication, AppliedQuota, BookieQuarantined)}
+    types = registered | acted | {AUDIT_TYPE, DEAD_LETTER_TYPE}
     assert {kind.event_type for kind in KINDS} == types
     assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}
 

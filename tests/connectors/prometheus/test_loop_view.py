@@ -12,6 +12,7 @@ from connectors.kafka.records import Record
 from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Alert
 from policies.observations import Outcome
+from policies.registry import observed_topics
 from policies.throttle import LogDirs, ThrottleSettings, fleet
 from policies.throttle.decision import ThrottleFactor
 from policies.units import from_millis, to_millis
@@ -330,8 +331,12 @@ def test_history_reaches_as_far_as_a_reading_may_count_and_the_trend_looks() -> 
 
 def test_decided_topics_are_read_whole_and_dead_letters_from_their_end() -> None:
     histories = LoopView(PREFIX, {}).histories()
-    assert histories.pop(OBSERVED)
-    assert histories == {DECIDED: None, ALERTS: None, DEAD_LETTERS: timedelta(0)}
+    observed = {f"{PREFIX}.{topic}" for topic in observed_topics()}
+    assert OBSERVED in observed
+    assert all(histories.pop(topic) for topic in observed)
+    assert {DECIDED, ALERTS} <= {topic for topic, past in histories.items() if past is None}
+    assert {topic for topic, past in histories.items() if past is not None} == {DEAD_LETTERS}
+    assert histories[DEAD_LETTERS] == timedelta(0)
 
 
 Script = list[tuple[int, int, int]]

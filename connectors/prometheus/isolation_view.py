@@ -1,0 +1,123 @@
+"""The metrics of the isolation policy: who is registered, and where each namespace's data may lie.
+
+What is remembered of a bookie is the policy's own code, fed with the same readings; what holds for a namespace comes
+from its last decision alone, so that metrics never tell another story than it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+
+from connectors.prometheus.families import Family, Sample
+from policies.decisions import Decision
+from policies.isolation.decision import Placement
+from policies.isolation.knowledge import Bookie, Knowledge, Presence, observe
+from policies.isolation.settings import IsolationSettings
+from policies.observations import Observation
+from policies.units import PositiveDuration
+
+BOOKIES = Family(
+    "headgate_bookies",
+    "Bookies by state (writable, read_only, offline) and by whether they are in a group; one that is in the quarantine "
+    "group alone is not assigned.",
+    ("cluster", "state", "assigned"),
+)
+UNASSIGNED = Family(
+    "headgate_unassigned_bookie",
+    "1 for each writable bookie that nobody put into a group, the quarantined ones included.",
+    ("cluster", "bookie"),
+)
+CANDIDATES = Family(
+    "headgate_namespace_candidates",
+    "How many bookies the namespace may use now; the tier says how far it must reach to find enough.",
+    ("cluster", "namespace", "tier"),
+)
+HEADROOM = Family(
+    "headgate_namespace_headroom",
+    "How many more losses until the next tier; 0 when the namespace cannot place its data.",
+    ("cluster", "namespace"),
+)
+LEAK = Family(
+    "headgate_isolation_leak",
+    "How many bookies the cluster lets the namespace use that the promise forbids.",
+    ("cluster", "namespace"),
+)
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """What is known of one cluster."""
+
+    settings: IsolationSettings
+    knowledge: Knowledge = field(default_factory=Knowledge)
+
+
+class IsolationView:
+    """The present picture of all clusters.
+
+    Args:
+        settings: the policy's block.
+    """
+
+    families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)
+
+    def __init__(self, settings: IsolationSettings) -> None:
+        self._settings = settings
+        self._clusters: dict[str, _Cluster] = {}
+        self._placements: dict[str, Placement] = {}
+
+    @property
+    def history(self) -> timedelta:
+        """As far back as a reading counts anywhere."""
+        durations = TypeAdapter(PositiveDuration)
+        overrides = [o["validity"] for o in self._settings.clusters.values() if "validity" in o]
+        return max(self._settings.validity, *map(durations.validate_python, overrides), timedelta(0))
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Fold readings in as one step of the policy does."""
+        by_cluster: defaultdict[str, list[Observation]] = defaultdict(list)
+        for observation in observations:
+            by_cluster[observation.reading.cluster].append(observation)
+        for name, readings in by_cluster.items():
+            if name not in self._clusters:
+                self._clusters[name] = _Cluster(self._settings.for_cluster(name))
+            cluster = self._clusters[name]
+            cluster.knowledge = observe(cluster.knowledge, readings, cluster.settings)
+
+    def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
+        """Take a namespace's next placement."""
+        if not isinstance(decision, Placement):
+            return False
+        self._placements[decision.record_key()] = decision
+        return True
+
+    def forget(self, key: str) -> None:
+        """Drop the namespace whose decision was deleted."""
+        self._placements.pop(key, None)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
+        """Every series of every cluster and namespace."""
+        for name, cluster in sorted(self._clusters.items()):
+            yield from _of_bookies(name, cluster.knowledge.bookies)
+        for _, placement in sorted(self._placements.items()):
+            yield from _of_placement(placement)
+
+
+def _of_bookies(cluster: str, bookies: Sequence[Bookie]) -> Iterator[Sample]:
+    counts = Counter((b.presence, bool(b.assigned)) for b in bookies if b.assigned is not None)
+    for state in Presence:
+        for assigned in (True, False):
+            yield Sample(BOOKIES, (cluster, state.value, str(assigned).lower()), counts[state, assigned])
+    for bookie in bookies:
+        if bookie.presence is Presence.WRITABLE and bookie.assigned is False:
+            yield Sample(UNASSIGNED, (cluster, bookie.bookie), 1.0)
+
+
+def _of_placement(placement: Placement) -> Iterator[Sample]:
+    labels = (placement.cluster, placement.namespace)
+    yield Sample(CANDIDATES, (*labels, placement.tier.value), len(placement.candidates))
+    yield Sample(HEADROOM, labels, placement.headroom)
+    yield Sample(LEAK, labels, len(placement.leak))

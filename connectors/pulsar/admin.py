@@ -1,0 +1,140 @@
+"""A thin typed client of those parts of Pulsar's admin REST that Headgate needs.
+
+What each says is noted from a real Pulsar 4.2.4. Every method raises as `Rest.get` does; where the namespace or tenant
+may have been deleted a moment ago, that is no error but null or empty.
+"""
+
+from typing import Annotated, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.outcomes import AdminError
+from connectors.pulsar.rest import Rest
+from connectors.zookeeper.affinity import Affinity, Persistence
+from policies.isolation.readings import RackInfo
+from policies.observations import Outcome
+
+Answer = TypeVar("Answer")
+
+
+def _nothing(value: object) -> object:
+    return {} if value is None else value
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Bookie(_Document):
+    id: str = Field(alias="bookieId", min_length=1)
+
+
+class _Bookies(_Document):
+    bookies: tuple[_Bookie, ...]
+
+
+class Lookup(_Document):
+    """Which broker serves a topic."""
+
+    broker_url: str = Field(alias="brokerUrl")
+    http_url: str | None = Field(default=None, alias="httpUrl")
+
+
+_Info = Annotated[RackInfo, BeforeValidator(_nothing)]
+
+_NAMES = TypeAdapter(tuple[str, ...])
+_KNOWN = TypeAdapter(_Bookies)
+_GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
+    Annotated[dict[str, Annotated[dict[str, _Info], BeforeValidator(_nothing)]], BeforeValidator(_nothing)]
+)
+_AFFINITY: TypeAdapter[Affinity | None] = TypeAdapter(Affinity | None)
+_PERSISTENCE: TypeAdapter[Persistence | None] = TypeAdapter(Persistence | None)
+_LOOKUP = TypeAdapter(Lookup)
+
+
+class AdminApi:
+    """The admin REST of one cluster, for any number of threads.
+
+    Args:
+        settings: where it is, and how to be let in.
+        transport: in place of the network, for tests.
+    """
+
+    def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
+        self.settings = settings
+        self._rest = Rest(lambda: settings.http_client(transport), settings.fingerprint)
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        self._rest.close()
+
+    def known_bookies(self) -> tuple[str, ...]:
+        """All bookies that ever joined, sorted: those that are dead or read-only too, and nothing tells them apart."""
+        return tuple(sorted(bookie.id for bookie in self._rest.get("/admin/v2/bookies/all", _KNOWN).bookies))
+
+    def racks(self) -> dict[str, dict[str, RackInfo]]:
+        """Members by group; empty also when there is no znode `/bookies`."""
+        return self._rest.get("/admin/v2/bookies/racks-info", _GROUPS)
+
+    def set_rack(self, bookie: str, group: str, rack: str, hostname: str | None = None) -> None:
+        """Put a bookie into a group, and out of any other; whether it exists is not asked. Makes `/bookies` if need be.
+
+        There is no condition: an assignment made by someone else a moment ago is overwritten.
+        """
+        body = {"rack": rack} | ({} if hostname is None else {"hostname": hostname})
+        self._rest.send("POST", _path("/admin/v2/bookies/racks-info", bookie), params={"group": group}, json=body)
+
+    def tenants(self) -> tuple[str, ...]:
+        """All tenants."""
+        return self._rest.get("/admin/v2/tenants", _NAMES)
+
+    def namespaces(self, tenant: str) -> tuple[str, ...]:
+        """A tenant's namespaces, as `tenant/namespace`."""
+        return self._unless_missing(_path("/admin/v2/namespaces", tenant), _NAMES, ())
+
+    def affinity(self, namespace: str) -> Affinity | None:
+        """Which groups a namespace may use; null when it does not say."""
+        path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence", "bookieAffinity")
+        affinity = self._unless_missing(path, _AFFINITY, None)
+        return affinity if affinity and (affinity.primary or affinity.secondary) else None
+
+    def persistence(self, namespace: str) -> Persistence | None:
+        """How many bookies a namespace's ledgers spread over; null when it leaves that to the brokers."""
+        path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
+        return self._unless_missing(path, _PERSISTENCE, None)
+
+    def brokers(self, cluster: str) -> tuple[str, ...]:
+        """Ids (`host:port`) of the brokers that are registered, whatever `cluster` is named."""
+        return self._rest.get(_path("/admin/v2/brokers", cluster), _NAMES)
+
+    def check_health(self) -> None:
+        """Ask the broker that answers to write and read a message of its own; it raises when it cannot."""
+        self._rest.send("GET", "/admin/v2/brokers/health")
+
+    def unload(self, namespace: str, bundle: str) -> None:
+        """Have the owner of a bundle (`0x00000000_0xffffffff`) give it up; harmless when nobody owns it."""
+        path = _path("/admin/v2/namespaces", *namespace.split("/"), bundle, "unload")
+        self._rest.send("PUT", path)
+
+    def lookup(self, topic: str) -> Lookup:
+        """Which broker serves `tenant/namespace/topic`; one takes its bundle if nobody owns it."""
+        tenant, namespace, name = topic.split("/", 2)
+        return self._rest.get(_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
+
+    def _unless_missing(self, path: str, shape: TypeAdapter[Answer], otherwise: Answer) -> Answer:
+        try:
+            return self._rest.get(path, shape)
+        except AdminError as error:
+            if error.missing:
+                return otherwise
+            raise
+
+
+def _path(root: str, *names: str) -> str:
+    for name in names:
+        if name in ("", ".", ".."):  # no quoting helps: URLs are cleaned of these
+            raise AdminError(Outcome.ERROR, f"{root}: no request can name '{name}'")
+    return "/".join((root, *(quote(name, safe=":") for name in names)))

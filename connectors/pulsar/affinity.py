@@ -1,0 +1,68 @@
+"""Which groups of bookies the namespaces of Pulsar may use, through its admin REST."""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import MAX_CONNECTIONS
+from connectors.pulsar.outcomes import AdminError
+from connectors.zookeeper.affinity import Persistence
+from policies.isolation.readings import BookieAffinity, NamespaceAffinity
+from policies.observations import Outcome
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class AffinityWalk:
+    """One reading of all namespaces: two requests for one with affinity, one for one without.
+
+    Args:
+        admin: asked by as many threads as it has connections.
+        limit_seconds: how long it may take.
+        stopped: whether to break off.
+    """
+
+    def __init__(self, admin: AdminApi, limit_seconds: float, stopped: Callable[[], bool]) -> None:
+        self._admin = admin
+        self._limit_seconds = limit_seconds
+        self._deadline = time.monotonic() + limit_seconds
+        self._stopped = stopped
+
+    def read(self, cluster: str) -> BookieAffinity:
+        """Ask for all; namespaces without affinity are left out.
+
+        Raises:
+            AdminError: the limit is reached, or it was broken off; or one could not be asked, as `Rest.get` has it:
+                then nothing is said of any.
+        """
+        with ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"affinity {cluster}") as threads:
+            try:
+                by_tenant = self._each(threads, self._admin.namespaces, self._admin.tenants())
+                names = [name for names in by_tenant for name in names]
+                affinities = self._each(threads, self._namespace, names)
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)  # those under way end within their time-outs
+                raise
+        found = {name: affinity for name, affinity in zip(names, affinities, strict=True) if affinity is not None}
+        return BookieAffinity(cluster=cluster, outcome=Outcome.OK, namespaces=dict(sorted(found.items())))
+
+    def _each(
+        self, threads: ThreadPoolExecutor, ask: Callable[[Asked], Answer], about: Iterable[Asked]
+    ) -> list[Answer]:
+        def in_time(one: Asked) -> Answer:
+            if self._stopped() or time.monotonic() > self._deadline:
+                message = f"not all namespaces answered within the affinity_interval, {self._limit_seconds:g} s"
+                raise AdminError(Outcome.TIMEOUT, message)
+            return ask(one)
+
+        return [future.result() for future in [threads.submit(in_time, one) for one in about]]
+
+    def _namespace(self, name: str) -> NamespaceAffinity | None:
+        affinity = self._admin.affinity(name)
+        if affinity is None:
+            return None
+        persistence = self._admin.persistence(name) or Persistence()
+        return NamespaceAffinity(**affinity.model_dump(), **persistence.model_dump())

@@ -1,0 +1,42 @@
+"""The HTTP endpoint of a bookie (`httpServerEnabled=true`), which knows what Pulsar's REST does not: who is registered.
+
+Noted from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}`, two milliseconds each, and a bookie
+that was killed is gone from them when its session has expired.
+"""
+
+import httpx
+from pydantic import TypeAdapter
+
+from connectors.pulsar.connection import PulsarAdmin, plain_client
+from connectors.pulsar.rest import Rest
+
+_LISTED = TypeAdapter(dict[str, str | None])
+
+
+class BookieHttp:
+    """Any bookie's HTTP endpoint; it is never sent the token, which is for Pulsar.
+
+    Args:
+        url: where it is.
+        settings: its certificates and time-out are those of the admin REST.
+        transport: in place of the network, for tests.
+    """
+
+    def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
+        self._rest = Rest(lambda: plain_client(url, settings, transport), settings.fingerprint)
+
+    def writable(self) -> tuple[str, ...]:
+        """Bookies that are registered and take new data, sorted. Raises as `Rest.get` does."""
+        return self._listed("rw")
+
+    def read_only(self) -> tuple[str, ...]:
+        """Bookies that are registered and take none, sorted. Raises as `Rest.get` does."""
+        return self._listed("ro")
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        self._rest.close()
+
+    def _listed(self, kind: str) -> tuple[str, ...]:
+        hosts = self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind})
+        return tuple(sorted(hosts))

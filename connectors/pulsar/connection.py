@@ -1,0 +1,144 @@
+"""How to reach a Pulsar cluster's admin REST, and how to be let in."""
+
+import logging
+import re
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import httpx
+from pydantic import Field, SecretStr
+
+from connectors.secretive import SecretiveBlock, secret, unreadable_files
+from connectors.tls import Tls
+from policies.errors import UserError
+from policies.units import PositiveDuration, parse_duration
+
+MAX_CONNECTIONS = 16
+"""Requests under way at once: a broker serves them from a pool of threads that its own work needs too."""
+
+_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
+_TOKEN = re.compile(r"[\x21-\x7e]+")  # anything else an HTTP library refuses, and quotes
+
+
+class PulsarAdmin(SecretiveBlock):
+    """Where a cluster's admin REST is, and who we are to it."""
+
+    admin_url: str = Field(
+        description="`http://…` or `https://…` of a broker, a proxy or a name that leads to any of them, such as "
+        "`https://pulsar.example.org:8443`; without `/admin/v2`."
+    )
+    tls: Tls | None = Field(
+        default=None, description="For `https` only: what to trust, and our certificate. Default: the system's trust."
+    )
+    token: SecretStr | None = Field(default=None, min_length=1, description="Sent as `Authorization: Bearer …`.")
+    token_file: Path | None = Field(default=None, description="The token in a file; a changed one is used at once.")
+    timeout: PositiveDuration = Field(
+        default=parse_duration("5s"),
+        description="How long a server may be silent, to connect and to answer; each retry has as much again.",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What is no address, no token, or does not belong together."""
+        yield from url_problems("admin_url", self.admin_url)
+        if self.tls is not None and not self.admin_url.lower().startswith("https:"):
+            yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
+        if self.token is not None and self.token_file is not None:
+            yield "token", "give either token or token_file, not both"
+        if self.token is not None and not _TOKEN.fullmatch(self.token.get_secret_value()):
+            yield "token", "is not one word of printable ASCII characters"
+        yield from unreadable_files({"token_file": self.token_file})
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long a server may be silent."""
+        return self.timeout.total_seconds()
+
+    def bearer_token(self) -> str | None:
+        """The token in the clear, as it is now; null when there is none.
+
+        Raises:
+            UserError: its file cannot be read, or holds no token.
+        """
+        token = secret(self.token, self.token_file, "token_file")
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise UserError(f"token_file: {self.token_file} holds more than one word of printable ASCII characters.")
+        return token
+
+    def http_client(self, transport: httpx.BaseTransport | None = None) -> httpx.Client:
+        """A client of this address that sends the token; for as long as `fingerprint` stays the same.
+
+        It follows no redirect, so that nobody is sent the token unseen, and takes no proxy from the environment: the
+        cluster is near.
+
+        Args:
+            transport: in place of the network, for tests.
+
+        Raises:
+            UserError: a certificate's file is not what it should be.
+        """
+        client = plain_client(self.admin_url, self, transport)
+        client.auth = BearerAuth(self.bearer_token)
+        return client
+
+    def fingerprint(self) -> tuple[tuple[str, int, int], ...]:
+        """Changes when a certificate's file does, so that a client can be built anew."""
+        files = self.tls.files() if self.tls is not None else {}
+        return tuple(_state(name, file) for name, file in files.items() if file is not None)
+
+
+class BearerAuth(httpx.Auth):
+    """Puts the token of this moment into each request.
+
+    Args:
+        token: gives it; null for none.
+    """
+
+    def __init__(self, token: Callable[[], str | None]) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the header."""
+        token = self._token()
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+
+def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> httpx.Client:
+    """A client of an address of the cluster, with its certificates and without its token."""
+    # At INFO httpx reports each request, thousands of them at each reading of the namespaces; what comes of them the
+    # collectors say.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpcore").setLevel(logging.WARNING)
+    return httpx.Client(
+        base_url=url,
+        verify=(settings.tls or Tls()).ssl_context(),
+        timeout=settings.timeout_seconds,
+        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
+        trust_env=False,
+        transport=transport,
+    )
+
+
+def url_problems(field: str, url: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with an address, without quoting it: it may hold a password."""
+    if not _URL.fullmatch(url) or not _has_host(url):
+        yield field, "is not http(s)://host:port, such as https://pulsar.example.org:8443, without user and query"
+    elif "/admin/v2" in url:
+        yield field, "must end before /admin/v2"
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return bool(parsed.host) and (parsed.port is None or 0 < parsed.port < 65536)
+
+
+def _state(name: str, file: Path) -> tuple[str, int, int]:
+    try:
+        stat = file.stat()
+    except OSError:
+        return name, 0, 0
+    return name, stat.st_mtime_ns, stat.st_ino

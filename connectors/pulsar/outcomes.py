@@ -1,0 +1,125 @@
+"""What answers and errors of the admin REST mean to an observer: how an attempt ended, and why, in a few words."""
+
+import ssl
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from policies.errors import UserError
+from policies.observations import Outcome
+
+_DETAIL_LENGTH = 200
+_SHORTEST_SECRET = 4
+
+_OUTCOMES: dict[int, Outcome] = {
+    HTTPStatus.UNAUTHORIZED: Outcome.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN: Outcome.UNAUTHORIZED,
+    HTTPStatus.METHOD_NOT_ALLOWED: Outcome.UNSUPPORTED,
+    HTTPStatus.NOT_IMPLEMENTED: Outcome.UNSUPPORTED,
+}
+
+
+class AdminError(Exception):
+    """The server answered, but not with what was asked for.
+
+    Args:
+        outcome: how the attempt ended.
+        message: why, with the request's method and path; no secret.
+        status: of the answer; null when the answer itself was good.
+        missing: the server knows the request, and says that the tenant, namespace or bookie asked for does not exist.
+    """
+
+    def __init__(self, outcome: Outcome, message: str, *, status: int | None = None, missing: bool = False) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.status = status
+        self.missing = missing
+
+
+def refusal(response: httpx.Response) -> AdminError | None:
+    """The error that an answer stands for; null for a success."""
+    if response.is_success:
+        return None
+    status, reason = response.status_code, _reason(response)
+    outcome = _OUTCOMES.get(status, Outcome.ERROR)
+    missing = status == HTTPStatus.NOT_FOUND and reason is not None
+    if status == HTTPStatus.NOT_FOUND and reason is None:
+        # A broker says in JSON what it does not find; a page says that there is no such API at this address.
+        outcome, reason = Outcome.UNSUPPORTED, "there is no such API at this address"
+    said = f": {reason}" if reason else ""
+    message = f"{request_line(response.request)}: status {status}{said}"
+    return AdminError(outcome, message, status=status, missing=missing)
+
+
+def misshapen(response: httpx.Response, why: str) -> AdminError:
+    """The error of an answer that says nothing intelligible."""
+    return AdminError(Outcome.ERROR, f"{request_line(response.request)}: {why}")
+
+
+def request_line(request: httpx.Request) -> str:
+    """Method and path of a request, without its query."""
+    return f"{request.method} {request.url.path}"
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The outcome that an error of a request stands for."""
+    match error:
+        case AdminError():
+            return error.outcome
+        case httpx.TimeoutException():
+            return Outcome.TIMEOUT
+        case httpx.ConnectError() if _is_tls(error):
+            return Outcome.ERROR
+        case httpx.NetworkError() | httpx.RemoteProtocolError():
+            return Outcome.UNREACHABLE
+    return Outcome.ERROR
+
+
+def detail_of(error: BaseException) -> str:
+    """What went wrong, in one short line without a secret."""
+    return " ".join(_words(error).split())[:_DETAIL_LENGTH]
+
+
+def _words(error: BaseException) -> str:
+    match error:
+        case AdminError() | UserError():
+            return str(error)
+        case httpx.PoolTimeout():
+            return f"{_place(error)}no connection became free in time"
+        case httpx.ConnectTimeout():
+            return f"{_place(error)}no connection in time"
+        case httpx.TimeoutException():
+            return f"{_place(error)}no answer in time"
+        case httpx.RequestError():
+            return f"{_place(error)}{str(error) or type(error).__name__}"
+    return str(error) or type(error).__name__
+
+
+def _place(error: httpx.RequestError) -> str:
+    try:
+        return f"{request_line(error.request)}: "
+    except RuntimeError:  # raised before there was a request
+        return ""
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _reason(response: httpx.Response) -> str | None:
+    """What Pulsar says in JSON about a refusal; null when it is not Pulsar that speaks."""
+    try:
+        said: Any = response.json()
+    except ValueError:
+        return None
+    reason = said.get("reason") if isinstance(said, dict) else None
+    if not isinstance(reason, str):
+        return None
+    # Whoever answers may quote the request.
+    token = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return reason.replace(token, "***") if len(token) >= _SHORTEST_SECRET else reason

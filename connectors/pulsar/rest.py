@@ -1,0 +1,121 @@
+"""Requests of JSON over HTTP: their answers in shape, their failures told apart, connections kept and renewed."""
+
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import httpx
+import tenacity
+from pydantic import TypeAdapter, ValidationError
+
+from connectors.pulsar.outcomes import AdminError, misshapen, refusal, request_line
+from policies.observations import Outcome
+
+_ATTEMPTS = 3
+_LONGEST_WAIT_SECONDS = 0.5
+_REDIRECTS = 5  # a broker that does not own a bundle names the one that does, and that may just have changed
+
+_PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+
+Answer = TypeVar("Answer")
+
+
+class Rest:
+    """One server's REST, for any number of threads.
+
+    Args:
+        build: makes a client.
+        fingerprint: of the files that a client is made of; when it changes, another client is made.
+    """
+
+    def __init__(self, build: Callable[[], httpx.Client], fingerprint: Callable[[], object]) -> None:
+        self._build = build
+        self._fingerprint = fingerprint
+        self._lock = threading.Lock()
+        self._made_of: object = None
+        self._client: httpx.Client | None = None
+        self._retired: list[httpx.Client] = []
+
+    def get(self, path: str, shape: TypeAdapter[Answer], params: Mapping[str, str] | None = None) -> Answer:
+        """Read something; an empty answer is read as null.
+
+        Tried up to three times when the server drops the connection or says that it is too busy. Not when nobody
+        listens or the time is up: who asks over and over anyway is told at once.
+
+        Raises:
+            AdminError: the server refuses, or answers in another shape.
+            httpx.RequestError: there is no answer.
+            UserError: a file for the connection is not what it should be.
+        """
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(_ATTEMPTS),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT_SECONDS),
+            retry=tenacity.retry_if_exception(_passes),
+            reraise=True,
+        )
+        return _shaped(retrying(self.send, "GET", path, params=params), shape)
+
+    def send(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: Any = None
+    ) -> httpx.Response:
+        """Send one request, once, and return the answer if it is a success. Raises as `get` does.
+
+        Redirects are followed, with the token, as Pulsar's own clients do; but never from https to http.
+        """
+        client = self._current()
+        request = client.build_request(method, path, params=params, json=json)
+        for _ in range(_REDIRECTS):
+            response = client.send(request)
+            if response.next_request is None:
+                break
+            request = _redirected(request, response.next_request)
+        error = refusal(response)
+        if error is not None:
+            raise error
+        return response
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        with self._lock:
+            clients = [*self._retired, *([self._client] if self._client is not None else [])]
+            self._client, self._retired = None, []
+        for client in clients:
+            client.close()
+
+    def _current(self) -> httpx.Client:
+        """The client, made anew when a certificate has changed on disk."""
+        made_of = self._fingerprint()
+        with self._lock:
+            if self._client is None or made_of != self._made_of:
+                client = self._build()
+                if self._client is not None:
+                    self._retired.append(self._client)  # another thread may be using it
+                self._client, self._made_of = client, made_of
+            return self._client
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether another try at once may help."""
+    if isinstance(error, AdminError):
+        return error.status in _PASSING
+    is_dropped = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
+    return is_dropped and not isinstance(error, httpx.ConnectError)
+
+
+def _redirected(request: httpx.Request, target: httpx.Request) -> httpx.Request:
+    if request.url.scheme == "https" and target.url.scheme != "https":
+        message = f"{request_line(request)}: redirected to plain http, where it would be seen by others"
+        raise AdminError(Outcome.ERROR, message)
+    return target
+
+
+def _shaped(response: httpx.Response, shape: TypeAdapter[Answer]) -> Answer:
+    try:
+        return shape.validate_json(response.content or b"null")
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if problem["type"] == "json_invalid":
+        raise misshapen(response, "the answer is no JSON")
+    place = ".".join(str(part) for part in problem["loc"]) or "the answer"
+    raise misshapen(response, f"{place}: {problem['msg']}")

@@ -1,0 +1,97 @@
+"""The groups of bookies through Pulsar's admin REST: for clusters whose ZooKeeper is out of reach.
+
+Weaker than ZooKeeper itself, where it should be preferred. The REST puts a bookie into a group on no condition, and
+takes it out of any other: an assignment made by somebody else between our look and our write is undone, and that cannot
+be seen afterwards. The groups are read directly before and after, which makes this improbable, not impossible.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+
+import httpx
+
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.bookie_http import BookieHttp
+from connectors.pulsar.outcomes import AdminError, detail_of
+from connectors.quarantine.racks import group_of, host_of
+from connectors.quarantine.store import ConflictError, Registration, Sight, StoreError, UnknownOutcomeError
+from policies.errors import UserError
+from policies.isolation.readings import RackInfo
+
+_FAILURES = (AdminError, httpx.RequestError, UserError)
+_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class AdminRacks:
+    """The racks-info of one cluster.
+
+    Args:
+        admin: how to reach it; shared with others, so not closed here.
+        bookies: tells who is registered; null: nobody is asked, and the decision is trusted. Closed with this.
+        clock: the time.
+    """
+
+    def __init__(
+        self, admin: AdminApi, bookies: BookieHttp | None = None, *, clock: Callable[[], datetime] = _utc_now
+    ) -> None:
+        self._admin = admin
+        self._bookies = bookies
+        self._clock = clock
+
+    def look(self, bookie: str) -> Sight:
+        """Read the groups, and whether a bookie is registered where that can be asked.
+
+        An absent znode `/bookies` looks like one without groups.
+
+        Raises:
+            StoreError: no good answer.
+        """
+        try:
+            # The groups come last: they must be the fresher.
+            registration = self._registration(bookie)
+            groups = self._admin.racks()
+        except _FAILURES as error:
+            raise StoreError(detail_of(error)) from None
+        return Sight(groups, registration, self._clock(), partial(self._write, bookie))
+
+    def close(self) -> None:
+        """Close the connection to the bookies; the next look makes a new one."""
+        if self._bookies is not None:
+            self._bookies.close()
+
+    def _registration(self, bookie: str) -> Registration | None:
+        """Over HTTP neither its session nor its time is known."""
+        if self._bookies is not None and bookie not in self._bookies.writable():
+            return None
+        return Registration()
+
+    def _write(self, bookie: str, group: str, rack: str) -> datetime:
+        try:
+            self._admin.set_rack(bookie, group, rack, host_of(bookie))
+        except _FAILURES as error:
+            kind = StoreError if _is_undone(error) else UnknownOutcomeError
+            raise kind(detail_of(error)) from None
+        at = self._clock()
+        if group_of(self._groups_after(), bookie) != group:
+            raise ConflictError("others changed its group each time")
+        return at
+
+    def _groups_after(self) -> dict[str, dict[str, RackInfo]]:
+        try:
+            return self._admin.racks()
+        except _FAILURES as error:
+            raise UnknownOutcomeError(detail_of(error)) from None
+
+
+def _is_undone(error: Exception) -> bool:
+    """Whether a write that failed has certainly not been done: it was refused (for a conflict, too), or not sent."""
+    if isinstance(error, AdminError):
+        # Above, a proxy may speak of a broker that did it.
+        return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, UserError | _NOT_SENT)

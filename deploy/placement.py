@@ -1,0 +1,132 @@
+"""`headgate placement`: where a cluster's namespaces may place their data, from live data, as a person reads it."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+
+from connectors.poll_metrics import PollMetrics
+from connectors.pulsar.bookies import PulsarBookieCollector
+from connectors.zookeeper.bookies import BookieCollector
+from deploy.connections import Connections
+from deploy.placement_view import bookie_table, overview, summary
+from deploy.settings import Settings
+from policies.errors import UserError
+from policies.isolation import IsolationSettings
+from policies.isolation.knowledge import Cohort, Knowledge, observe
+from policies.isolation.placement import Membership
+from policies.isolation.settings import Rules
+from policies.isolation.verdicts import Judged, judge_one
+from policies.isolation.what_if import Change, after
+from policies.observations import Observation, Outcome, Reading
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked."""
+
+    cluster: str
+    namespace: str | None = None
+    """Null: all of them."""
+    ensemble_size: int | None = None
+    rules: Rules | None = None
+    changes: tuple[Change, ...] = ()
+
+
+def answer(settings: Settings, question: Question, *, as_json: bool) -> None:
+    """Read the cluster, and print where its data may lie.
+
+    Raises:
+        UserError: the cluster's bookies are not watched or cannot be read, or it has no such namespace.
+    """
+    known = knowledge_of(settings, question.cluster)
+    block: IsolationSettings = settings.policies.isolation
+    own = block.for_cluster(question.cluster)
+    in_force = own if question.rules is None else own.model_copy(update={"rules": question.rules})
+    membership = after(known.membership(), question.changes)
+    judged = [_judged(cohort, membership, in_force, question) for cohort in _asked(known, question.namespace)]
+    if as_json:
+        typer.echo(json.dumps([_plain(question.cluster, j, n) for j in judged for n in j.namespaces]))
+        return
+    console = Console()
+    if question.namespace is None:
+        console.print(overview(question.cluster, judged))
+    else:
+        console.print(bookie_table(judged[0], membership, in_force))
+    for line in summary(judged, membership):
+        console.print(line)
+
+
+def knowledge_of(settings: Settings, cluster: str) -> Knowledge:
+    """What can be read of a cluster at this moment.
+
+    Raises:
+        UserError: its bookies are not watched, or something cannot be read.
+    """
+    readings = _read(settings, cluster)
+    failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in readings if r.outcome is not Outcome.OK]
+    if failed:
+        raise UserError("\n".join(f"clusters.{cluster}: cannot be read ({line})" for line in failed))
+    now = datetime.now(UTC)
+    seen = [Observation(str(number), now, reading) for number, reading in enumerate(readings)]
+    block: IsolationSettings = settings.policies.isolation
+    return observe(Knowledge(), seen, block.for_cluster(cluster))
+
+
+def _read(settings: Settings, cluster: str) -> list[Reading]:
+    if cluster not in settings.clusters:
+        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
+    watched, readings, metrics = settings.clusters[cluster], list[Reading](), PollMetrics(CollectorRegistry())
+    with Connections(settings) as connections:
+        zookeeper, pulsar = connections.zookeeper(cluster), connections.pulsar(cluster)
+        collector: BookieCollector | PulsarBookieCollector
+        if watched.bookies is not None and zookeeper is not None:
+            collector = BookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics)
+        elif watched.pulsar_bookies is not None and pulsar is not None:
+            collector = PulsarBookieCollector(cluster, watched.pulsar_bookies, pulsar, readings.append, metrics)
+        else:
+            raise UserError(f"clusters.{cluster}.bookies: is not set, so nothing is known of its bookies")
+        collector.poll_once()
+        collector.poll_affinity_once()
+    return readings
+
+
+def _asked(known: Knowledge, namespace: str | None) -> Iterable[Cohort]:
+    if namespace is None:
+        return known.cohorts
+    for cohort in known.cohorts:
+        if namespace in cohort.namespaces:
+            return [Cohort(cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size, (namespace,))]
+    return [Cohort((), (), None, None, (namespace,))]  # one without affinity says nothing of itself
+
+
+def _judged(cohort: Cohort, membership: Membership, settings: IsolationSettings, question: Question) -> Judged:
+    strict = cohort.strict if question.rules is None else None
+    size = question.ensemble_size or cohort.ensemble_size
+    return judge_one(cohort.namespaces, cohort.affinity, size, strict, membership, settings)
+
+
+def _plain(cluster: str, judged: Judged, namespace: str) -> dict[str, Any]:
+    """With the names that `headgate.placement.v1` has."""
+    return {
+        "cluster": cluster,
+        "namespace": namespace,
+        "verdict": judged.verdict.value,
+        "reason": judged.reason.value,
+        "explanation": f"{namespace} {judged.what}.",
+        "rules": judged.rules.value,
+        "promise": judged.promise.value,
+        "ensemble_size": judged.ensemble_size,
+        "tier": judged.placed.tier.value,
+        "feasible": judged.placed.feasible,
+        "candidates": judged.candidates,
+        "promised_candidates": judged.promised_candidates,
+        "promised_feasible": judged.promised.feasible,
+        "leak": sorted(judged.leak),
+        "headroom": judged.placed.headroom,
+    }

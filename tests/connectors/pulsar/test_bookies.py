@@ -1,0 +1,179 @@
+"""What the collector publishes, whatever the servers say; and how many requests it has under way."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from connectors.poll_metrics import PollMetrics
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.pulsar.connection import MAX_CONNECTIONS, PulsarAdmin
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
+from policies.observations import Outcome, Reading
+from policies.units import parse_duration
+
+AFFINITY = "/persistence/bookieAffinity"
+PRIMARY = {"bookkeeperAffinityGroupPrimary": "g1"}
+
+
+class Pulsar:
+    """A cluster's REST: what it says by path; how many are asking at once, and at most."""
+
+    def __init__(self, answers: dict[str, Any], *, seconds: float = 0.0) -> None:
+        self.answers = answers
+        self.paths: list[str] = []
+        self.most = 0
+        self._asking = 0
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self.admin = AdminApi(PulsarAdmin(admin_url="http://pulsar:8080"), httpx.MockTransport(self._take))
+
+    def _take(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            self._asking += 1
+            self.most = max(self.most, self._asking)
+            self.paths.append(request.url.path)
+        time.sleep(self._seconds)
+        with self._lock:
+            self._asking -= 1
+        answer = self.answers.get(request.url.path.removeprefix("/admin/v2"), 404)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, int):
+            return httpx.Response(answer, json={"reason": "no"})
+        return httpx.Response(200, json=answer)
+
+
+def of_namespaces(count: int) -> dict[str, Any]:
+    names = [f"t/n{number}" for number in range(count)]
+    return {"/tenants": ["t"], "/namespaces/t": names} | {f"/namespaces/{name}{AFFINITY}": PRIMARY for name in names}
+
+
+def collector(
+    pulsar: Pulsar, publish: Callable[[Reading], None], registry: CollectorRegistry | None = None, **settings: Any
+) -> PulsarBookieCollector:
+    metrics = PollMetrics(registry or CollectorRegistry())
+    watched = WatchedPulsarBookies(bookie_url="http://127.0.0.1:9", **settings)
+    return PulsarBookieCollector("c1", watched, pulsar.admin, publish, metrics)
+
+
+def affinity_of(pulsar: Pulsar, **settings: Any) -> BookieAffinity:
+    readings: list[Reading] = []
+    collector(pulsar, readings.append, **settings).poll_affinity_once()
+    (reading,) = readings
+    assert isinstance(reading, BookieAffinity)
+    return reading
+
+
+def test_the_three_readings_fail_each_by_itself() -> None:
+    pulsar = Pulsar({"/bookies/racks-info": 403, **of_namespaces(1)})
+    registry = CollectorRegistry()
+    readings: list[Reading] = []
+    watch = collector(pulsar, readings.append, registry)
+    watch.poll_once()
+    watch.poll_affinity_once()
+    assert [(type(reading), reading.outcome) for reading in readings] == [
+        (Bookies, Outcome.UNREACHABLE),
+        (BookieRacks, Outcome.UNAUTHORIZED),
+        (BookieAffinity, Outcome.OK),
+    ]
+    assert readings[1].detail == "GET /admin/v2/bookies/racks-info: status 403: no"
+    for outcome in ("unreachable", "unauthorized", "ok"):
+        labels = {"cluster": "c1", "outcome": outcome}
+        assert registry.get_sample_value("headgate_polls_total", labels) == 1
+
+
+def test_only_namespaces_with_affinity_are_told_and_only_their_persistence_is_asked_for() -> None:
+    answers = {
+        "/tenants": ["a", "b", "gone"],
+        "/namespaces/a": ["a/x", "a/y", "a/gone"],
+        "/namespaces/b": [],
+        f"/namespaces/a/x{AFFINITY}": {**PRIMARY, "bookkeeperAffinityGroupSecondary": "g2,"},
+        f"/namespaces/a/y{AFFINITY}": {},
+        "/namespaces/a/x/persistence": {"bookkeeperEnsemble": 5, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2},
+    }
+    pulsar = Pulsar(answers)
+    assert affinity_of(pulsar).namespaces == {
+        "a/x": NamespaceAffinity(primary=("g1",), secondary=("g2",), ensemble_size=5, write_quorum=3, ack_quorum=2)
+    }
+    assert [path for path in pulsar.paths if path.endswith("/persistence")] == ["/admin/v2/namespaces/a/x/persistence"]
+
+
+def test_sixteen_requests_are_under_way_at_once_and_no_more() -> None:
+    pulsar = Pulsar(of_namespaces(200), seconds=0.002)
+    assert len(affinity_of(pulsar).namespaces) == 200
+    assert pulsar.most == MAX_CONNECTIONS == 16
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [(500, "error"), (403, "unauthorized"), (httpx.ReadTimeout("x"), "timeout"), ([], "error")],
+    ids=["refused", "forbidden", "silent", "another shape"],
+)
+def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(answer: Any, outcome: str) -> None:
+    pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, seconds=0.002)
+    reading = affinity_of(pulsar)
+    assert (reading.outcome.value, reading.namespaces) == (outcome, {})
+    assert "/admin/v2/namespaces/t/n3" in (reading.detail or "")
+    assert len(pulsar.paths) < 200
+
+
+def test_a_walk_longer_than_its_interval_is_a_timeout_that_names_the_setting() -> None:
+    reading = affinity_of(Pulsar(of_namespaces(500), seconds=0.01), affinity_interval=parse_duration("100ms"))
+    assert (reading.outcome, "affinity_interval, 0.1 s" in (reading.detail or "")) == (Outcome.TIMEOUT, True)
+
+
+def test_a_stop_ends_a_walk_and_nothing_more_is_published() -> None:
+    pulsar = Pulsar(of_namespaces(20_000), seconds=0.001)
+    readings: list[Reading] = []
+    watch = collector(pulsar, readings.append)
+    stop = threading.Event()
+    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + 10
+    while len(pulsar.paths) < 300 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert not any(isinstance(reading, BookieAffinity) for reading in readings)
+
+
+def test_a_poll_that_breaks_is_counted_and_ends_nothing() -> None:
+    def publish(_reading: Reading) -> None:
+        raise RuntimeError("no room")
+
+    registry = CollectorRegistry()
+    watch = collector(Pulsar({}), publish, registry, poll_interval=parse_duration("10ms"))
+    stop = threading.Event()
+    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + 10
+    failures = 0.0
+    while failures < 3 and time.monotonic() < deadline:
+        failures = registry.get_sample_value("headgate_poll_failures_total", {"cluster": "c1"}) or 0.0
+        time.sleep(0.01)
+    stop.set()
+    thread.join(5)
+    assert failures >= 3
+
+
+def test_an_address_of_the_bookies_that_is_none_is_named() -> None:
+    with pytest.raises(ValidationError, match=r"bookie_url\n.*is not http") as caught:
+        WatchedPulsarBookies(bookie_url="bk1:8000/secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_defaults_are_pinned() -> None:
+    assert WatchedPulsarBookies(bookie_url="http://bk1:8000").model_dump(mode="json") == {
+        "poll_interval": "5s",
+        "affinity_interval": "1m",
+        "bookie_url": "http://bk1:8000",
+    }
+    assert PulsarAdmin(admin_url="http://x").timeout_seconds == 5

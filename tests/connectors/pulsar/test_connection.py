@@ -1,0 +1,162 @@
+"""Where the admin REST is and who we are to it; and no token in any message."""
+
+import logging
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.bookie_http import BookieHttp
+from connectors.pulsar.connection import PulsarAdmin
+from policies.errors import UserError
+
+TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
+
+
+class Server:
+    """Answers each request alike and keeps what it was asked."""
+
+    def __init__(self, status: int = 200, **answer: Any) -> None:
+        self.requests: list[httpx.Request] = []
+        self._status = status
+        self._answer = answer or {"json": []}
+        self.transport = httpx.MockTransport(self._take)
+
+    def _take(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        return httpx.Response(self._status, **self._answer)
+
+    def authorizations(self) -> list[str | None]:
+        return [request.headers.get("Authorization") for request in self.requests]
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://pulsar:8080", "http://pulsar:8080/admin/v2/tenants"),
+        ("https://pulsar.example.org:8443/", "https://pulsar.example.org:8443/admin/v2/tenants"),
+        ("https://example.org/pulsar", "https://example.org/pulsar/admin/v2/tenants"),
+        ("http://[::1]:8080", "http://[::1]:8080/admin/v2/tenants"),
+    ],
+)
+def test_paths_follow_the_address(url: str, asked: str) -> None:
+    server = Server()
+    assert AdminApi(PulsarAdmin(admin_url=url), server.transport).tenants() == ()
+    assert [str(request.url) for request in server.requests] == [asked]
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no scheme": ({"admin_url": "pulsar:8080"}, "admin_url", "is not http(s)://"),
+    "another protocol": ({"admin_url": "pulsar://pulsar:6650"}, "admin_url", "is not http(s)://"),
+    "no host": ({"admin_url": "http://:8080"}, "admin_url", "is not http(s)://"),
+    "a port that is none": ({"admin_url": "http://pulsar:99999"}, "admin_url", "is not http(s)://"),
+    "a port of letters": ({"admin_url": "http://pulsar:web"}, "admin_url", "is not http(s)://"),
+    "port 0": ({"admin_url": "http://pulsar:0"}, "admin_url", "is not http(s)://"),
+    "a user": ({"admin_url": f"http://me:{TOKEN}@pulsar:8080"}, "admin_url", "is not http(s)://"),
+    "a query": ({"admin_url": f"http://pulsar:8080/?token={TOKEN}"}, "admin_url", "is not http(s)://"),
+    "the API's own path": ({"admin_url": "http://pulsar:8080/admin/v2"}, "admin_url", "must end before /admin/v2"),
+    "tls without https": ({"admin_url": "http://pulsar:8080", "tls": {}}, "tls", "has no meaning with an http://"),
+    "two tokens": ({"token": TOKEN, "token_file": __file__}, "token", "give either token or token_file"),
+    "a token of two words": ({"token": f"Bearer {TOKEN}"}, "token", "is not one word"),
+    "a token of two lines": ({"token": f"{TOKEN}\n{TOKEN}"}, "token", "is not one word"),
+    "a token that is no text": ({"token": {TOKEN: 1}}, "token", "valid string"),
+    "an empty token": ({"token": ""}, "token", "at least 1"),
+    "no such file": ({"token_file": "/none/token"}, "token_file", "/none/token cannot be read"),
+    "a time-out of nothing": ({"timeout": "0s"}, "timeout", "must be longer"),
+    "an unknown key": ({"tocken": TOKEN}, "tocken", "Extra inputs"),
+}
+
+
+@pytest.mark.parametrize(("given", "place", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_named_with_its_place_and_quotes_no_token(given: dict[str, Any], place: str, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        PulsarAdmin(**{"admin_url": "https://pulsar:8443", **given})
+    (error,) = caught.value.errors()
+    assert (error["loc"], message in error["msg"]) == ((place,), True), error
+    assert TOKEN not in str(caught.value)
+    assert TOKEN not in repr(caught.value.errors())
+
+
+def test_the_token_is_sent_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = PulsarAdmin(admin_url="https://pulsar:8443", token=TOKEN)
+    server = Server()
+    AdminApi(settings, server.transport).tenants()
+    assert server.authorizations() == [f"Bearer {TOKEN}"]
+    assert TOKEN not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
+    assert caplog.records == [], "httpx reports each request"
+
+
+def test_a_changed_token_file_counts_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    server = Server()
+    admin = AdminApi(PulsarAdmin(admin_url="https://pulsar:8443", token_file=file), server.transport)
+    admin.tenants()
+    file.write_text("second")
+    admin.tenants()
+    assert server.authorizations() == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("content", ["", f"{TOKEN}\n{TOKEN}\n", f"{TOKEN} x", "tokén"])
+def test_a_token_file_that_holds_none_is_a_users_error_and_nothing_is_asked(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    server = Server()
+    admin = AdminApi(PulsarAdmin(admin_url="https://pulsar:8443", token_file=file), server.transport)
+    with pytest.raises(UserError, match=r"token_file: .*token") as caught:
+        admin.tenants()
+    assert TOKEN not in str(caught.value)
+    assert server.requests == []
+
+
+def test_without_a_token_none_is_sent_not_even_one_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    server = Server()
+    AdminApi(PulsarAdmin(admin_url="https://pulsar:8443"), server.transport).tenants()
+    assert server.authorizations() == [None]
+
+
+def test_the_bookies_are_never_sent_the_token() -> None:
+    server = Server(json={"bk1:3181": None})
+    settings = PulsarAdmin(admin_url="https://pulsar:8443", token=TOKEN)
+    assert BookieHttp("http://bookies:8000", settings, server.transport).writable() == ("bk1:3181",)
+    assert [str(request.url) for request in server.requests] == [
+        "http://bookies:8000/api/v1/bookie/list_bookies?type=rw"
+    ]
+    assert server.authorizations() == [None]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    file = tmp_path / "both.pem"
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    subprocess.run([*openssl, "-subj", "/CN=x", "-keyout", file, "-out", "-"], check=True, stdout=subprocess.PIPE)
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-key", file, "-subj", "/CN=x"], check=True, capture_output=True, text=True
+    )
+    file.write_text(file.read_text() + made.stdout)
+    return file
+
+
+def test_a_renewed_certificate_makes_another_client(certificate: Path) -> None:
+    tls = {"ca_file": certificate, "cert_file": certificate, "key_file": certificate}
+    settings = PulsarAdmin.model_validate({"admin_url": "https://pulsar:8443", "tls": tls})
+    before = settings.fingerprint()
+    assert settings.fingerprint() == before
+    server = Server()
+    admin = AdminApi(settings, server.transport)
+    admin.tenants()
+    os.utime(certificate, ns=(1, 1))
+    assert settings.fingerprint() != before
+    admin.tenants()
+    certificate.write_text("nothing")
+    with pytest.raises(UserError, match="no certificates"):
+        admin.tenants()
+    admin.close()
+    assert len(server.requests) == 2

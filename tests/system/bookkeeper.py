@@ -1,0 +1,128 @@
+"""Real bookies on loopback, each in a process of its own, which tests may stop, kill and freeze."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deploy.jvm import JvmCommand
+from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties, zookeeper_client
+from tests.system.zookeeper import free_port
+
+HEAP_MEBIBYTES = 24
+
+# One bookie among several on a small machine: little of everything, and no fsync, as tests kill processes only.
+_SMALL: Mapping[str, str | int] = {
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
+    "journalPreAllocSizeMB": 1,
+    "journalSyncData": "false",
+    "journalMaxSizeMB": 16,
+    "journalWriteBufferSizeKB": 64,
+    "logSizeLimit": 33_554_432,
+    "entryLogFilePreallocationEnabled": "false",
+    "numAddWorkerThreads": 1,
+    "numReadWorkerThreads": 1,
+    "numLongPollWorkerThreads": 0,
+    "numHighPriorityWorkerThreads": 1,
+    "serverNumIOThreads": 2,
+    "numJournalCallbackThreads": 1,
+    "maxPendingReadRequestsPerThread": 500,
+    "pageLimit": 64,
+    "fileInfoMaxIdleTime": 0,
+    "openFileLimit": 100,
+    # Disks of test machines are often nearly full, and that is not what is tested.
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.998",
+    "minUsableSizeForEntryLogCreation": 1_048_576,
+    "minUsableSizeForIndexFileCreation": 1_048_576,
+    "minUsableSizeForHighPriorityWrites": 1_048_576,
+    "autoRecoveryDaemonEnabled": "false",
+}
+
+
+def init_cluster(folder: Path, jars: Sequence[Path], zookeeper_servers: str) -> None:
+    """Make a new BookKeeper cluster's nodes below `/ledgers`; Pulsar's set-up does that by itself.
+
+    Args:
+        folder: of its own.
+        jars: `ensure_jars("bookkeeper", …)`.
+        zookeeper_servers: `host:port[/chroot]`; the chroot is made if need be.
+    """
+    host, _, chroot = zookeeper_servers.partition("/")
+    with zookeeper_client(host) as client:
+        client.ensure_path(f"/{chroot}")
+    config = write_properties(folder / "bk.conf", {"metadataServiceUri": _metadata_uri(zookeeper_servers)})
+    arguments = ("-conf", str(config), "initnewcluster")
+    flags = small_jvm(folder, HEAP_MEBIBYTES)
+    run_tool(JvmCommand("org.apache.bookkeeper.bookie.BookieShell", tuple(jars), flags, arguments), folder / "run")
+
+
+class Bookie(JvmServer):
+    """One bookie on 127.0.0.1; its port, and so its id, stay the same over restarts.
+
+    Args:
+        folder: of its own.
+        jars: `ensure_jars("bookkeeper", …)`.
+        zookeeper_servers: `host:port[/chroot]` of an initialised cluster.
+        port: 0 for one that is free.
+        session_timeout_ms: of its ZooKeeper session: so long after a crash it stays registered.
+        properties: laid over the small defaults, such as `bookieId` or `forceReadOnlyBookie`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        jars: Sequence[Path],
+        zookeeper_servers: str,
+        *,
+        port: int = 0,
+        session_timeout_ms: int = 3_000,
+        properties: Mapping[str, str | int] | None = None,
+    ) -> None:
+        super().__init__(folder)
+        self.port = port or free_port()
+        self._jars = tuple(jars)
+        self._zookeeper_servers = zookeeper_servers
+        self._session_timeout_ms = session_timeout_ms
+        self._properties = dict(properties or {})
+        self._registration_before: int | None = None
+
+    @property
+    def bookie_id(self) -> str:
+        """As it registers: `127.0.0.1:port`, unless the properties name another."""
+        return str(self._properties.get("bookieId", f"{LOOPBACK}:{self.port}"))
+
+    def registration(self) -> int | None:
+        """The czxid of its node, writable or read-only; null while it is not registered."""
+        with zookeeper_client(self._zookeeper_servers) as client:
+            for parent in ("/ledgers/available", "/ledgers/available/readonly"):
+                stat = client.exists(f"{parent}/{self.bookie_id}")
+                if stat is not None:
+                    return int(stat.czxid)
+        return None
+
+    def _prepare(self) -> JvmCommand:
+        # What a killed bookie left behind is still there until its session expires.
+        self._registration_before = self.registration()
+        config = write_properties(
+            self.folder / "bk.conf",
+            {
+                "bookiePort": self.port,
+                "listeningInterface": "lo",
+                "allowLoopback": "true",
+                "advertisedAddress": LOOPBACK,
+                "metadataServiceUri": _metadata_uri(self._zookeeper_servers),
+                "zkTimeout": self._session_timeout_ms,
+                "journalDirectories": self.folder / "journal",
+                "ledgerDirectories": self.folder / "ledgers",
+                **_SMALL,
+                **self._properties,
+            },
+        )
+        flags = small_jvm(self.folder, HEAP_MEBIBYTES)
+        return JvmCommand("org.apache.bookkeeper.server.Main", self._jars, flags, ("-c", str(config)))
+
+    def _serves(self) -> bool:
+        return self.registration() not in (None, self._registration_before)
+
+
+def _metadata_uri(zookeeper_servers: str) -> str:
+    return f"zk+hierarchical://{zookeeper_servers}/ledgers"

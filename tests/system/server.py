@@ -1,0 +1,184 @@
+"""What test servers in JVMs have in common: started, ready when a client says so, stopped, killed, frozen, thawed."""
+
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kazoo.client import KazooClient
+
+from deploy.jvm import JvmCommand, JvmProcess
+from tests.system.zookeeper import close
+
+LOOPBACK = "127.0.0.1"
+
+_OPENED = (
+    "java.base/java.nio",
+    "java.base/java.io",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+
+_LOG4J = """\
+status = error
+name = test-server
+shutdownHook = disable
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %-5p [%t] %m (%c{1})%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+def small_jvm(folder: Path, heap_mebibytes: int) -> tuple[str, ...]:
+    """Flags of a small JVM that starts fast, with as much memory beside the heap; it logs to its console."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    return (
+        f"-Xmx{heap_mebibytes}m",
+        f"-XX:MaxDirectMemorySize={heap_mebibytes}m",
+        "-Xss512k",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    )
+
+
+def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> Path:
+    """Write a Java properties file; return its path."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return file
+
+
+def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = 60.0) -> None:
+    """Run a program in a JVM to its end; an exit code but 0 fails the test with what it printed."""
+    process = JvmProcess(command, run_dir)
+    try:
+        ended = process.wait(timeout_seconds)
+    finally:
+        process.kill()
+    printed = "\n".join(process.console_tail())
+    assert ended, f"{command.main_class} takes too long:\n{printed}"
+    assert process.exit_code == 0, f"{command.main_class} failed:\n{printed}"
+
+
+@contextmanager
+def zookeeper_client(servers: str) -> Iterator[KazooClient]:
+    """A started kazoo client of `host:port[/chroot]`."""
+    client = KazooClient(servers)
+    client.start(timeout=15)
+    try:
+        yield client
+    finally:
+        close(client)
+
+
+class JvmServer(ABC):
+    """A server in a process of its own; all it keeps lies in `folder`, from one start to the next.
+
+    A context manager starts it, and kills it at the end.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._process: JvmProcess | None = None
+
+    @abstractmethod
+    def _prepare(self) -> JvmCommand:
+        """Write what configures it, look at what was before, and give the command that runs it."""
+
+    @abstractmethod
+    def _serves(self) -> bool:
+        """Whether it serves since this start, by what a client sees."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs, be it frozen; false also when it has ended by itself."""
+        return self._process is not None and self._process.is_alive
+
+    @property
+    def resident_mebibytes(self) -> int:
+        """The memory its process takes now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+    def start(self, *, timeout_seconds: float = 60.0) -> None:
+        """Start it on its data and return when a client has seen it serve; harmless when it runs."""
+        if self.is_alive:
+            return
+        self._process = JvmProcess(self._prepare(), self.folder / "run")
+        try:
+            self._await_ready(self._process, time.monotonic() + timeout_seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self, *, grace_seconds: float = 15.0) -> None:
+        """End it in order (SIGTERM), by force after the grace; harmless when it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate(grace_seconds)
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL); harmless when it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+    def freeze(self) -> None:
+        """Make it hang (SIGSTOP): connections stay, answers do not come."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT)."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze it for the while of a block."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    def _await_ready(self, process: JvmProcess, deadline: float) -> None:
+        while not self._serves():
+            last_words = "\n".join(process.console_tail())
+            assert process.is_alive, f"{self.folder.name} ended:\n{last_words}"
+            assert time.monotonic() < deadline, f"{self.folder.name} is not ready:\n{last_words}"
+            time.sleep(0.1)

@@ -1,0 +1,519 @@
+"""The quarantine actuator on a real ZooKeeper: beside other writers, killed, expired; and end to end over Kafka."""
+
+import json
+import multiprocessing
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError
+from kazoo.security import make_digest_acl
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.topics import TopicSettings
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.bookie_http import BookieHttp
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.quarantine import AdminRacks, Loop, QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
+from connectors.quarantine.cluster import ClusterQuarantine
+from connectors.quarantine.reports import Reports
+from connectors.quarantine.store import RackStore, Sight
+from connectors.quarantine.zookeeper import MAX_RACKS_BYTES
+from connectors.zookeeper.connection import ZooKeeperConnection
+from policies.isolation.decision import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.wire import decision_event
+from tests.connectors.quarantine.orders import CLUSTER, decision
+from tests.system.loop import Topic, eventually, produce
+from tests.system.pulsar import PulsarCluster
+from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
+from tests.system.zookeeper import ZooKeeper
+
+ROUNDS = 1000
+DEFAULT = {"bk1:3181": {"rack": "/r1", "hostname": "bk1", "since": 1.10}}
+MANY = 1_000_000
+
+
+def now_decided(bookie: str, **fields: Any) -> BookieQuarantine:
+    """A decision of this moment."""
+    now = datetime.now(UTC)
+    times = {"decided_at": now, "registered_at": now, "valid_until": now + timedelta(minutes=5)}
+    return decision(bookie, **{**times, **fields})
+
+
+@dataclass
+class Bookies:
+    """The metadata of one cluster, and those who change it."""
+
+    server: ZooKeeper
+    client: KazooClient
+    chroot: str
+
+    @property
+    def connection(self) -> ZooKeeperConnection:
+        return connection(self.server.servers + self.chroot)
+
+    def racks(self) -> dict[str, Any]:
+        return dict(json.loads(self.client.get("/bookies")[0]))
+
+    @property
+    def quarantined(self) -> set[str]:
+        return set(self.racks().get(QUARANTINE_GROUP, {}))
+
+    def register(self, *bookies: str) -> None:
+        for bookie in bookies:
+            self.client.create(f"/ledgers/available/{bookie}", ephemeral=True, makepath=True)
+
+    def assign(self, bookie: str, group: str = "default", rack: str = "/by-hand") -> None:
+        assign(self.client, bookie, group, rack)
+
+
+def connection(servers: str) -> ZooKeeperConnection:
+    return ZooKeeperConnection.model_validate({"servers": servers, "timeout": "2s", "session_timeout": "4s"})
+
+
+def assign(client: KazooClient, bookie: str, group: str, rack: str) -> None:
+    """What `set-bookie-rack` does in a broker: out of its group and into another, by the version that was read."""
+    while True:
+        content, stat = client.get("/bookies")
+        groups = json.loads(content)
+        for members in groups.values():
+            members.pop(bookie, None)
+        groups.setdefault(group, {})[bookie] = {"rack": rack}
+        try:
+            client.set("/bookies", json.dumps(groups).encode(), version=stat.version)
+        except BadVersionError:
+            continue
+        return
+
+
+@contextmanager
+def cluster_on(server: ZooKeeper) -> Iterator[Bookies]:
+    chroot = f"/q{uuid.uuid4().hex[:8]}"
+    with server.client() as root:
+        root.ensure_path(chroot)
+    with server.client(chroot=chroot) as client:
+        client.ensure_path("/ledgers/available/readonly")
+        client.create("/bookies", json.dumps({"default": DEFAULT}).encode())
+        yield Bookies(server, client, chroot)
+
+
+@pytest.fixture
+def bookies(zookeeper: ZooKeeper) -> Iterator[Bookies]:
+    with cluster_on(zookeeper) as bookies:
+        yield bookies
+
+
+@pytest.fixture
+def mortal(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[Bookies]:
+    """On a ZooKeeper that may be harmed."""
+    # It keeps its last 500 writes in memory, here of a whole `/bookies` each.
+    server = ZooKeeper(tmp_path / "zookeeper", bookkeeper_jars, flags=("-Xmx160m",))
+    with server, cluster_on(server) as bookies:
+        yield bookies
+
+
+@dataclass
+class Meddled:
+    """A store beside which something else happens, once each time, between looking and writing."""
+
+    store: RackStore
+    meddle: list[Callable[[], None]] = field(default_factory=list)
+
+    def look(self, bookie: str) -> Sight:
+        sight = self.store.look(bookie)
+        if self.meddle:
+            self.meddle.pop(0)()
+        return sight
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class Acting:
+    """One cluster's actuator at work in a thread of its own."""
+
+    def __init__(self, store: RackStore) -> None:
+        self.registry = CollectorRegistry()
+        self.said: list[dict[str, Any]] = []
+        metrics = QuarantineMetrics(self.registry)
+        reports = Reports(CLUSTER, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
+        self.actuator = ClusterQuarantine(WatchedRacks(CLUSTER, store, MANY), reports, metrics)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="acting")
+
+    def __enter__(self) -> "Acting":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self.actuator.standing.news.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def decide(self, *bookies: str, **fields: Any) -> None:
+        for bookie in bookies:
+            self.actuator.standing.arrived(now_decided(bookie, **fields))
+
+    def awaits(self, outcome: str, bookie: str | None = None, seconds: float = 20.0) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            return next((s for s in self.said if s["outcome"] == outcome and bookie in (None, s["bookie"])), None)
+
+        return eventually(f"{outcome} is said of {bookie}", found, seconds)
+
+
+@contextmanager
+def acting(bookies: Bookies, meddle: Iterable[Callable[[], None]] = ()) -> Iterator[Acting]:
+    store = Meddled(ZooKeeperRacks(CLUSTER, bookies.connection), list(meddle))
+    with Acting(store) as acting:
+        yield acting
+
+
+def test_a_registered_bookie_without_a_group_is_quarantined_and_both_ends_are_by_zookeepers_clock(
+    bookies: Bookies,
+) -> None:
+    with acting(bookies) as actor:
+        actor.decide("nobody:1")
+        actor.awaits("not_registered")  # and the session is there
+        started = time.monotonic()
+        bookies.register("bk11:3181")
+        registered = bookies.client.exists("/ledgers/available/bk11:3181")
+        session = hex(registered.ephemeralOwner)
+        actor.decide(
+            "bk11:3181", session=session, czxid=registered.czxid, registered_at=datetime(2000, 1, 1, tzinfo=UTC)
+        )
+        done = actor.awaits("done")
+        took_seconds = time.monotonic() - started
+    content, stat = bookies.client.get("/bookies")
+    entry = '{"bk11:3181":{"rack":"/headgate-quarantine","hostname":"bk11"}}'
+    before = '{"default":{"bk1:3181":{"rack":"/r1","hostname":"bk1","since":1.1}}'
+    assert content.decode() == f'{before},"headgate-quarantine":{entry}}}'
+    assert done["leak_window_seconds"] == pytest.approx((stat.mtime - registered.ctime) / 1000)
+    assert 0 <= done["leak_window_seconds"] <= took_seconds
+    sum_name = "headgate_bookie_leak_window_seconds_sum"
+    assert actor.registry.get_sample_value(sum_name, {"cluster": CLUSTER}) == done["leak_window_seconds"]
+
+
+def test_a_bookie_that_has_registered_anew_is_not_the_one_that_was_meant(bookies: Bookies) -> None:
+    bookies.register("bk11:3181")
+    before = bookies.client.exists("/ledgers/available/bk11:3181")
+    bookies.client.delete("/ledgers/available/bk11:3181")
+    bookies.register("bk11:3181")
+    with acting(bookies) as actor:
+        actor.decide("bk11:3181", czxid=before.czxid)
+        assert actor.awaits("not_registered")["detail"] == "it has registered anew since the decision"
+        actor.decide("readonly", sequence=2)
+        actor.awaits("not_registered", "readonly")
+    assert bookies.quarantined == set()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        pytest.param(None, "there is no znode /bookies: give any bookie a rack", id="absent"),
+        pytest.param(b'{"default":', "the znode /bookies is not as Pulsar writes it", id="cut short"),
+        pytest.param(b'{"default":["bk1"]}', "the znode /bookies is not as Pulsar writes it", id="another shape"),
+        pytest.param(
+            b'{"default":{"a":{"x":"' + b"y" * (MAX_RACKS_BYTES - 50) + b'"}}}', "more than a znode may have", id="full"
+        ),
+    ],
+)
+def test_what_it_cannot_write_is_left_alone_said_and_tried_again(
+    bookies: Bookies, content: bytes | None, why: str
+) -> None:
+    bookies.register("bk11:3181")
+    bookies.client.delete("/bookies")
+    if content is not None:
+        bookies.client.create("/bookies", content)
+    with acting(bookies) as actor:
+        actor.decide("bk11:3181")
+        assert why in actor.awaits("failed")["detail"]
+        found = bookies.client.get("/bookies")[0] if bookies.client.exists("/bookies") else None
+        assert found == content
+        bookies.client.ensure_path("/bookies")
+        bookies.client.set("/bookies", b'{"default":{}}')
+        actor.awaits("done")
+
+
+def test_a_znode_that_we_may_not_write_is_said_with_the_remedy_in_sight(bookies: Bookies) -> None:
+    bookies.register("bk11:3181")
+    bookies.client.set_acls("/bookies", [make_digest_acl("owner", "secret", all=True), *_readable()])
+    with acting(bookies) as actor:
+        actor.decide("bk11:3181")
+        assert actor.awaits("failed")["detail"] == "the ACL of /bookies does not let us write it"
+
+
+def _readable() -> list[Any]:
+    from kazoo.security import READ_ACL_UNSAFE
+
+    return list(READ_ACL_UNSAFE)
+
+
+# --- other writers
+
+
+def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
+    """In a process of its own, without a pause: `set-bookie-rack` for one bookie after the other, until told."""
+    client = KazooClient(servers)
+    client.start(timeout=15)
+    while written.value < rounds or not enough.is_set():
+        assign(client, f"op{written.value % 100}:1", "shared", f"/r{written.value}")
+        written.value += 1
+    client.stop()
+    client.close()
+
+
+@pytest.mark.timeout(400)
+def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: Bookies) -> None:
+    mine = [f"b{number}:1" for number in range(ROUNDS)]
+    mortal.register(*mine)
+    context = multiprocessing.get_context("spawn")
+    enough, written = context.Event(), context.Value("i", 0)
+    rival = context.Process(target=compete, args=(mortal.connection.servers, ROUNDS, enough, written))
+    with acting(mortal) as actor:
+        rival.start()
+        try:
+            eventually("the other writer is at work", lambda: written.value > 0)
+            started = time.monotonic()
+            actor.decide(*mine)
+            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == ROUNDS, 300)
+            took_seconds = time.monotonic() - started
+            enough.set()
+            rival.join(60)
+        finally:
+            rival.kill()
+    racks = mortal.racks()
+    assert racks["default"] == DEFAULT
+    assert racks[QUARANTINE_GROUP] == {b: {"rack": QUARANTINE_RACK, "hostname": b[:-2]} for b in mine}
+    last = range(written.value - 100, written.value)
+    assert racks["shared"] == {f"op{number % 100}:1": {"rack": f"/r{number}"} for number in last}
+    # Each write of either side counts, and no more were made: nothing was written twice, nothing overwritten.
+    assert mortal.client.exists("/bookies").version == ROUNDS + written.value
+    conflicts = sum(said["attempt"] - 1 for said in actor.said)
+    print(f"{took_seconds:.1f} s beside {written.value} writes, {conflicts} conflicts")  # noqa: T201 - for who measures
+    assert conflicts > ROUNDS / 20, "they hardly met: the test shows nothing"
+
+
+def test_an_operators_assignment_between_look_and_write_wins(bookies: Bookies) -> None:
+    bookies.register("bk11:3181")
+    with acting(bookies, meddle=[lambda: bookies.assign("bk11:3181", "shared")]) as actor:
+        actor.decide("bk11:3181")
+        said = actor.awaits("already_assigned")
+    assert (said["found_group"], said["attempt"]) == ("shared", 2)
+    assert bookies.racks() == {"default": DEFAULT, "shared": {"bk11:3181": {"rack": "/by-hand"}}}
+
+
+def test_a_bookie_moved_out_of_quarantine_by_hand_stays_where_it_was_put(bookies: Bookies) -> None:
+    bookies.register("bk11:3181")
+    with acting(bookies) as actor:
+        actor.decide("bk11:3181")
+        actor.awaits("done")
+        bookies.assign("bk11:3181", "shared")
+        actor.decide("bk11:3181", sequence=2)
+        assert actor.awaits("already_assigned")["found_group"] == "shared"
+    assert bookies.racks()["shared"] == {"bk11:3181": {"rack": "/by-hand"}}
+
+
+# --- failures
+
+
+def test_our_session_expires_between_look_and_write(mortal: Bookies) -> None:
+    mortal.register("bk11:3181", "bk12:3181")
+    store = ZooKeeperRacks(CLUSTER, mortal.connection)
+
+    def expire() -> None:
+        session = store._session
+        assert session is not None
+        mortal.server.expire(session.client().client_id[0])
+
+    meddled = Meddled(store)
+    with Acting(meddled) as actor:
+        meddled.meddle = [expire]
+        actor.decide("bk11:3181")
+        actor.awaits("done", "bk11:3181")
+        expire()
+        actor.decide("bk12:3181")
+        actor.awaits("done", "bk12:3181")
+    assert list(mortal.racks()[QUARANTINE_GROUP]) == ["bk11:3181", "bk12:3181"]
+    assert mortal.client.exists("/bookies").version == 2
+
+
+def test_a_write_that_got_no_answer_is_found_and_not_repeated(mortal: Bookies) -> None:
+    mortal.register("bk11:3181")
+    thaw = threading.Timer(3.0, mortal.server.thaw)
+    with acting(mortal, meddle=[mortal.server.freeze]) as actor:
+        thaw.start()
+        actor.decide("bk11:3181")
+        said = actor.awaits("done", seconds=40)
+    assert said["attempt"] > 1
+    assert mortal.client.retry(mortal.client.exists, "/bookies").version == 1
+
+
+def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal: Bookies) -> None:
+    mortal.register("bk11:3181")
+    with acting(mortal) as actor:
+        mortal.server.stop()
+        actor.decide("bk11:3181")
+        actor.awaits("failed", seconds=40)
+        failing = {"cluster": CLUSTER}
+        eventually("failing", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 1)
+        mortal.server.start()
+        actor.awaits("done", seconds=40)
+        eventually("well again", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 0)
+    assert [said["outcome"] for said in actor.said] == ["failed", "done"]
+
+
+def act_in_process(servers: str, bookies: list[str], ready: Any) -> None:
+    """In a process of its own, to be killed: quarantine one bookie after the other."""
+    with Acting(ZooKeeperRacks(CLUSTER, connection(servers))) as actor:
+        actor.decide(bookies[0])
+        ready.set()
+        for bookie in bookies[1:]:
+            actor.decide(bookie)
+        time.sleep(60)
+
+
+def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies) -> None:
+    draw = random.Random(20261121)
+    everyone = [f"bk{number}:3181" for number in range(11, 3000)]
+    bookies.register(*everyone)
+    context = multiprocessing.get_context("spawn")
+    sizes = [0]
+    for _ in range(10):
+        ready = context.Event()
+        servers = bookies.server.servers + bookies.chroot
+        actor = context.Process(target=act_in_process, args=(servers, everyone, ready))
+        actor.start()
+        assert ready.wait(30)
+        held = sizes[-1]
+        eventually("it has written", lambda held=held: len(bookies.quarantined) > held)  # type: ignore[misc]
+        time.sleep(draw.uniform(0, 0.05))
+        actor.kill()
+        actor.join()
+        racks = bookies.racks()
+        assert list(racks) == ["default", QUARANTINE_GROUP]
+        assert racks["default"] == DEFAULT
+        members = racks[QUARANTINE_GROUP]
+        assert members == {b: {"rack": QUARANTINE_RACK, "hostname": b[:-5]} for b in members}
+        sizes.append(len(members))
+    assert sizes[-1] < len(everyone), "it was killed after its work: the test shows nothing"
+    # Each bookie was written once, whoever did it.
+    assert bookies.client.exists("/bookies").version == sizes[-1]
+
+
+# --- by the admin REST
+
+
+@pytest.fixture
+def pulsar(pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[PulsarCluster]:  # noqa: F811
+    with PulsarCluster(tmp_path / "pulsar", pulsar_jars, bookkeeper_jars, bookies=2) as pulsar:
+        yield pulsar
+
+
+def test_by_a_real_pulsars_rest_the_bookie_is_put_into_the_group_too(pulsar: PulsarCluster) -> None:
+    _, bookie_url = pulsar.add_http_bookie()
+    pulsar.add_broker()
+    theirs, free, _ = pulsar.bookie_ids
+    settings = PulsarAdmin.model_validate({"admin_url": pulsar.admin_url})
+    api = AdminApi(settings)
+    meddled = Meddled(AdminRacks(api, BookieHttp(bookie_url, settings)))
+    with Acting(meddled) as actor:
+        actor.decide(free)
+        actor.awaits("no_groups", free)
+        api.set_rack(theirs, "default", "/r1")
+        actor.decide("nobody:1", theirs)
+        actor.awaits("not_registered", "nobody:1")
+        assert actor.awaits("already_assigned", theirs)["found_group"] == "default"
+        actor.decide(free, sequence=2)
+        assert actor.awaits("done", free)["attempt"] == 1
+    with pulsar.zookeeper.client() as client:
+        assert json.loads(client.get("/bookies")[0]) == {
+            "default": {theirs: {"rack": "/r1"}},
+            QUARANTINE_GROUP: {free: {"rack": QUARANTINE_RACK, "hostname": "127.0.0.1"}},
+        }
+    api.close()
+
+
+# --- end to end
+
+
+class Running:
+    """The whole actuator, between a real Kafka and a real ZooKeeper."""
+
+    def __init__(self, servers: str, prefix: str, bookies: Bookies) -> None:
+        kafka = KafkaConnection(bootstrap_servers=servers)
+        self.registry = CollectorRegistry()
+        self._publisher = Publisher(kafka, PublisherMetrics(self.registry))
+        loop = Loop(kafka, f"{prefix}.decided.isolation", f"{prefix}.audit")
+        watched = WatchedRacks(CLUSTER, ZooKeeperRacks(CLUSTER, bookies.connection), 3)
+        self.actuator = QuarantineActuator(loop, [watched], self._publisher.publish, QuarantineMetrics(self.registry))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="actuator")
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        eventually("it has caught up", lambda: self.actuator.caught_up() is None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        self._publisher.close()
+        assert not self._thread.is_alive()
+
+    def total(self, outcome: str) -> float | None:
+        labels = {"cluster": CLUSTER, "outcome": outcome}
+        return self.registry.get_sample_value("headgate_quarantines_total", labels)
+
+
+def test_from_a_decision_in_kafka_to_the_group_in_zookeeper_to_the_report(loop_kafka: str, bookies: Bookies) -> None:
+    prefix = f"iq{uuid.uuid4().hex[:8]}"
+    create_topics(KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix))
+    bookies.register("bk11:3181", "bk12:3181", "bk13:3181")
+
+    def decide(*decisions: BookieQuarantine) -> None:
+        records = [(one.subject, decision_event(one)) for one in decisions]
+        produce(loop_kafka, f"{prefix}.decided.isolation", *records)
+
+    other = b'{"specversion":"1.0","id":"x","source":"y","type":"headgate.placement.v1","data":{}}'
+    with Topic(loop_kafka, f"{prefix}.audit") as audit:
+
+        def outcomes() -> list[tuple[str, str]]:
+            return [(said["bookie"], said["outcome"]) for said in audit.data()]
+
+        lifted = now_decided("bk12:3181", sequence=2, verdict="lift")
+        decide(now_decided("bk12:3181"), lifted)
+        with Running(loop_kafka, prefix, bookies) as running:
+            first = now_decided("bk11:3181")
+            started = time.monotonic()
+            produce(loop_kafka, f"{prefix}.decided.isolation", ("messaging/t/n", other), ("bad", b"{"))
+            decide(first)
+            eventually("it is in quarantine", lambda: bookies.quarantined == {"bk11:3181"})
+            print(f"{time.monotonic() - started:.3f} s from decision to quarantine")  # noqa: T201
+            decide(now_decided("bk13:3181", mode="shadow"), now_decided("bk13:3181", cluster="other"), first)
+            eventually("all is said", lambda: len(outcomes()) == 2)
+            report = next(entry for entry in audit.entries())
+            assert (report.key, report.event["type"]) == (CLUSTER, "headgate.bookie-quarantined.v1")
+            assert report.data["decision_id"] == first.decision_id
+            assert outcomes() == [("bk11:3181", "done"), ("bk13:3181", "shadow")]
+            assert (running.total("done"), running.total("shadow")) == (1, 1)
+            count = "headgate_bookie_leak_window_seconds_count"
+            assert running.registry.get_sample_value(count, {"cluster": CLUSTER}) == 1
+        version = bookies.client.exists("/bookies").version
+        with Running(loop_kafka, prefix, bookies) as running:
+            eventually("it finds what is done", lambda: running.total("already_assigned") == 1)
+            assert bookies.client.exists("/bookies").version == version
+            decide(now_decided("bk12:3181", sequence=3))
+            eventually("a new decision is done", lambda: bookies.quarantined == {"bk11:3181", "bk12:3181"})
