@@ -137,7 +137,7 @@ def _may_use(judged: Judged) -> str:
 
 
 def _leaks(judged: Judged) -> str:
-    where = f"places data on {counted(len(judged.leak), 'bookie')} without a group ({bookies_named(judged.leak)})"
+    where = f"can place data on {counted(len(judged.leak), 'bookie')} without a group ({bookies_named(judged.leak)})"
     if judged.rules is Rules.LEGACY and judged.placed.tier is not Tier.UNASSIGNED:
         where += ", which the legacy rules never exclude"
     return f"{where}: {_primary(judged)}{_secondary(judged)}"

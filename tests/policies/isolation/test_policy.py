@@ -56,7 +56,7 @@ def test_a_cluster_without_groups_constrains_nobody(groups: Any, rules: str) -> 
 def test_a_leak_is_explained_by_its_numbers() -> None:
     placement = published("bk1 bk6 bk11:3181", "default")
     assert placement.explanation == (
-        "acme/a places data on 1 bookie without a group (bk11:3181): "
+        "acme/a can place data on 1 bookie without a group (bk11:3181): "
         "its primary group default has 1 of 2 needed bookies writable."
     )
     assert placement.candidates == ("bk1", "bk11:3181")
