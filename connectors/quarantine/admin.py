@@ -33,19 +33,17 @@ class AdminRacks:
 
     Args:
         admin: how to reach it; shared with others, so not closed here.
-        bookies: tells who is registered; null: nobody is asked, and the decision is trusted. Closed with this.
+        bookies: tells who is registered. Closed with this.
         clock: the time.
     """
 
-    def __init__(
-        self, admin: AdminApi, bookies: BookieHttp | None = None, *, clock: Callable[[], datetime] = _utc_now
-    ) -> None:
+    def __init__(self, admin: AdminApi, bookies: BookieHttp, *, clock: Callable[[], datetime] = _utc_now) -> None:
         self._admin = admin
         self._bookies = bookies
         self._clock = clock
 
     def look(self, bookie: str) -> Sight:
-        """Read the groups, and whether a bookie is registered where that can be asked.
+        """Read the groups, and whether a bookie is registered as a bookie tells it.
 
         An absent znode `/bookies` looks like one without groups.
 
@@ -62,14 +60,11 @@ class AdminRacks:
 
     def close(self) -> None:
         """Close the connection to the bookies; the next look makes a new one."""
-        if self._bookies is not None:
-            self._bookies.close()
+        self._bookies.close()
 
     def _registration(self, bookie: str) -> Registration | None:
         """Over HTTP neither its session nor its time is known."""
-        if self._bookies is not None and bookie not in self._bookies.writable():
-            return None
-        return Registration()
+        return Registration() if bookie in self._bookies.writable() else None
 
     def _write(self, bookie: str, group: str, rack: str) -> datetime:
         try:
