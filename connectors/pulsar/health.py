@@ -1,0 +1,210 @@
+"""The collector of what each broker says of its own health, and whether its cluster lists it.
+
+A broker that is healthy by its own word and not listed is the zombie that the sessions policy looks for. So brokers are
+remembered: one that drops off the list is asked on.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+import httpx
+import structlog
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from connectors.poll_metrics import PollMetrics
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
+from connectors.schedule import ticks
+from connectors.zookeeper.levels import Levels
+from policies.errors import UserError
+from policies.observations import Outcome, Reading
+from policies.sessions.readings import MemberHealth
+from policies.units import PositiveDuration, parse_duration
+
+SOURCE = "headgate/collector/pulsar-health"
+"""The CloudEvents `source` of what this collector reads."""
+
+CONCURRENCY = 16
+"""Brokers asked at once."""
+
+_MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
+_OBSERVED = (AdminError, httpx.RequestError, UserError)
+
+_Answer = tuple[Outcome, str | None, bool | None]
+
+_log = structlog.get_logger(__name__)
+
+
+def _member(member: str) -> str:
+    if not _MEMBER.fullmatch(member):
+        raise ValueError(f"'{member}' is not host:port, as a broker registers itself")
+    return member
+
+
+def _member_url(url: str) -> str:
+    if not _URL.fullmatch(url):
+        raise ValueError("is neither http(s)://{member} nor http(s)://{host}:port, such as https://{host}:8443")
+    return url
+
+
+class WatchedHealth(BaseModel):
+    """Whether and how brokers are asked for their health."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="From one question to the next; for each, a broker writes and reads a message of its own.",
+    )
+    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="How long a broker may be silent.")
+    member_url: Annotated[str, AfterValidator(_member_url)] = Field(
+        default="http://{member}",
+        description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
+    )
+    members: tuple[Annotated[str, AfterValidator(_member)], ...] = Field(
+        default=(), description="Brokers that are always asked, as `host:port`, beside those the cluster has listed."
+    )
+    republish: PositiveDuration = Field(
+        default=parse_duration("15s"), description="A reading that has not changed is published again after this."
+    )
+    forget_after: PositiveDuration = Field(
+        default=parse_duration("1h"),
+        description="A broker that neither is listed nor answers is no longer asked after this.",
+    )
+
+    def url_of(self, member: str) -> str:
+        """Where a member is asked."""
+        return self.member_url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])
+
+
+class MemberHealthCollector:
+    """Asks who is listed, and all brokers that are or were, over and over, and hands on what each of them said.
+
+    Args:
+        cluster: its name in the settings.
+        settings: how often, and where.
+        admin: where the cluster's list is asked for, and how to be let in anywhere.
+        publish: takes each reading as soon as it is known; must not block.
+        metrics: shared by all collectors of a process.
+        clock: seconds, never going backwards.
+        transport: in place of the network, for tests.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        settings: WatchedHealth,
+        admin: PulsarAdmin,
+        publish: Callable[[Reading], None],
+        metrics: PollMetrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._admin = admin
+        self._metrics = metrics
+        self._clock = clock
+        self._transport = transport
+        self._list = AdminApi(admin, transport)
+        self._apis: dict[str, AdminApi] = {}
+        self._seen_at: dict[str, float] = {}
+        self._levels = Levels(publish, settings.republish.total_seconds(), clock)
+
+    def run(self, stop: threading.Event) -> None:
+        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        try:
+            for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
+                try:
+                    self.poll_once()
+                except Exception:
+                    self._metrics.failures.labels(self._cluster).inc()
+                    _log.exception("poll failed", cluster=self._cluster)
+        finally:
+            self.close()
+
+    def poll_once(self) -> None:
+        """Ask for the list and each broker for its health, and publish what has changed or is due."""
+        started = time.monotonic()
+        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="broker health") as workers:
+            # The list is one more question: whom it adds is asked after it.
+            listing = workers.submit(self._listed)
+            asked = {member: workers.submit(_ask, self._apis[member]) for member in self._members(None)}
+            listed = listing.result()
+            for member in self._members(listed):
+                if member not in asked:
+                    asked[member] = workers.submit(_ask, self._apis[member])
+        for member, answer in asked.items():
+            self._announce(self._reading(member, answer.result(), listed))
+        self._levels.keep_only(f"{self._cluster}/{member}" for member in asked)
+        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
+
+    def close(self) -> None:
+        """Close all connections; the next poll opens new ones."""
+        self._list.close()
+        while self._apis:
+            self._apis.popitem()[1].close()
+
+    def _listed(self) -> frozenset[str] | None:
+        """Who is listed; null when nobody could say."""
+        try:
+            return frozenset(self._list.brokers(self._cluster))
+        except _OBSERVED as error:
+            _log.warning("no list of brokers", cluster=self._cluster, detail=detail_of(error))
+            return None
+
+    def _members(self, listed: frozenset[str] | None) -> list[str]:
+        """Whom to ask: the configured, the listed, and those remembered."""
+        now = self._clock()
+        self._seen_at.update(dict.fromkeys((member for member in listed or () if _MEMBER.fullmatch(member)), now))
+        forgotten_at = now - self._settings.forget_after.total_seconds()
+        self._seen_at = {member: at for member, at in self._seen_at.items() if at > forgotten_at}
+        members = sorted({*self._seen_at, *self._settings.members})
+        for member in [member for member in self._apis if member not in members]:
+            self._apis.pop(member).close()
+        for member in members:
+            if member not in self._apis:
+                self._apis[member] = self._api(member)
+        return members
+
+    def _api(self, member: str) -> AdminApi:
+        where = {"admin_url": self._settings.url_of(member), "timeout": self._settings.timeout}
+        return AdminApi(self._admin.model_copy(update=where), self._transport)
+
+    def _reading(self, member: str, answer: _Answer, listed: frozenset[str] | None) -> MemberHealth:
+        outcome, detail, healthy = answer
+        return MemberHealth(
+            cluster=self._cluster,
+            member=member,
+            outcome=outcome,
+            detail=detail,
+            healthy=healthy,
+            listed=None if listed is None else member in listed,
+        )
+
+    def _announce(self, reading: MemberHealth) -> None:
+        if reading.healthy:
+            self._seen_at[reading.member] = self._clock()
+        self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
+        self._levels.announce(reading.subject(), reading)
+
+
+def _ask(api: AdminApi) -> _Answer:
+    """How asking ended, why, and what the broker says."""
+    try:
+        api.check_health()
+    except AdminError as error:
+        if error.status is not None and error.status >= httpx.codes.INTERNAL_SERVER_ERROR:
+            # It answers, and what it says is that it is not well.
+            return Outcome.OK, detail_of(error), False
+        return error.outcome, detail_of(error), None
+    except _OBSERVED as error:
+        return outcome_of(error), detail_of(error), None
+    return Outcome.OK, None, True

@@ -1,0 +1,247 @@
+"""ZooKeeper's four-letter words: `srvr`, `dump` and `cons`, over a TCP connection each, encrypted where asked.
+
+What the parsers expect is what ZooKeeper 3.5 and later print; `tests/connectors/zookeeper/captured/` holds answers of
+3.9.5. An answer that ends before its time is an error, never a shorter list: who is missing in it has not gone.
+"""
+
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+from connectors.tls import Tls
+from connectors.zookeeper.server_status import (
+    MAX_ANSWER_BYTES,
+    NOT_SERVING,
+    Connection,
+    KeepPath,
+    ServerRole,
+    SessionTable,
+    StatusError,
+    not_serving,
+    too_long,
+)
+from policies.observations import Outcome
+from policies.units import to_millis
+
+_CHUNK_BYTES = 65_536
+_MAX_LINE_BYTES = 1024 * 1024  # longer than any path
+_REFUSED = "is not executed because it is not in the whitelist"
+_MODE = re.compile(r"Mode: (\S+)")
+_ZXID = re.compile(r"Zxid: 0x([0-9a-f]+)")
+_OF_FOLLOWER = "Global Sessions("
+_EXPIRY = re.compile(r"\d+ expire at (.+):")
+# As java.util.Date writes itself, whatever the server's language: Sat Nov 21 13:27:31 UTC 2026.
+_DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) \S+ (\d{4})")
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_SESSION = re.compile(r"\t0x([0-9a-f]+)")
+_OWNER = re.compile(r"0x([0-9a-f]+):")
+_CONNECTION = re.compile(r"\brecved=(\d+),.*\bsid=0x([0-9a-f]+),.*\bto=(\d+),")
+
+
+class FourLetterWords:
+    """Asks one server by four-letter words.
+
+    Args:
+        server: `host:port` of its client port.
+        timeout_seconds: for one whole answer, connecting included.
+        tls: null for no encryption.
+    """
+
+    def __init__(self, server: str, timeout_seconds: float, tls: Tls | None = None) -> None:
+        self._server = server
+        self._timeout_seconds = timeout_seconds
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+
+    def role(self) -> ServerRole:
+        """What the server is, from `srvr`."""
+        return parse_role(self._ask("srvr"))
+
+    def sessions(self, keep: KeepPath) -> SessionTable:
+        """All sessions, from `dump`."""
+        return parse_dump(self._ask("dump"), keep)
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Who is connected, from `cons`."""
+        return parse_cons(self._ask("cons"))
+
+    def _ask(self, word: str) -> Iterator[str]:
+        if self._tls is not None and self._context is None:
+            self._context = self._tls.ssl_context()
+        try:
+            yield from usable(word, ask(self._server, word, self._timeout_seconds, self._context))
+        except OSError:
+            self._context = None  # the files it was made of may have changed
+            raise
+
+    def close(self) -> None:
+        """Nothing stays open between two words."""
+
+
+def ask(server: str, word: str, timeout_seconds: float, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Send a word to a server and yield the lines of its answer while they come.
+
+    Raises:
+        OSError: it cannot be reached, or does not answer in time.
+        StatusError: its answer has no end.
+    """
+    left = _countdown(timeout_seconds)
+    try:
+        with _connect(server, left, context) as connection:
+            connection.sendall(word.encode())
+            yield from _lines(connection, left)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {timeout_seconds:.2g} s") from None
+
+
+def usable(word: str, lines: Iterator[str]) -> Iterator[str]:
+    """The same lines, unless the first one is a refusal.
+
+    Raises:
+        StatusError: the word is not allowed, or the server serves nobody, or says nothing.
+    """
+    first = next(lines, None)
+    if first is None:
+        raise StatusError(Outcome.ERROR, f"it closes the connection at {word} without an answer")
+    if _REFUSED in first:
+        raise StatusError(
+            Outcome.UNSUPPORTED,
+            f"{word} is not allowed: add srvr, dump and cons to its 4lw.commands.whitelist, or set admin_url",
+        )
+    if first.startswith(NOT_SERVING):
+        raise not_serving()
+    yield first
+    yield from lines
+
+
+def parse_role(lines: Iterable[str]) -> ServerRole:
+    """Read the answer to `srvr`.
+
+    Raises:
+        StatusError: it does not say what the server is.
+    """
+    answer = "\n".join(lines)
+    mode, zxid = _MODE.search(answer), _ZXID.search(answer)
+    if mode is None:
+        raise _cut_short("srvr")
+    return ServerRole(mode[1], int(zxid[1], 16) if zxid else 0)
+
+
+def parse_dump(lines: Iterable[str], keep: KeepPath) -> SessionTable:
+    """Read the answer to `dump`, line by line: sessions by expiry, then nodes by session, then connections.
+
+    Raises:
+        StatusError: it is cut short, or comes from a follower, which does not know when sessions end.
+    """
+    rest = iter(lines)
+    expiries_ms = _expiries_ms(rest)
+    ephemerals = _ephemerals(rest, keep)
+    for _ in rest:  # to its end, or the server would log a broken connection
+        pass
+    return SessionTable(expiries_ms, ephemerals)
+
+
+def parse_cons(lines: Iterable[str]) -> tuple[Connection, ...]:
+    """Read the answer to `cons`; connections without a session, such as the one it was asked over, do not count.
+
+    Raises:
+        StatusError: it is cut short.
+    """
+    connections, line = [], "none"
+    for line in lines:
+        if match := _CONNECTION.search(line):
+            received, session, timeout_ms = match.groups()
+            connections.append(Connection(int(session, 16), int(timeout_ms), int(received)))
+    if line:  # the last one is empty
+        raise _cut_short("cons")
+    return tuple(connections)
+
+
+def _expiries_ms(lines: Iterator[str]) -> dict[int, int]:
+    expiries_ms: dict[int, int] = {}
+    expiry_ms = 0
+    for line in lines:
+        if match := _SESSION.fullmatch(line):
+            expiries_ms[int(match[1], 16)] = expiry_ms
+        elif match := _EXPIRY.fullmatch(line):
+            expiry_ms = _millis(match[1])
+        elif line.startswith(_OF_FOLLOWER):
+            raise StatusError(Outcome.ERROR, "it does not lead the ensemble any more")
+        elif line == "ephemeral nodes dump:":
+            return expiries_ms
+    raise _cut_short("dump")
+
+
+def _millis(date: str) -> int:
+    """The server's local time: its zone is not needed to see that a time has moved, and few zones' names are clear."""
+    match = _DATE.fullmatch(date)
+    if match is None or match[1] not in _MONTHS:
+        raise StatusError(Outcome.ERROR, f"its answer to dump has a date that is none: {date!r}")
+    day, hour, minute, second, year = map(int, match.groups()[1:])
+    return to_millis(datetime(year, _MONTHS.index(match[1]) + 1, day, hour, minute, second, tzinfo=UTC))
+
+
+def _ephemerals(lines: Iterator[str], keep: KeepPath) -> dict[int, tuple[str, ...]]:
+    ephemerals: dict[int, tuple[str, ...]] = {}
+    owner = 0
+    for line in lines:
+        if line == "Connections dump:":
+            return ephemerals
+        if line.startswith("\t"):
+            if keep(line[1:]):
+                ephemerals[owner] = (*ephemerals.get(owner, ()), line[1:])
+        elif match := _OWNER.fullmatch(line):
+            owner = int(match[1], 16)
+    raise _cut_short("dump")
+
+
+def _cut_short(word: str) -> StatusError:
+    return StatusError(Outcome.ERROR, f"its answer to {word} is cut short")
+
+
+def _countdown(timeout_seconds: float) -> Callable[[], float]:
+    """A function that tells the seconds left, and raises TimeoutError when there are none."""
+    until = time.monotonic() + timeout_seconds
+
+    def left() -> float:
+        seconds = until - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        return seconds
+
+    return left
+
+
+def _connect(server: str, left: Callable[[], float], context: ssl.SSLContext | None) -> socket.socket:
+    host, _, port = server.rpartition(":")
+    host = host.strip("[]")
+    connection = socket.create_connection((host, int(port)), left())
+    if context is None:
+        return connection
+    try:
+        connection.settimeout(left())
+        return context.wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _lines(connection: socket.socket, left: Callable[[], float]) -> Iterator[str]:
+    """Lines without their ends. Only a line feed ends one, as paths may hold what Python takes for other line ends."""
+    rest, received_bytes = b"", 0
+    while True:
+        connection.settimeout(left())
+        chunk = connection.recv(_CHUNK_BYTES)
+        received_bytes += len(chunk)
+        if received_bytes > MAX_ANSWER_BYTES or len(rest) > _MAX_LINE_BYTES:
+            raise too_long()
+        if not chunk:
+            break
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")

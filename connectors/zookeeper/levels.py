@@ -1,0 +1,60 @@
+"""Publishing levels sparingly: each one when it has changed, and again before anybody could think it forgotten."""
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from policies.observations import Outcome, Reading
+
+_log = structlog.get_logger(__name__)
+
+
+class Levels:
+    """What was published last, by subject. For one thread.
+
+    Args:
+        publish: takes each reading that is due; must not block.
+        republish_seconds: after this, a reading that has not changed is published all the same.
+        clock: seconds, never going backwards.
+    """
+
+    def __init__(
+        self, publish: Callable[[Reading], None], republish_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._publish = publish
+        self._republish_seconds = republish_seconds
+        self._clock = clock
+        self._published: dict[str, tuple[Reading, float]] = {}
+        self._outcomes: dict[str, Outcome] = {}
+
+    def announce(self, key: str, reading: Reading) -> None:
+        """Publish a reading if it is due, and log it when it ended in another way than the one before.
+
+        Args:
+            key: what was read.
+            reading: as it was read just now.
+        """
+        now = self._clock()
+        before = self._published.get(key)
+        if before is None or before[0] != reading or now - before[1] >= self._republish_seconds:
+            self._publish(reading)
+            self._published[key] = reading, now
+        self._log_change(key, reading)
+
+    def hold_all_but(self, key: str) -> None:
+        """What the others are is not known for the moment: their next readings are news, whatever they say."""
+        self._published = {each: value for each, value in self._published.items() if each == key}
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Forget all others."""
+        wanted = set(keys)
+        self._published = {key: value for key, value in self._published.items() if key in wanted}
+        self._outcomes = {key: value for key, value in self._outcomes.items() if key in wanted}
+
+    def _log_change(self, key: str, reading: Reading) -> None:
+        before, now = self._outcomes.get(key), reading.outcome
+        self._outcomes[key] = now
+        if before is not now:
+            good = _log.debug if before is None else _log.info
+            say = good if now is Outcome.OK else _log.warning
+            say("reading changed", what=key, outcome=now.value, before=before and before.value, detail=reading.detail)

@@ -1,0 +1,141 @@
+"""The ephemeral nodes of a tree, over many readings: listed each time, and read where something has changed.
+
+A listing tells the transaction of the last change among a node's children, so a child that was deleted and made again
+under the same name between two readings is seen. What a listing cannot tell is that a child's value was set: that is
+hinted by watches, and where a watch was lost, found when all are read again.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.zookeeper.owners import digest, owner_member
+from connectors.zookeeper.server_status import session_name
+from connectors.zookeeper.tree import Reader
+from policies.sessions.readings import MAX_NAME, NodeKind, OwnedNode
+
+
+@dataclass(slots=True)
+class _Parent:
+    last_change: tuple[int, int]
+    """Of its children: the transaction, and how many changes there were before."""
+    children: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Found:
+    parents: dict[str, _Parent] = field(default_factory=dict)
+    leaves: set[str] = field(default_factory=set)
+
+
+class OwnedNodes:
+    """Reads a tree. For one thread, but `forget_watches` may be called from any.
+
+    Args:
+        root: the tree's path, below the chroot.
+        kind: what its leaves stand for.
+        is_leaf: whether a node is one, by its name; others are looked into.
+    """
+
+    def __init__(self, root: str, kind: NodeKind, is_leaf: Callable[[str], bool]) -> None:
+        self.root = root
+        self._kind = kind
+        self._is_leaf = is_leaf
+        self._parents: dict[str, _Parent] = {}
+        self._nodes: dict[str, OwnedNode] = {}
+        self._lock = threading.Lock()
+        self._hinted: set[str] = set()
+        self._all_doubtful = False
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """The paths of the root's children that have children of their own, as of the last reading."""
+        parents = self._parents
+        return tuple(sorted(path for path in parents if path != self.root and path.rpartition("/")[0] == self.root))
+
+    def forget_watches(self) -> None:
+        """Watches may have been lost: read all nodes again next time."""
+        with self._lock:
+            self._all_doubtful = True
+
+    def read(self, reader: Reader) -> tuple[OwnedNode, ...]:
+        """All nodes, by path; none when there is no such tree.
+
+        Raises:
+            UnreadError: some node cannot be read: then nothing is said of any.
+        """
+        with self._lock:
+            hinted, self._hinted = self._hinted, set()
+            all_doubtful, self._all_doubtful = self._all_doubtful, False
+        try:
+            found = self._list(reader)
+            stale = self._stale(found, hinted, all_doubtful=all_doubtful)
+            good = found.leaves - stale
+            self._nodes = {path: node for path, node in self._nodes.items() if path in good}
+            self._read(reader, sorted(stale))
+        except BaseException:
+            with self._lock:
+                self._hinted |= hinted
+                self._all_doubtful |= all_doubtful
+            raise
+        self._parents = found.parents
+        return tuple(self._nodes[path] for path in sorted(self._nodes))
+
+    def _list(self, reader: Reader) -> _Found:
+        def ask(path: str) -> Any:
+            return reader.client.get_children_async(path, include_data=True)
+
+        found, level = _Found(), [self.root]
+        while level:
+            below: list[str] = []
+            for path, answer in reader.each(ask, level):
+                if answer is None:
+                    continue
+                names, stat = answer
+                leaves = [f"{path}/{name}" for name in names if self._is_leaf(name)]
+                below += [f"{path}/{name}" for name in names if not self._is_leaf(name)]
+                found.parents[path] = _Parent((stat.pzxid, stat.cversion), tuple(leaves))
+                found.leaves.update(leaf for leaf in leaves if len(leaf) <= MAX_NAME)
+            level = below
+        return found
+
+    def _stale(self, found: _Found, hinted: set[str], *, all_doubtful: bool) -> set[str]:
+        if all_doubtful:
+            return set(found.leaves)
+        stale = (found.leaves & hinted) | {path for path in found.leaves if path not in self._nodes}
+        for path, parent in found.parents.items():
+            before = self._parents.get(path)
+            if before is None or before.last_change != parent.last_change:
+                stale.update(found.leaves.intersection(parent.children))
+        return stale
+
+    def _read(self, reader: Reader, paths: list[str]) -> None:
+        def ask(path: str) -> Any:
+            return reader.client.get_async(path, watch=self._hint)
+
+        for path, answer in reader.each(ask, paths):
+            if answer is not None:
+                self._nodes[path] = owned_node(path, self._kind, *answer)
+
+    def _hint(self, event: Any) -> None:
+        with self._lock:
+            if event.path is None:
+                self._all_doubtful = True
+            else:
+                self._hinted.add(event.path)
+
+
+def owned_node(path: str, kind: NodeKind, value: bytes, stat: Any) -> OwnedNode:
+    """A node as it was read; a broker's registration is named after it."""
+    is_ephemeral = stat.ephemeralOwner != 0
+    return OwnedNode(
+        path=path,
+        kind=kind,
+        ephemeral=is_ephemeral,
+        owner_member=path.rpartition("/")[2] if kind is NodeKind.BROKER else owner_member(value),
+        value_digest=digest(value),
+        session=session_name(stat.ephemeralOwner) if is_ephemeral else None,
+        czxid=stat.czxid,
+        version=stat.version,
+    )

@@ -1,0 +1,42 @@
+"""Who a node says owns it: the JSON that Pulsar's brokers write, and services that do as they do."""
+
+import hashlib
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_core import from_json
+
+from policies.sessions.readings import MAX_NAME
+
+_ID = "brokerId"
+# A broker's id has the port of its web service, so those addresses come first.
+_URLS = ("httpUrl", "webServiceUrl", "serviceUrl", "httpUrlTls", "webServiceUrlTls", "nativeUrl", "nativeUrlTls")
+_HOST_PORT = re.compile(r".+:\d{1,5}")
+
+
+def owner_member(value: bytes) -> str | None:
+    """The member (`host:port`) that a node's value names; null when it names none that can be read."""
+    try:
+        document = from_json(value)
+    except ValueError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    named = [document.get(_ID), *(_host_and_port(document.get(key)) for key in _URLS)]
+    return next((name for name in named if isinstance(name, str) and 0 < len(name) <= MAX_NAME), None)
+
+
+def digest(value: bytes) -> str:
+    """Changes when the value does."""
+    return hashlib.blake2b(value, digest_size=8).hexdigest()
+
+
+def _host_and_port(url: Any) -> str | None:
+    if not isinstance(url, str):
+        return None
+    try:
+        place = urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:  # such as half an IPv6 address
+        return None
+    return place if _HOST_PORT.fullmatch(place) else None

@@ -1,0 +1,168 @@
+"""ZooKeeper's admin server: the same answers as JSON over HTTP, where four-letter words are not allowed.
+
+The commands are `server_stats`, `dump` and `connections`, as ZooKeeper 3.5 and later have them below `/commands/`.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+import httpx
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+from connectors.tls import Tls
+from connectors.zookeeper.server_status import (
+    MAX_ANSWER_BYTES,
+    NOT_SERVING,
+    Connection,
+    KeepPath,
+    ServerRole,
+    SessionTable,
+    StatusError,
+    not_serving,
+    session_id,
+    too_long,
+)
+from policies.observations import Outcome
+
+_SessionId = Annotated[int, AfterValidator(session_id)]
+
+
+class _Answer(BaseModel):
+    error: str | None = None
+
+
+class _Stats(BaseModel):
+    server_state: str
+    last_processed_zxid: int = 0
+
+
+class _ServerStats(_Answer):
+    server_stats: _Stats
+
+
+class _Dump(_Answer):
+    expiry_time_to_session_ids: Mapping[int, tuple[_SessionId, ...]]
+    session_id_to_ephemeral_paths: Mapping[_SessionId, tuple[str, ...]]
+
+
+class _Connected(BaseModel):
+    session_id: _SessionId = 0
+    session_timeout: int = 0
+    packets_received: int = 0
+
+
+class _Connections(_Answer):
+    connections: tuple[_Connected, ...]
+    secure_connections: tuple[_Connected, ...] = ()
+
+
+_Some = TypeVar("_Some", bound=_Answer)
+
+
+class AdminServer:
+    """Asks one server by HTTP.
+
+    Args:
+        url: of its admin server, such as ``http://zk-1.example.org:8080``.
+        timeout_seconds: for one whole answer, connecting included.
+        tls: for an ``https`` address; null for the system's authorities.
+        transport: in place of the network, for tests.
+    """
+
+    def __init__(
+        self, url: str, timeout_seconds: float, tls: Tls | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._timeout_seconds = timeout_seconds
+        self._tls = tls
+        self._transport = transport
+        self._client: httpx.Client | None = None
+
+    def role(self) -> ServerRole:
+        """What the server is, from `server_stats`."""
+        stats = self._ask("server_stats", _ServerStats).server_stats
+        return ServerRole(stats.server_state, stats.last_processed_zxid)
+
+    def sessions(self, keep: KeepPath) -> SessionTable:
+        """All sessions, from `dump`."""
+        dump = self._ask("dump", _Dump)
+        expiries_ms = {each: expiry_ms for expiry_ms, ids in dump.expiry_time_to_session_ids.items() for each in ids}
+        owned = dump.session_id_to_ephemeral_paths.items()
+        if owned and not expiries_ms:
+            # A follower answers so: it knows the nodes, but not when their sessions end.
+            raise StatusError(Outcome.ERROR, "it does not lead the ensemble any more")
+        kept = {session: tuple(path for path in paths if keep(path)) for session, paths in owned}
+        return SessionTable(expiries_ms, {session: paths for session, paths in kept.items() if paths})
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Who is connected, from `connections`."""
+        answer = self._ask("connections", _Connections)
+        each = (*answer.connections, *answer.secure_connections)
+        return tuple(Connection(c.session_id, c.session_timeout, c.packets_received) for c in each if c.session_id)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens a new one, with the certificates as they are then."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _ask(self, command: str, kind: type[_Some]) -> _Some:
+        try:
+            return parse(command, self._get(f"{self._url}/commands/{command}"), kind)
+        except httpx.TimeoutException:
+            self.close()
+            raise TimeoutError(f"no answer within {self._timeout_seconds:.2g} s") from None
+        except httpx.HTTPError as error:
+            self.close()
+            raise StatusError(_outcome_of(error), str(error) or type(error).__name__) from None
+
+    def _get(self, url: str) -> bytes:
+        until = time.monotonic() + self._timeout_seconds
+        if self._client is None:
+            self._client = self._connect()
+        answer = bytearray()
+        with self._client.stream("GET", url) as response:
+            _check(response)
+            for chunk in response.iter_bytes():
+                answer += chunk
+                if len(answer) > MAX_ANSWER_BYTES:
+                    raise too_long()
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout("")
+        return bytes(answer)
+
+    def _connect(self) -> httpx.Client:
+        # At INFO httpx reports each request, several a second.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        logging.getLogger("httpcore").setLevel(logging.WARNING)
+        context = (self._tls or Tls()).ssl_context()
+        return httpx.Client(verify=context, timeout=self._timeout_seconds, trust_env=False, transport=self._transport)
+
+
+def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
+    """Read an answer.
+
+    Raises:
+        StatusError: the server serves nobody, reports an error of its own, or the answer is not what it should be.
+    """
+    try:
+        error = _Answer.model_validate_json(answer).error
+        if error is None:
+            return kind.model_validate_json(answer)
+    except ValidationError:
+        raise StatusError(Outcome.ERROR, f"its answer to {command} is not that of a ZooKeeper 3.5 or later") from None
+    raise not_serving() if error == NOT_SERVING else StatusError(Outcome.ERROR, f"{command}: {error}")
+
+
+def _check(response: httpx.Response) -> None:
+    if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise StatusError(Outcome.UNAUTHORIZED, f"HTTP {response.status_code}")
+    if response.status_code != httpx.codes.OK:
+        raise StatusError(Outcome.ERROR, f"HTTP {response.status_code}: is admin_url that of its admin server?")
+
+
+def _outcome_of(error: httpx.HTTPError) -> Outcome:
+    is_tls = isinstance(error, httpx.ConnectError) and "SSL" in str(error)
+    return Outcome.ERROR if is_tls else Outcome.UNREACHABLE

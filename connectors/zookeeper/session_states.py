@@ -1,0 +1,170 @@
+"""What can be known of other clients' sessions from outside, over many looks at an ensemble. No I/O, no clock.
+
+A session lives while the leader's table has it. While it lives:
+
+- It is connected when some server has it among its connections and something came from its client within T/2 (T: its
+  timeout). Clients ping every T/3. A frozen process keeps its connection, but its server counts no more packets.
+- A session without a known connection is disconnected, but for two cases. Its expiry moves all the same: then it is
+  connected to a server that we do not ask. Or some server could not be asked just now: then it has the benefit of the
+  doubt for 5T/6, in which its expiry would have moved if it were connected there.
+
+When it has gone from the table it was closed if its time cannot have been up, and expired otherwise. A session does
+not expire before T has passed since its last sign of life, and that sign was later than the look before the one which
+saw it. So a session that is ended from elsewhere with its password counts as closed, and one of which nobody knows how
+long it had to live counts as expired.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from connectors.zookeeper.server_status import SessionTable
+from policies.sessions.readings import SessionState
+
+_ASSUMED_TIMEOUT_SECONDS = 30.0
+"""Pulsar's own default, for a session that was never seen connected: only connections tell their timeout."""
+
+_SILENT_AFTER = 1 / 2
+_DOUBT_ENDS_AFTER = 5 / 6
+"""Shares of T. An expiry moves with every ping, but in steps of a tick, which is T/2 at most."""
+
+_MOVED_MS = 1500
+"""Dates in four-letter words are a second off at times; a moved expiry is more than that."""
+
+_FORWARDING_SECONDS = 2.5
+"""Followers hand signs of life on to the leader only now and then: what moves an expiry may be as old as this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A session as the servers have it that it is connected to: one, or two for a moment while it moves."""
+
+    timeout_ms: int
+    received: frozenset[tuple[str, int]]
+    """Each server with its count of packets from the client: one that was not there before is a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the whole ensemble."""
+
+    began_at: float
+    """Seconds on the collector's clock; what was seen is not older."""
+    ended_at: float
+    """And not newer."""
+    table: SessionTable
+    contacts: Mapping[int, Contact]
+    """By session; those that are connected to some server."""
+    complete: bool
+    """Whether every server told who is connected to it."""
+
+
+@dataclass(slots=True)
+class _Life:
+    timeout_ms: int | None
+    expiry_ms: int
+    contact: Contact | None
+    """As last told."""
+    seen_alive_at: float
+    """The end of the look that saw its last sign of life: that sign is not later."""
+    alive_after: float | None
+    """The beginning of the look before: that sign is not earlier. Null when there was none before."""
+    alone_since: float | None = None
+    """Since when no server has told of a connection; null while one does."""
+    is_elsewhere: bool = False
+    """It shows signs of life, but on no server that we ask."""
+    is_lost: bool = False
+    """It had no connection when all servers were asked, and has shown no sign of life since."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        return _ASSUMED_TIMEOUT_SECONDS if self.timeout_ms is None else self.timeout_ms / 1000
+
+
+class SessionStates:
+    """The states of sessions, from one look to the next."""
+
+    def __init__(self) -> None:
+        self._lives: dict[int, _Life] = {}
+        self._ended: dict[int, tuple[SessionState, int | None]] = {}
+        self._before: Look | None = None
+
+    def update(self, look: Look) -> None:
+        """Take in what was seen. Looks come in order of time."""
+        for session in [session for session in self._lives if session not in look.table.expiries_ms]:
+            life = self._lives.pop(session)
+            self._ended[session] = (_end_of(life, look), life.timeout_ms)
+        for session, expiry_ms in look.table.expiries_ms.items():
+            contact = look.contacts.get(session)
+            if session in self._lives:
+                self._go_on(self._lives[session], expiry_ms, contact, look)
+            else:
+                self._ended.pop(session, None)
+                self._lives[session] = self._begin(expiry_ms, contact, look)
+        self._before = look
+
+    def state(self, session: int) -> SessionState:
+        """Its state as of the last look; one that was never seen has expired."""
+        life = self._lives.get(session)
+        if life is not None and self._before is not None:
+            return SessionState.CONNECTED if _is_connected(life, self._before) else SessionState.DISCONNECTED
+        return self._ended.get(session, (SessionState.EXPIRED, None))[0]
+
+    def timeout_ms(self, session: int) -> int | None:
+        """Its timeout; null as long as it was not seen connected."""
+        life = self._lives.get(session)
+        return self._ended.get(session, (None, None))[1] if life is None else life.timeout_ms
+
+    def forget_ended_but(self, sessions: set[int]) -> None:
+        """Keep how a session ended for these only."""
+        self._ended = {session: end for session, end in self._ended.items() if session in sessions}
+
+    def _looked_before_at(self) -> float | None:
+        return None if self._before is None else self._before.began_at
+
+    def _begin(self, expiry_ms: int, contact: Contact | None, look: Look) -> _Life:
+        life = _Life(None, expiry_ms, contact, look.ended_at, self._looked_before_at())
+        if contact is None:
+            life.alone_since, life.is_lost = look.ended_at, look.complete
+        else:
+            life.timeout_ms = contact.timeout_ms
+        return life
+
+    def _go_on(self, life: _Life, expiry_ms: int, contact: Contact | None, look: Look) -> None:
+        if contact is not None:
+            # A server that could not be asked for a while has the same old connection afterwards: that says nothing.
+            is_alive = life.is_lost or life.contact is None or not contact.received <= life.contact.received
+            life.contact = contact
+            life.timeout_ms, life.expiry_ms = contact.timeout_ms, expiry_ms
+            life.alone_since, life.is_elsewhere, life.is_lost = None, False, False
+        else:
+            is_alive = self._has_moved_alone(life, expiry_ms, look)
+            life.is_elsewhere = life.is_elsewhere or is_alive
+            life.is_lost = not is_alive and (life.is_lost or look.complete)
+        if is_alive:
+            life.seen_alive_at, life.alive_after = look.ended_at, self._looked_before_at()
+
+    def _has_moved_alone(self, life: _Life, expiry_ms: int, look: Look) -> bool:
+        if life.alone_since is None:
+            life.alone_since = look.ended_at
+        if look.began_at - life.alone_since < _FORWARDING_SECONDS or expiry_ms < life.expiry_ms - _MOVED_MS:
+            life.expiry_ms = expiry_ms
+            return False
+        has_moved = expiry_ms - life.expiry_ms >= _MOVED_MS
+        if has_moved:
+            life.expiry_ms = expiry_ms
+        return has_moved
+
+
+def _is_connected(life: _Life, look: Look) -> bool:
+    silent_seconds = look.began_at - life.seen_alive_at
+    if life.alone_since is None:
+        return silent_seconds <= life.timeout_seconds * _SILENT_AFTER
+    in_doubt = life.is_elsewhere or not (look.complete or life.is_lost)
+    return in_doubt and silent_seconds <= life.timeout_seconds * _DOUBT_ENDS_AFTER
+
+
+def _end_of(life: _Life, look: Look) -> SessionState:
+    if life.alive_after is None or life.timeout_ms is None:
+        return SessionState.EXPIRED
+    cannot_be_up = look.ended_at < life.alive_after + life.timeout_seconds
+    return SessionState.CLOSED if cannot_be_up else SessionState.EXPIRED

@@ -1,0 +1,603 @@
+"""The collectors of sessions and ownership on a real ZooKeeper, with clients that freeze, are cut off and end."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+from connectors.poll_metrics import PollMetrics
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.health import MemberHealthCollector, WatchedHealth
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.owned_nodes import OwnedNodes
+from connectors.zookeeper.ownership import OwnershipCollector, WatchedOwnership
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
+from policies.observations import Outcome, Reading
+from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
+from tests.system.pulsar import PulsarCluster
+from tests.system.pulsar_jars import pulsar_jars as pulsar_jars
+from tests.system.tcp_proxy import TcpProxy
+from tests.system.zookeeper import ZooKeeper, free_port
+
+pytestmark = pytest.mark.system
+
+CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
+EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
+
+T = 4.0
+TICK = 0.5
+POLL = 0.2
+SLACK = 1.5
+"""What a busy machine may take longer."""
+
+MEMBER = "b1:8080"
+REGISTRATION = f"/loadbalance/brokers/{MEMBER}"
+
+CLIENT = f"""
+import sys, time
+from kazoo.client import KazooClient
+client = KazooClient(sys.argv[1], timeout={T})
+client.start(timeout=15)
+client.create("{REGISTRATION}", b"{{}}", ephemeral=True, makepath=True)
+print("registered", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def chroot(zookeeper: ZooKeeper) -> str:
+    path = f"/sessions-{secrets.token_hex(4)}"
+    with zookeeper.client() as client:
+        client.create(path)
+    return path
+
+
+class Watch:
+    """A collector that runs, and what it published, each reading with its time."""
+
+    def __init__(self, servers: str, **settings: Any) -> None:
+        self.readings: list[tuple[float, ZkSession]] = []
+        self._heard = threading.Condition()
+        watched = WatchedSessions(poll_interval=f"{int(POLL * 1000)}ms", **settings)
+        connection = ZooKeeperConnection(servers=servers)
+        metrics = PollMetrics(CollectorRegistry())
+        self._collector = SessionCollector("payments", watched, connection, self._take, metrics)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._collector.run, args=(self._stop,))
+
+    def _take(self, reading: Reading) -> None:
+        assert isinstance(reading, ZkSession)
+        with self._heard:
+            self.readings.append((time.monotonic(), reading))
+            self._heard.notify_all()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+
+    def _latest(self, member: str | None) -> tuple[float, ZkSession] | None:
+        return next((each for each in reversed(self.readings) if each[1].member == member), None)
+
+    def await_reading(
+        self, wanted: Callable[[ZkSession], bool], member: str | None = MEMBER, timeout_seconds: float = 20.0
+    ) -> tuple[float, ZkSession]:
+        """Wait until the latest reading is the wanted one, and return it with the time it was published."""
+        found = None
+
+        def is_there() -> bool:
+            nonlocal found
+            found = self._latest(member)
+            return found is not None and wanted(found[1])
+
+        with self._heard:
+            assert self._heard.wait_for(is_there, timeout_seconds), self.readings[-5:]
+        assert found is not None
+        return found
+
+    def await_state(self, state: SessionState, session: int | None = None, member: str = MEMBER) -> float:
+        """Wait until the member's session is in this state; returns when that was published."""
+        name = None if session is None else f"0x{session:x}"
+        return self.await_reading(lambda each: each.state is state and name in (None, each.session), member)[0]
+
+    def states(self) -> list[SessionState | None]:
+        return [reading.state for _, reading in self.readings if reading.member == MEMBER]
+
+
+@contextmanager
+def child(servers: str) -> Iterator[int]:
+    """A process with a registered session, and its id; killed in the end."""
+    process = subprocess.Popen([sys.executable, "-c", CLIENT, servers], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "registered\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def register(client: KazooClient, path: str = REGISTRATION) -> int:
+    client.retry(client.create, path, b"{}", ephemeral=True, makepath=True)
+    return int(client.client_id[0])
+
+
+class TestStates:
+    def test_a_frozen_process_is_disconnected_after_half_its_timeout_and_expired_after_all_of_it(
+        self, zookeeper: ZooKeeper, chroot: str
+    ) -> None:
+        servers = zookeeper.servers + chroot
+        with Watch(servers) as watch, child(servers) as pid:
+            watch.await_state(CONNECTED)
+            # Long enough that it must have shown signs of life, or it would have been called silent.
+            time.sleep(T)
+            assert watch.states() == [CONNECTED]
+            os.kill(pid, signal.SIGSTOP)
+            frozen_at = time.monotonic()
+            # Its last sign of life is up to a third of T older.
+            silent = watch.await_state(DISCONNECTED) - frozen_at
+            assert T / 2 - T / 3 - POLL < silent < T / 2 + 2 * POLL + SLACK
+            expired = watch.await_state(EXPIRED) - frozen_at
+            assert T - T / 3 - POLL < expired < T + TICK + 2 * POLL + SLACK
+            assert watch.states() == [CONNECTED, DISCONNECTED, EXPIRED]
+
+    def test_a_frozen_process_that_goes_on_in_time_is_connected_again(self, zookeeper: ZooKeeper, chroot: str) -> None:
+        servers = zookeeper.servers + chroot
+        with Watch(servers) as watch, child(servers) as pid:
+            watch.await_state(CONNECTED)
+            os.kill(pid, signal.SIGSTOP)
+            watch.await_state(DISCONNECTED)
+            os.kill(pid, signal.SIGCONT)
+            watch.await_state(CONNECTED)
+            assert len({reading.session for _, reading in watch.readings if reading.member}) == 1
+
+    def test_a_killed_process_is_disconnected_at_once_and_expires(self, zookeeper: ZooKeeper, chroot: str) -> None:
+        servers = zookeeper.servers + chroot
+        with Watch(servers) as watch, child(servers) as pid:
+            watch.await_state(CONNECTED)
+            os.kill(pid, signal.SIGKILL)
+            killed_at = time.monotonic()
+            assert watch.await_state(DISCONNECTED) - killed_at < 2 * POLL + SLACK
+            watch.await_state(EXPIRED)
+            assert watch.states() == [CONNECTED, DISCONNECTED, EXPIRED]
+
+    def test_a_cut_connection_is_seen_at_once_and_its_healing_too(self, zookeeper: ZooKeeper, chroot: str) -> None:
+        with (
+            TcpProxy(zookeeper.servers) as proxy,
+            Watch(zookeeper.servers + chroot) as watch,
+            KazooSession(proxy.address + chroot) as client,
+        ):
+            session = register(client)
+            watch.await_state(CONNECTED)
+            proxy.cut()
+            cut_at = time.monotonic()
+            assert watch.await_state(DISCONNECTED) - cut_at < 2 * POLL + SLACK
+            proxy.heal()
+            watch.await_state(CONNECTED, session)
+            proxy.cut()
+            watch.await_state(EXPIRED, session)
+            assert watch.states() == [CONNECTED, DISCONNECTED, CONNECTED, DISCONNECTED, EXPIRED]
+
+    def test_an_orderly_shutdown_is_told_from_an_expiry(self, zookeeper: ZooKeeper, chroot: str) -> None:
+        with Watch(zookeeper.servers + chroot) as watch:
+            # The collector has to have looked before the session began, or to have seen a sign of life of it.
+            watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+            with KazooSession(zookeeper.servers + chroot) as client:
+                register(client)
+                reading = watch.await_reading(lambda each: each.state is CONNECTED)[1]
+                assert (reading.role, reading.timeout_ms) == ("broker", int(T * 1000))
+                assert reading.session == f"0x{client.client_id[0]:x}"
+            watch.await_state(CLOSED)
+            assert CONNECTED in watch.states()
+            assert EXPIRED not in watch.states()
+
+    def test_a_session_ended_from_elsewhere_counts_as_closed_and_its_successor_as_the_members(
+        self, zookeeper: ZooKeeper, chroot: str
+    ) -> None:
+        with Watch(zookeeper.servers + chroot) as watch:
+            watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+            with KazooSession(zookeeper.servers + chroot) as client:
+                first = register(client)
+                watch.await_state(CONNECTED, first)
+                zookeeper.expire(first)
+                watch.await_state(CLOSED, first)
+                second = register(client)
+                assert second != first
+                watch.await_state(CONNECTED, second)
+
+    def test_a_session_outlives_its_registration(self, zookeeper: ZooKeeper, chroot: str) -> None:
+        with (
+            Watch(zookeeper.servers + chroot, republish="1s") as watch,
+            KazooSession(zookeeper.servers + chroot) as client,
+        ):
+            session = register(client)
+            watch.await_state(CONNECTED)
+            client.delete(REGISTRATION)
+            deleted_at = time.monotonic()
+            watch.await_reading(lambda _: watch.readings[-1][0] > deleted_at + 3)
+            watch.await_state(CONNECTED, session)
+
+
+def test_a_server_that_was_restarted_is_unreachable_and_then_all_sessions_are_seen_again(
+    bookkeeper_jars: tuple[Path, ...], tmp_path: Path
+) -> None:
+    with ZooKeeper(tmp_path, bookkeeper_jars) as server, Watch(server.servers) as watch:
+        with KazooSession(server.servers, timeout=20.0) as client:
+            session = register(client)
+            watch.await_state(CONNECTED)
+            server.kill()
+            down = watch.await_reading(lambda each: each.outcome is Outcome.UNREACHABLE, member=None)[0]
+            judged = [reading for at, reading in watch.readings if at >= down and reading.member]
+            assert judged == [], "nothing is said of any member"
+            server.start()
+            watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+            watch.await_state(CONNECTED, session)
+            assert not {EXPIRED, CLOSED} & set(watch.states())
+        watch.await_state(CLOSED, session)
+
+
+def test_a_server_that_hangs_is_a_timeout(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path, bookkeeper_jars) as server, Watch(server.servers, timeout="500ms") as watch:
+        watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+        with server.frozen():
+            reading = watch.await_reading(lambda each: each.outcome is Outcome.TIMEOUT, member=None)[1]
+            assert reading.detail is not None
+            assert reading.detail.startswith(server.servers)
+        watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+
+
+def test_words_that_are_not_allowed_are_unsupported_with_the_remedy(
+    bookkeeper_jars: tuple[Path, ...], tmp_path: Path
+) -> None:
+    properties = {"4lw.commands.whitelist": "srvr"}
+    with ZooKeeper(tmp_path, bookkeeper_jars, properties=properties) as server, Watch(server.servers) as watch:
+        reading = watch.await_reading(lambda each: each.outcome is Outcome.UNSUPPORTED, member=None)[1]
+        assert reading.detail is not None
+        assert "4lw.commands.whitelist" in reading.detail
+
+
+class KazooSession:
+    """A kazoo client with the timeout of these tests."""
+
+    def __init__(self, servers: str, timeout: float = T) -> None:
+        self._client = KazooClient(servers, timeout=timeout)
+
+    def __enter__(self) -> KazooClient:
+        self._client.start(timeout=15)
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+@pytest.fixture(scope="module")
+def ensemble(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ZooKeeper]]:
+    folder = tmp_path_factory.mktemp("ensemble")
+    peers = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in (1, 2, 3)}
+    properties: dict[str, str | int] = {**peers, "initLimit": 40, "syncLimit": 20}
+    servers = []
+    for number in (1, 2, 3):
+        server = ZooKeeper(folder / str(number), bookkeeper_jars, properties=properties)
+        (server.folder / "data").mkdir(parents=True)
+        (server.folder / "data" / "myid").write_text(str(number))
+        servers.append(server)
+    with ExitStack() as stack:
+        for server in servers:
+            stack.callback(server.kill)
+        starts = [threading.Thread(target=server.start) for server in servers]
+        for start in starts:
+            start.start()
+        for start in starts:
+            start.join()
+        yield servers
+
+
+class TestEnsemble:
+    def mode(self, server: ZooKeeper) -> str:
+        with KazooSession(server.servers) as client:
+            answer = str(client.command(b"srvr"))
+        return answer.partition("Mode: ")[2].split()[0]
+
+    def split(self, ensemble: Sequence[ZooKeeper]) -> tuple[ZooKeeper, list[ZooKeeper]]:
+        """The leader and the followers."""
+        modes = [self.mode(server) for server in ensemble]
+        assert sorted(modes) == ["follower", "follower", "leader"]
+        leader = ensemble[modes.index("leader")]
+        return leader, [server for server in ensemble if server is not leader]
+
+    def test_a_session_connected_to_a_follower_is_connected_cut_and_closed_by_the_leaders_word(
+        self, ensemble: list[ZooKeeper]
+    ) -> None:
+        _, followers = self.split(ensemble)
+        servers = ",".join(server.servers for server in ensemble)
+        with TcpProxy(followers[0].servers) as proxy, Watch(servers) as watch:
+            watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+            with KazooSession(proxy.address) as client:
+                register(client)
+                watch.await_state(CONNECTED)
+                time.sleep(T)
+                assert watch.states() == [CONNECTED]
+                proxy.cut()
+                watch.await_state(DISCONNECTED)
+                proxy.heal()
+                watch.await_state(CONNECTED)
+            watch.await_state(CLOSED)
+            assert watch.states() == [CONNECTED, DISCONNECTED, CONNECTED, CLOSED]
+
+    def test_a_session_on_a_server_that_is_not_asked_is_connected_by_its_moving_expiry(
+        self, ensemble: list[ZooKeeper]
+    ) -> None:
+        leader, followers = self.split(ensemble)
+        with Watch(f"{leader.servers},{followers[0].servers}") as watch, KazooSession(followers[1].servers) as client:
+            register(client)
+            watch.await_state(CONNECTED)
+            known_at = time.monotonic()
+            time.sleep(1.5 * T)
+            late = [reading.state for at, reading in watch.readings if reading.member and at > known_at]
+            assert DISCONNECTED not in late
+
+    def test_without_the_leader_nobody_is_judged_until_there_is_another(self, ensemble: list[ZooKeeper]) -> None:
+        leader, followers = self.split(ensemble)
+        servers = ",".join(server.servers for server in ensemble)
+        with Watch(servers) as watch, KazooSession(followers[0].servers, timeout=20.0) as client:
+            session = register(client)
+            watch.await_state(CONNECTED)
+            leader.kill()
+            watch.await_reading(lambda each: each.outcome is not Outcome.OK, member=None)
+            watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
+            watch.await_state(CONNECTED, session)
+            assert not {EXPIRED, CLOSED} & set(watch.states())
+        leader.start()
+
+
+BUNDLE = (
+    b'{"nativeUrl":"pulsar://b1:6650","nativeUrlTls":"","httpUrl":"http://b1:8080","httpUrlTls":"","disabled":false}'
+)
+
+
+class Owners:
+    """A collector of ownership on a chroot, polled by hand."""
+
+    def __init__(self, servers: str) -> None:
+        self.now = 0.0
+        self.readings: list[Reading] = []
+        self.session = ZooKeeperSession("payments", ZooKeeperConnection(servers=servers))
+        self._collector = OwnershipCollector(
+            "payments",
+            WatchedOwnership(),
+            self.session,
+            self.readings.append,
+            PollMetrics(CollectorRegistry()),
+            clock=lambda: self.now,
+        )
+
+    def poll(self) -> dict[str, Ownerships | Ownership]:
+        self.readings.clear()
+        self._collector.poll_once()
+        found: dict[str, Ownerships | Ownership] = {}
+        for reading in self.readings:
+            assert isinstance(reading, Ownerships | Ownership)
+            found[reading.tree if isinstance(reading, Ownerships) else reading.path] = reading
+        return found
+
+
+@pytest.fixture
+def owners(zookeeper: ZooKeeper, chroot: str) -> Iterator[Owners]:
+    owners = Owners(zookeeper.servers + chroot)
+    yield owners
+    owners.session.close()
+
+
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class TestOwnership:
+    def test_all_trees_are_told_whole_with_who_owns_what(
+        self, zookeeper: ZooKeeper, chroot: str, owners: Owners
+    ) -> None:
+        empty = owners.poll()
+        assert [len(empty[tree].nodes) for tree in ("/loadbalance/brokers", "/namespace")] == [0, 0]  # type: ignore[union-attr]
+        assert empty[LEADER] == Ownership(cluster="payments", path=LEADER, kind=NodeKind.LEADER, exists=False)
+        with KazooSession(zookeeper.servers + chroot) as client:
+            session = f"0x{register(client):x}"
+            client.create(LEADER, b'{"serviceUrl":"http://b1:8080"}', ephemeral=True)
+            bundle = "/namespace/public/default/0x00000000_0x40000000"
+            client.create(bundle, BUNDLE, ephemeral=True, makepath=True)
+            client.create("/namespace/old/cluster/ns/0x00000000_0xffffffff", b"?", makepath=True)
+            readings = owners.poll()
+            brokers, leader, bundles = readings["/loadbalance/brokers"], readings[LEADER], readings["/namespace"]
+            assert isinstance(brokers, Ownerships)
+            assert [(each.path, each.owner_member, each.session) for each in brokers.nodes] == [
+                (REGISTRATION, MEMBER, session)
+            ]
+            assert isinstance(leader, Ownership)
+            assert (leader.exists, leader.owner_member, leader.session) == (True, MEMBER, session)
+            assert isinstance(bundles, Ownerships)
+            old, new = bundles.nodes
+            assert (old.path, old.ephemeral, old.session, old.owner_member) == (
+                "/namespace/old/cluster/ns/0x00000000_0xffffffff",
+                False,
+                None,
+                None,
+            )
+            stat = client.exists(bundle)
+            assert (new.path, new.ephemeral, new.session, new.owner_member) == (bundle, True, session, MEMBER)
+            assert (new.czxid, new.version, new.kind) == (stat.czxid, 0, NodeKind.BUNDLE)
+            assert owners.poll() == {}, "the same again is no news"
+            owners.now += 15
+            assert len(owners.poll()) == 3
+        gone = owners.poll()
+        assert [each.session for each in gone["/namespace"].nodes] == [None]  # type: ignore[union-attr]
+
+    def test_a_node_made_again_by_another_session_between_two_polls_shows_as_another(
+        self, zookeeper: ZooKeeper, chroot: str, owners: Owners
+    ) -> None:
+        bundle = "/namespace/public/default/0x00000000_0x40000000"
+        with (
+            KazooSession(zookeeper.servers + chroot) as first,
+            KazooSession(zookeeper.servers + chroot) as second,
+        ):
+            first.create(bundle, BUNDLE, ephemeral=True, makepath=True)
+            (before,) = owners.poll()["/namespace"].nodes  # type: ignore[union-attr]
+            first.delete(bundle)
+            second.create(bundle, BUNDLE, ephemeral=True)
+            (after,) = owners.poll()["/namespace"].nodes  # type: ignore[union-attr]
+            assert (after.path, after.value_digest, after.version) == (before.path, before.value_digest, before.version)
+            assert after.session == f"0x{second.client_id[0]:x}" != before.session
+            assert after.czxid == second.exists(bundle).czxid != before.czxid
+
+    def test_a_value_that_was_set_is_read_again(self, zookeeper: ZooKeeper, chroot: str, owners: Owners) -> None:
+        with KazooSession(zookeeper.servers + chroot) as client:
+            register(client)
+            (before,) = owners.poll()["/loadbalance/brokers"].nodes  # type: ignore[union-attr]
+            client.set(REGISTRATION, b'{"cpu": 1}')
+            assert eventually(lambda: "/loadbalance/brokers" in owners.poll())
+            (reading,) = [each for each in owners.readings if isinstance(each, Ownerships)]
+            assert (reading.nodes[0].version, reading.nodes[0].czxid) == (1, before.czxid)
+            assert reading.nodes[0].value_digest != before.value_digest
+
+    def test_thousands_of_bundles_are_read_once_and_then_only_listed(
+        self, zookeeper: ZooKeeper, chroot: str, owners: Owners
+    ) -> None:
+        namespaces, bundles = 20, 2000
+        tree = OwnedNodes("/namespace", NodeKind.BUNDLE, lambda name: name.startswith("0x"))
+
+        def read() -> tuple[int, int]:
+            """How many nodes there are, and how many requests that took."""
+            reader = owners.session.reader(lambda: 30.0)
+            return len(tree.read(reader)), reader.requests
+
+        with KazooSession(zookeeper.servers + chroot, timeout=30) as client:
+            for number in range(namespaces):
+                client.ensure_path(f"/namespace/tenant/ns-{number}")
+            path = [f"/namespace/tenant/ns-{n % namespaces}/0x{n:08x}_0x{n + 1:08x}" for n in range(bundles)]
+            for made in [client.create_async(each, BUNDLE, ephemeral=True) for each in path]:
+                made.get(timeout=30)
+            listing = 1 + 1 + namespaces
+            owners.session.client()  # it asks once whether there is such a chroot
+            assert read() == (bundles, listing + bundles)
+            assert read() == (bundles, listing)
+            client.delete(path[7])
+            of_its_namespace = bundles // namespaces - 1
+            assert read() == (bundles - 1, listing + of_its_namespace)
+            client.set(path[8], b"{}")
+            assert eventually(lambda: read() == (bundles - 1, listing + 1))
+            assert read() == (bundles - 1, listing)
+            tree.forget_watches()
+            assert read() == (bundles - 1, listing + bundles - 1)
+
+    def test_after_our_own_session_was_lost_all_is_read_anew(
+        self, zookeeper: ZooKeeper, chroot: str, owners: Owners
+    ) -> None:
+        with KazooSession(zookeeper.servers + chroot) as client:
+            register(client)
+            owners.poll()
+            zookeeper.expire(owners.session.client().client_id[0])
+            client.set(REGISTRATION, b'{"cpu": 1}')
+
+            def is_seen() -> bool:
+                owners.now += 15
+                reading = owners.poll().get("/loadbalance/brokers")
+                assert isinstance(reading, Ownerships)
+                return reading.outcome is Outcome.OK and reading.nodes[0].version == 1
+
+            assert eventually(is_seen)
+
+
+def test_ownership_that_cannot_be_read_is_told_for_each_tree(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path, bookkeeper_jars) as server:
+        owners = Owners(server.servers)
+        assert {reading.outcome for reading in owners.poll().values()} == {Outcome.OK}
+        server.kill()
+        readings: dict[str, Ownerships | Ownership] = {}
+
+        def all_told() -> bool:
+            readings.update(owners.poll())
+            return {reading.outcome for reading in readings.values()} == {Outcome.UNREACHABLE}
+
+        assert eventually(all_told)
+        assert set(readings) == {"/loadbalance/brokers", LEADER, "/namespace"}
+        assert all(reading.detail for reading in readings.values())
+        owners.session.close()
+
+
+@pytest.fixture
+def pulsar(
+    pulsar_jars: tuple[Path, ...],
+    bookkeeper_jars: tuple[Path, ...],
+    tmp_path: Path,
+) -> Iterator[PulsarCluster]:
+    with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars) as cluster:
+        yield cluster
+
+
+def test_a_real_brokers_session_ownership_and_health_are_read(pulsar: PulsarCluster) -> None:
+    broker = pulsar.add_broker()
+    member = broker.broker_id
+    readings: list[Reading] = []
+    admin = PulsarAdmin(admin_url=broker.admin_url)
+    settings = WatchedHealth(timeout="2s", republish="1ms")
+    metrics = PollMetrics(CollectorRegistry())
+    health = MemberHealthCollector("test", settings, admin, readings.append, metrics)
+    owners = Owners(pulsar.zookeeper.servers)
+
+    def said() -> tuple[Outcome, bool | None, bool | None]:
+        readings.clear()
+        health.poll_once()
+        (reading,) = readings
+        assert isinstance(reading, MemberHealth)
+        assert reading.member == member
+        return reading.outcome, reading.healthy, reading.listed
+
+    with Watch(pulsar.zookeeper.servers) as watch:
+        watch.await_state(CONNECTED, member=member)
+        session = watch.await_reading(lambda _: True, member)[1].session
+        # At first the broker makes the topic that it writes and reads to find out.
+        assert eventually(lambda: said() == (Outcome.OK, True, True), timeout_seconds=30)
+        told = owners.poll()
+        brokers, bundles, leader = told["/loadbalance/brokers"], told["/namespace"], told[LEADER]
+        assert isinstance(brokers, Ownerships)
+        assert isinstance(bundles, Ownerships)
+        assert isinstance(leader, Ownership)
+        assert [each.path for each in brokers.nodes] == [f"/loadbalance/brokers/{member}"]
+        assert bundles.nodes, "its own heartbeat namespace at least"
+        each_node = [*brokers.nodes, *bundles.nodes, leader]
+        assert {(each.owner_member, each.session, each.ephemeral) for each in each_node} == {(member, session, True)}
+
+        broker.freeze()
+        watch.await_state(DISCONNECTED, member=member)
+        assert said() == (Outcome.TIMEOUT, None, None)
+        watch.await_state(EXPIRED, member=member)
+        broker.kill()
+        assert said() == (Outcome.UNREACHABLE, None, None)
+        assert all(not each.nodes for each in owners.poll().values() if isinstance(each, Ownerships))
+    health.close()
+    owners.session.close()
