@@ -1,0 +1,34 @@
+"""The sessions policy: what a member does when its ZooKeeper session is lost, and what becomes of what it owned."""
+
+from policies.policy import PolicyKind
+from policies.sessions.decision import OwnershipDecision, SessionDecision
+from policies.sessions.policy import SessionsPolicy
+from policies.sessions.publish import NAME
+from policies.sessions.readings import MemberHealth, Ownership, Ownerships, Recovery, ZkSession
+from policies.sessions.settings import SessionsSettings
+from policies.sessions.state import SessionsState
+
+__all__ = [
+    "KIND",
+    "NAME",
+    "MemberHealth",
+    "Ownership",
+    "OwnershipDecision",
+    "Ownerships",
+    "Recovery",
+    "SessionDecision",
+    "SessionsPolicy",
+    "SessionsSettings",
+    "SessionsState",
+    "ZkSession",
+]
+
+KIND = PolicyKind(
+    name=NAME,
+    observed={"observed.sessions": (ZkSession, Ownership, Ownerships, Recovery, MemberHealth)},
+    decisions=(SessionDecision, OwnershipDecision),
+    settings=SessionsSettings,
+    state=SessionsState,
+    state_version=1,
+    build=SessionsPolicy,
+)

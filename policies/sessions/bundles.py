@@ -1,0 +1,132 @@
+"""What becomes of a bundle that a member owned: the table of the ownership rules, on plain values.
+
+The loop's policy and an agent without the loop use the same function. Source: specs/sessions.md, PIP-57 and what
+Pulsar's lock manager does today.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policies.sessions.decision import OwnershipReason, OwnershipVerdict
+from policies.sessions.settings import OwnershipRules
+
+FIRST_RETRY_MS = 100
+LONGEST_RETRY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node as read after the session was lost."""
+
+    exists: bool
+    ephemeral: bool = True
+    owner: str | None = None
+    """The member its value names; null when that cannot be read."""
+    session: str | None = None
+    """The session it belongs to; null when that is not known."""
+    version: int | None = None
+    unreadable_times: int = 0
+    """How many readings in a row could not tell its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to be done about a bundle, and why."""
+
+    verdict: OwnershipVerdict
+    reason: OwnershipReason
+    expected_version: int | None = None
+    delete_first: bool = False
+    retry_ms: int | None = None
+    left_ms: int | None = None
+    """Until a wait for a deletion is given up."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the bundle is either the member's own again or given up."""
+        return self.verdict in (OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A member that owned a bundle, or believes that it does."""
+
+    member: str
+    session: str | None
+    """The session it has now; null when that is not known."""
+    waited_ms: int = 0
+    """Since its session was established again."""
+    wait_ms: int = 30_000
+    """How long it waits for the node of its old session to be deleted."""
+
+
+def rule(
+    claimant: Claimant, node: NodeNow | None, rules: OwnershipRules, rivals: Mapping[str, str | None] | None = None
+) -> Ruling:
+    """What a member with a session is to do about one bundle.
+
+    Args:
+        claimant: the member.
+        node: the bundle's node now; null when it has not been read since the session was lost.
+        rules: those in force.
+        rivals: the other members that believe they own the bundle, and the session each has now.
+
+    Returns:
+        The ruling. It is `keep` only for an ephemeral node of the claimant's own session.
+    """
+    ruling = _rule(claimant, node, rules, rivals or {})
+    assert ruling.verdict is not OwnershipVerdict.KEEP or (  # noqa: S101 - the one promise nothing may break
+        node is not None and node.exists and node.ephemeral and node.session is not None
+        and node.session == claimant.session
+    )  # fmt: skip
+    return ruling
+
+
+def _rule(claimant: Claimant, node: NodeNow | None, rules: OwnershipRules, rivals: Mapping[str, str | None]) -> Ruling:
+    if node is None:
+        return Ruling(OwnershipVerdict.WAIT, OwnershipReason.UNREAD, retry_ms=FIRST_RETRY_MS)
+    if not node.exists:
+        return Ruling(OwnershipVerdict.RE_OWN, OwnershipReason.ABSENT)
+    if not node.ephemeral:
+        return Ruling(OwnershipVerdict.UNLOAD, OwnershipReason.NOT_EPHEMERAL)
+    if node.owner is None or node.session is None or claimant.session is None:
+        if node.owner is not None and node.owner != claimant.member:
+            return Ruling(OwnershipVerdict.UNLOAD, _taken(rivals))
+        return _unreadable(node)
+    if node.session == claimant.session:
+        # Of two claims the one with the node's session wins, whatever the node's value says.
+        mine = node.owner == claimant.member or node.owner in rivals
+        return _kept() if mine else Ruling(OwnershipVerdict.UNLOAD, OwnershipReason.OTHER_OWNER)
+    if node.owner != claimant.member or node.session in rivals.values():
+        return Ruling(OwnershipVerdict.UNLOAD, _taken(rivals))
+    return _of_old_session(claimant, node, rules)
+
+
+def _kept() -> Ruling:
+    return Ruling(OwnershipVerdict.KEEP, OwnershipReason.OWN_SESSION)
+
+
+def _taken(rivals: Mapping[str, str | None]) -> OwnershipReason:
+    return OwnershipReason.DOUBLE_OWNERSHIP if rivals else OwnershipReason.OTHER_OWNER
+
+
+def _unreadable(node: NodeNow) -> Ruling:
+    return Ruling(OwnershipVerdict.WAIT, OwnershipReason.UNREADABLE, retry_ms=retry_ms(node.unreadable_times))
+
+
+def _of_old_session(claimant: Claimant, node: NodeNow, rules: OwnershipRules) -> Ruling:
+    if rules is OwnershipRules.CURRENT:
+        if node.version is None:  # without it the deletion would hit whatever is there by then
+            return _unreadable(node)
+        return Ruling(
+            OwnershipVerdict.RE_OWN, OwnershipReason.OLD_SESSION, expected_version=node.version, delete_first=True
+        )
+    left_ms = claimant.wait_ms - claimant.waited_ms
+    if left_ms <= 0:
+        return Ruling(OwnershipVerdict.UNLOAD, OwnershipReason.OLD_SESSION_PERSISTS)
+    return Ruling(OwnershipVerdict.WAIT, OwnershipReason.OLD_SESSION, left_ms=left_ms)
+
+
+def retry_ms(failures: int) -> int:
+    """When to read again after so many readings in a row that told nothing: 100 ms, doubling up to 60 s."""
+    return min(FIRST_RETRY_MS << min(max(failures - 1, 0), 20), LONGEST_RETRY_MS)

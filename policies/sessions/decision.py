@@ -1,0 +1,163 @@
+"""What the sessions policy decides: what a member does, and what becomes of each bundle it owned."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import Field
+
+from policies.decisions import Decision
+from policies.sessions.settings import OwnershipRules, RecoveryStep
+from policies.units import Instant
+
+
+class Status(StrEnum):
+    """How a member's session stands."""
+
+    ESTABLISHED = "established"
+    CONNECTION_LOST = "connection_lost"
+    SESSION_LOST = "session_lost"
+    CLOSED = "closed"
+    """Shut down in order: the member is gone, and owns nothing."""
+
+
+class SessionEvent(StrEnum):
+    """What happened to a session."""
+
+    CONNECTION_LOST = "connection_lost"
+    SESSION_LOST = "session_lost"
+    RECONNECTED = "reconnected"
+    SESSION_REESTABLISHED = "session_reestablished"
+    CLOSED = "closed"
+    JOINED = "joined"
+    """A member that had closed its session has a new one: it starts afresh."""
+
+
+class SessionVerdict(StrEnum):
+    """What a member is to do."""
+
+    HOLD = "hold"
+    """Keep serving, and wait."""
+    RESUME = "resume"
+    """All is as before; caches filled before the loss are to be invalidated."""
+    RECONNECT = "reconnect"
+    """Keep serving what is loaded, load nothing new, and get a session again."""
+    SHUTDOWN = "shutdown"
+    RECOVER = "recover"
+    """Follow the plan, then the decisions for its bundles."""
+    RESTART = "restart"
+    GONE = "gone"
+    """The process is gone: nothing to reconnect, its bundles are free for others."""
+    REPUBLISH_LOAD_DATA = "republish-load-data"
+
+
+class SessionReason(StrEnum):
+    """Why."""
+
+    CONNECTION_LOST = "connection_lost"
+    RECONNECTED = "reconnected"
+    SESSION_LOST = "session_lost"
+    CONFIRMING = "confirming"
+    """A shutdown waits for `shutdown_delay`, in which the losses of others would show."""
+    FLEET_WIDE = "fleet_wide"
+    """Too many lost their sessions at once, or ZooKeeper cannot be read: the fault is ZooKeeper's."""
+    SHUTDOWN_BUDGET = "shutdown_budget"
+    """It should go down, but as many as may be down by our word already are."""
+    RECONNECT_EXHAUSTED = "reconnect_exhausted"
+    SESSION_REESTABLISHED = "session_reestablished"
+    NOT_READY = "not_ready"
+    """It is registered, but the cluster does not list it."""
+    RECOVERED = "recovered"
+    """Every bundle it owned is either its own again or given up."""
+    UNSETTLED = "unsettled"
+    """It loses its session again and again."""
+    ZOMBIE = "zombie"
+    REGISTERED = "registered"
+    """It was taken for a zombie, and has registered itself."""
+    UNREACHABLE = "unreachable"
+    CLOSED = "closed"
+    JOINED = "joined"
+    LOAD_DATA_MISSING = "load_data_missing"
+
+
+class SessionDecision(Decision):
+    """What one member is to do."""
+
+    event_type: ClassVar[str] = "headgate.session-decision.v1"
+    topic: ClassVar[str] = "decided.sessions"
+    in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason", "status", "session", "plan")
+
+    verdict: SessionVerdict
+    reason: SessionReason
+    member: str = Field(description="`host:port`, as it registers itself.")
+    role: str = Field(description="What it is: the fleet it belongs to.")
+    status: Status | None = Field(description="How its session stands; null when its session was never read.")
+    events: tuple[SessionEvent, ...] = Field(description="What happened to its session since the decision before.")
+    session: str | None = Field(description="Its session's id, as last read.")
+    timeout_ms: int = Field(description="Its session's timeout, T, in milliseconds; 30000 where nobody told it.")
+    seconds_left: float | None = Field(
+        description="Until the wait this decision is about ends: the session's expiry, a confirmation, a deadline; "
+        "null where nothing is waited for."
+    )
+    plan: tuple[RecoveryStep, ...] = Field(description="For `recover`: what to do, in this order; else empty.")
+    bundles: tuple[str, ...] = Field(description="For `recover`: paths of the first 100 bundles it owned, sorted.")
+    bundle_count: int = Field(ge=0, description="How many bundles it owned.")
+    losses: int = Field(ge=0, description="How often it lost its session within `settle`.")
+    attempts: int = Field(ge=0, description="Its failed attempts to reconnect since the loss.")
+    recovery_seconds: float | None = Field(
+        description="For `resume` because it has recovered: from the loss until every bundle was settled; else null."
+    )
+    valid_until: Instant = Field(description="Nobody begins to carry it out after this.")
+
+
+class OwnershipVerdict(StrEnum):
+    """What a member is to do with a bundle it owned."""
+
+    KEEP = "keep"
+    RE_OWN = "re-own"
+    """Preload its topics, and create its node; where `delete_first`, delete the old one with `expected_version`."""
+    WAIT = "wait"
+    UNLOAD = "unload"
+    """Close its topics, and let it go; the node is not touched."""
+
+
+class OwnershipReason(StrEnum):
+    """Why."""
+
+    ABSENT = "absent"
+    OWN_SESSION = "own_session"
+    OLD_SESSION = "old_session"
+    """Its node names the member, but belongs to a session of the past."""
+    OLD_SESSION_PERSISTS = "old_session_persists"
+    OTHER_OWNER = "other_owner"
+    DOUBLE_OWNERSHIP = "double_ownership"
+    """Two members claim it; the one whose session holds the node keeps it."""
+    NOT_EPHEMERAL = "not_ephemeral"
+    UNREADABLE = "unreadable"
+    """Its value, or whose session it is, cannot be read."""
+    UNREAD = "unread"
+    """It has not been read since the session was lost."""
+
+
+class OwnershipDecision(Decision):
+    """What one member is to do with one bundle."""
+
+    event_type: ClassVar[str] = "headgate.ownership-decision.v1"
+    topic: ClassVar[str] = "decided.sessions"
+    in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason", "expected_version", "delete_first", "retry_ms")
+
+    verdict: OwnershipVerdict
+    reason: OwnershipReason
+    member: str = Field(description="Who owned it.")
+    bundle: str = Field(description="`tenant/namespace/range`.")
+    path: str = Field(description="Its node.")
+    rules: OwnershipRules = Field(description="The rules in force.")
+    owner: str | None = Field(description="The member its node names, by the last reading; null: none, or unreadable.")
+    node_session: str | None = Field(description="The session its node belongs to, by the last reading.")
+    session: str | None = Field(description="The member's session, for which this was decided.")
+    expected_version: int | None = Field(description="A write succeeds only on this version; null: no such node.")
+    delete_first: bool = Field(description="For `re-own`: whether a node of the old session is to be deleted before.")
+    preload: bool = Field(description="For `re-own`: its topics are loaded before it counts as done.")
+    close_first: bool = Field(description="For `unload`: its topics are closed before it is let go.")
+    retry_ms: int | None = Field(description="For `wait`: read it again after so many milliseconds; else null.")
+    seconds_left: float | None = Field(description="For `wait` on a deletion: until it is given up; else null.")
+    valid_until: Instant = Field(description="Nobody begins to carry it out after this.")

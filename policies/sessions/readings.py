@@ -1,0 +1,163 @@
+"""What the sessions policy observes: topic ``observed.sessions``, keyed by cluster.
+
+Every field but `cluster` and what names the thing read has a default, so that a source says only what it can tell.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.observations import Outcome, Reading
+from policies.units import MAX_INT64
+
+BROKERS = "/loadbalance/brokers"
+"""Below it each member registers itself, and publishes its load data."""
+LEADER = "/loadbalance/leader"
+NAMESPACES = "/namespace"
+"""Below it each owned bundle has a node."""
+
+MAX_TIMEOUT_MS = 86_400_000
+MAX_NAME = 1000
+
+
+class SessionState(StrEnum):
+    """How a session stands, seen from outside or told by the application."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    """ZooKeeper still keeps it, but its client is connected nowhere, or silent for more than half its timeout."""
+    EXPIRED = "expired"
+    CLOSED = "closed"
+    """An orderly shutdown: the member is gone."""
+
+
+class NodeKind(StrEnum):
+    """What a node stands for."""
+
+    BUNDLE = "bundle"
+    BROKER = "broker"
+    LEADER = "leader"
+
+
+class RecoveryAction(StrEnum):
+    """What a member does while it carries out a decision."""
+
+    RECONNECT = "reconnect"
+    RE_OWN = "re-own"
+    UNLOAD = "unload"
+    REPUBLISH_LOAD_DATA = "republish-load-data"
+
+
+class RecoveryResult(StrEnum):
+    """What came of it."""
+
+    OK = "ok"
+    FAILED = "failed"
+
+
+class ZkSession(Reading):
+    """The ZooKeeper session of one member; without a member and not `ok`: no session of the cluster can be read."""
+
+    event_type: ClassVar[str] = "headgate.zk-session.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="How the attempt to read ended.")
+    member: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_NAME,
+        description="`host:port`, as the member registers itself; null: the cluster's sessions as a whole.",
+    )
+    role: str = Field(default="broker", max_length=MAX_NAME, description="What the member is: the fleet it belongs to.")
+    session: str | None = Field(default=None, max_length=MAX_NAME, description="The session's id, as `0x…`.")
+    state: SessionState | None = Field(default=None, description="How it stands; null when it could not be read.")
+    timeout_ms: int | None = Field(
+        default=None, ge=1, le=MAX_TIMEOUT_MS, description="The negotiated timeout, T, in milliseconds."
+    )
+
+    def subject(self) -> str:
+        """``cluster/member``, or the cluster."""
+        return self.cluster if self.member is None else f"{self.cluster}/{self.member}"
+
+
+class OwnedNode(BaseModel):
+    """One node, by which a member owns something. The same path with another (session, czxid) is another node."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    path: str = Field(min_length=1, max_length=MAX_NAME, description="Its path in ZooKeeper.")
+    kind: NodeKind | None = Field(default=None, description="What it stands for; null: to be told from its path.")
+    exists: bool = Field(default=True, description="Whether there is such a node.")
+    ephemeral: bool = Field(default=True, description="Whether it ends with the session that made it.")
+    owner_member: str | None = Field(
+        default=None, max_length=MAX_NAME, description="The member its value names; null when that cannot be read."
+    )
+    value_digest: str | None = Field(default=None, max_length=MAX_NAME, description="Changes when its value does.")
+    session: str | None = Field(default=None, max_length=MAX_NAME, description="The session that made it, as `0x…`.")
+    czxid: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The transaction that made it.")
+    version: int | None = Field(
+        default=None, ge=-1, le=MAX_INT64, description="Of its value: writes are conditional on it."
+    )
+
+
+class Ownership(Reading, OwnedNode):
+    """One reading of one node."""
+
+    event_type: ClassVar[str] = "headgate.ownership.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="How the attempt to read ended.")
+
+    def subject(self) -> str:
+        """``cluster/path``."""
+        return f"{self.cluster}{self.path}" if self.path.startswith("/") else f"{self.cluster}/{self.path}"
+
+
+class Ownerships(Reading):
+    """One reading of a whole tree: nodes below `tree` that it does not list do not exist."""
+
+    event_type: ClassVar[str] = "headgate.ownerships.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="How the attempt to read ended.")
+    tree: str = Field(min_length=1, max_length=MAX_NAME, description="The path that was listed, such as `/namespace`.")
+    nodes: tuple[OwnedNode, ...] = Field(default=(), description="Every node in it that stands for something owned.")
+
+
+class Recovery(Reading):
+    """What a member reports while it carries out a decision."""
+
+    event_type: ClassVar[str] = "headgate.recovery.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="How the attempt to read ended.")
+    member: str = Field(min_length=1, max_length=MAX_NAME, description="Who reports.")
+    action: RecoveryAction = Field(description="What it does.")
+    path: str | None = Field(default=None, max_length=MAX_NAME, description="The node it is about, if any.")
+    result: RecoveryResult = Field(default=RecoveryResult.OK, description="What came of it.")
+    attempt: int = Field(default=1, ge=0, le=MAX_INT64, description="Which attempt this was.")
+
+    def subject(self) -> str:
+        """``cluster/member``."""
+        return f"{self.cluster}/{self.member}"
+
+
+class MemberHealth(Reading):
+    """What a member's own health endpoint says, and whether the cluster lists it."""
+
+    event_type: ClassVar[str] = "headgate.member-health.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="How the attempt to read ended; `unreachable`: no answer.")
+    member: str = Field(min_length=1, max_length=MAX_NAME, description="Whose health.")
+    healthy: bool | None = Field(default=None, description="What the endpoint says; null when it does not say.")
+    listed: bool | None = Field(default=None, description="Whether the cluster lists the member; null: not known.")
+
+    def subject(self) -> str:
+        """``cluster/member``."""
+        return f"{self.cluster}/{self.member}"
+
+
+def kind_of(node: OwnedNode) -> NodeKind:
+    """What a node stands for: as said, else by its path."""
+    if node.kind is not None:
+        return node.kind
+    if node.path == LEADER:
+        return NodeKind.LEADER
+    return NodeKind.BROKER if node.path.startswith(f"{BROKERS}/") else NodeKind.BUNDLE

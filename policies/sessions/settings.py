@@ -1,0 +1,120 @@
+"""Settings of the sessions policy: ``policies.sessions``, per cluster by name or glob."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from policies.settings import PolicySettings
+from policies.units import Duration, PositiveDuration, millis_of, parse_duration
+
+DEFAULT_TIMEOUT_MS = 30_000
+"""T of a session whose negotiated timeout nobody has told: ZooKeeper's and Pulsar's default."""
+SHORTEST_ZOMBIE_MS = 20_000
+
+
+class OnSessionLost(StrEnum):
+    """What a member does when its session is lost (PIP-57's `zookeeperSessionExpiredPolicy`)."""
+
+    RECONNECT = "reconnect"
+    SHUTDOWN = "shutdown"
+
+
+class OwnershipRules(StrEnum):
+    """What becomes of a bundle whose node still belongs to the member's own old session."""
+
+    PIP57 = "pip57"
+    """Wait until ZooKeeper deletes it; where it does not, unload."""
+    CURRENT = "current"
+    """Pulsar from 2.9 on: delete it with the observed version, and create it again."""
+
+
+class RecoveryStep(StrEnum):
+    """One part of the way back after a session is re-established."""
+
+    RE_OWN = "re-own"
+    REPUBLISH_LOAD_DATA = "republish-load-data"
+    """Load data and registration."""
+    INVALIDATE_CACHES = "invalidate-caches"
+
+
+class SessionsSettings(PolicySettings):
+    """What a member does when its ZooKeeper session is lost, and what becomes of what it owned."""
+
+    on_session_lost: OnSessionLost = Field(
+        default=OnSessionLost.RECONNECT, description="What a member does when its session is lost."
+    )
+    fleet_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        default=0.3,
+        description="When this share of the members of a role, and at least 2, lost their sessions within "
+        "`fleet_window`, the fault is ZooKeeper's, and none of them is shut down.",
+    )
+    fleet_window: PositiveDuration = Field(
+        default=parse_duration("30s"), description="How close together losses must lie to be one loss of the fleet."
+    )
+    shutdown_delay: Duration = Field(
+        default=parse_duration("5s"),
+        description="A shutdown is decided this long after the loss, when the losses of the others have been seen.",
+    )
+    shutdown_budget: int = Field(
+        default=1, ge=0, le=10_000, description="How many shutdowns and restarts may be decided per `shutdown_window`."
+    )
+    shutdown_window: PositiveDuration = Field(
+        default=parse_duration("10m"), description="How long a decided shutdown or restart counts."
+    )
+    reconnect_limit: int = Field(
+        default=10, ge=1, le=1_000_000, description="After so many failed attempts to reconnect a member is given up."
+    )
+    reconnect_deadline: PositiveDuration = Field(
+        default=parse_duration("5m"), description="A member that has not reconnected by then is given up."
+    )
+    settle: Duration = Field(
+        default=parse_duration("180s"),
+        description="More than 3 losses within this are flapping; nothing of the member's is cleaned up before it has "
+        "been stable for as long. Pulsar's jittery period.",
+    )
+    recovery_order: tuple[RecoveryStep, ...] = Field(
+        default=(RecoveryStep.RE_OWN, RecoveryStep.REPUBLISH_LOAD_DATA, RecoveryStep.INVALIDATE_CACHES),
+        description="In which order a member comes back after its session is re-established.",
+    )
+    wait_for_deletion: PositiveDuration | None = Field(
+        default=None,
+        description="How long a bundle waits for ZooKeeper to delete the node of its old session; null: T.",
+    )
+    ownership_rules: OwnershipRules = Field(
+        default=OwnershipRules.PIP57,
+        description="`pip57`: wait for the node of the old session to go; `current` (Pulsar from 2.9 on): replace it.",
+    )
+    orphan_after: PositiveDuration = Field(
+        default=parse_duration("60s"),
+        description="A bundle that nobody owns for longer, while its owner is settled, is an orphan.",
+    )
+    load_data_after: PositiveDuration = Field(
+        default=parse_duration("30s"),
+        description="A member that owns its bundles again must have published its load data by then.",
+    )
+    zombie_after: PositiveDuration | None = Field(
+        default=None,
+        description="A healthy process without a registration for so long is a zombie; null: 2 T, at least 20s.",
+    )
+    validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
+
+    @field_validator("recovery_order")
+    @classmethod
+    def _each_step_once(cls, order: tuple[RecoveryStep, ...]) -> tuple[RecoveryStep, ...]:
+        if not order or len(set(order)) != len(order):
+            raise ValueError(f"must name steps of {', '.join(RecoveryStep)}, none twice and at least one")
+        return order
+
+    def wait_for_deletion_ms(self, timeout_ms: int) -> int:
+        """How long a bundle waits for the node of its old session to go, when the member's timeout is so long."""
+        return timeout_ms if self.wait_for_deletion is None else millis_of(self.wait_for_deletion)
+
+    def zombie_after_ms(self, timeout_ms: int) -> int:
+        """How long a healthy member may be unregistered, when its timeout is so long."""
+        return max(2 * timeout_ms, SHORTEST_ZOMBIE_MS) if self.zombie_after is None else millis_of(self.zombie_after)
+
+
+def monitor_ms(timeout_ms: int) -> int:
+    """How long (milliseconds) a disconnected session counts as merely disconnected: 5T/6, as Pulsar's watcher does."""
+    return timeout_ms * 5 // 6

@@ -1,0 +1,116 @@
+"""What becomes of a bundle: every row of the table, under both rules."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.sessions.bundles import Claimant, NodeNow, retry_ms, rule
+from policies.sessions.decision import OwnershipReason, OwnershipVerdict
+from policies.sessions.settings import OwnershipRules
+
+PIP57, CURRENT = OwnershipRules
+OWN, OLD = "0xb", "0xa"
+B1 = Claimant("b1:8080", OWN, waited_ms=10_000, wait_ms=30_000)
+
+ABSENT = NodeNow(exists=False)
+MINE = NodeNow(exists=True, owner="b1:8080", session=OWN, version=3)
+MINE_OLD = NodeNow(exists=True, owner="b1:8080", session=OLD, version=3)
+OTHERS = NodeNow(exists=True, owner="b2:8080", session="0xc", version=3)
+PERSISTENT = NodeNow(exists=True, ephemeral=False, owner="b1:8080", session=OWN, version=3)
+UNREADABLE = NodeNow(exists=True, owner=None, session=OWN, version=3, unreadable_times=1)
+
+
+@pytest.mark.parametrize(
+    ("node", "pip57", "current"),
+    [
+        (ABSENT, "re-own absent", "re-own absent"),
+        (MINE, "keep own_session", "keep own_session"),
+        (MINE_OLD, "wait old_session", "re-own old_session"),
+        (OTHERS, "unload other_owner", "unload other_owner"),
+        (PERSISTENT, "unload not_ephemeral", "unload not_ephemeral"),
+        (UNREADABLE, "wait unreadable", "wait unreadable"),
+        (None, "wait unread", "wait unread"),
+    ],
+    ids=["absent", "own", "old session", "another's", "not ephemeral", "unreadable", "not read since"],
+)
+def test_every_row_of_the_table(node: NodeNow | None, pip57: str, current: str) -> None:
+    for rules, expected in ((PIP57, pip57), (CURRENT, current)):
+        ruling = rule(B1, node, rules)
+        assert f"{ruling.verdict} {ruling.reason}" == expected
+
+
+def test_the_node_of_the_old_session_is_waited_for_so_long_and_no_longer() -> None:
+    assert rule(B1, MINE_OLD, PIP57).left_ms == 20_000
+    assert rule(Claimant("b1:8080", OWN, 29_999), MINE_OLD, PIP57).verdict is OwnershipVerdict.WAIT
+    late = rule(Claimant("b1:8080", OWN, 30_000), MINE_OLD, PIP57)
+    assert (late.verdict, late.reason) == (OwnershipVerdict.UNLOAD, OwnershipReason.OLD_SESSION_PERSISTS)
+
+
+def test_a_node_deleted_while_waited_for_is_owned_again() -> None:
+    assert rule(Claimant("b1:8080", OWN, 29_999), ABSENT, PIP57).verdict is OwnershipVerdict.RE_OWN
+
+
+def test_current_rules_replace_the_node_by_its_version() -> None:
+    ruling = rule(B1, MINE_OLD, CURRENT)
+    assert (ruling.delete_first, ruling.expected_version) == (True, 3)
+    assert not rule(B1, ABSENT, CURRENT).delete_first
+
+
+def test_a_node_whose_version_is_not_known_is_never_deleted() -> None:
+    node = NodeNow(exists=True, owner="b1:8080", session=OLD, version=None)
+    assert rule(B1, node, CURRENT).verdict is OwnershipVerdict.WAIT
+
+
+@pytest.mark.parametrize(
+    "node",
+    [NodeNow(exists=True, owner="b1:8080", session=None), NodeNow(exists=True, owner=None, session=OLD)],
+    ids=["its session unknown", "its value unknown"],
+)
+@pytest.mark.parametrize("rules", OwnershipRules)
+def test_what_is_unknown_decides_nothing(node: NodeNow, rules: OwnershipRules) -> None:
+    assert rule(Claimant("b1:8080", OWN, 10**9), node, rules).verdict is OwnershipVerdict.WAIT
+    assert rule(Claimant("b1:8080", None, 10**9), MINE, rules).verdict is OwnershipVerdict.WAIT
+
+
+@pytest.mark.parametrize(
+    ("failures", "wait_ms"), [(0, 100), (1, 100), (2, 200), (3, 400), (10, 51_200), (11, 60_000), (10**6, 60_000)]
+)
+def test_an_unreadable_node_is_tried_again_ever_less_often(failures: int, wait_ms: int) -> None:
+    assert retry_ms(failures) == wait_ms
+
+
+def test_of_two_claims_the_one_with_the_session_of_the_node_wins() -> None:
+    """Whatever the value says: a node lives and dies with its session."""
+    node = NodeNow(exists=True, owner="b2:8080", session=OWN, version=0)
+    b2 = Claimant("b2:8080", "0xc")
+    assert rule(B1, node, PIP57, {"b2:8080": "0xc"}).verdict is OwnershipVerdict.KEEP
+    assert rule(b2, node, CURRENT, {"b1:8080": OWN}).reason is OwnershipReason.DOUBLE_OWNERSHIP
+    assert rule(B1, node, PIP57).verdict is OwnershipVerdict.UNLOAD
+
+
+nodes = st.builds(
+    NodeNow,
+    exists=st.booleans(),
+    ephemeral=st.booleans(),
+    owner=st.sampled_from([None, "b1", "b2", "b3"]),
+    session=st.sampled_from([None, "0x1", "0x2", "0x3", "0x9"]),
+    version=st.sampled_from([None, 0, 7]),
+    unreadable_times=st.integers(0, 100),
+)
+sessions = st.sampled_from([None, "0x1", "0x2", "0x9"])
+rules_in_force = st.sampled_from(OwnershipRules)
+
+
+@given(nodes, sessions, sessions, rules_in_force, st.integers(0, 10**6))
+def test_two_claimants_are_never_both_told_to_keep(
+    node: NodeNow, first: str | None, second: str | None, rules: OwnershipRules, waited_ms: int
+) -> None:
+    if first == second:
+        second = "0x5"
+    one = rule(Claimant("b1", first, waited_ms), node, rules, {"b2": second})
+    two = rule(Claimant("b2", second, waited_ms), node, rules, {"b1": first})
+    assert [one.verdict, two.verdict].count(OwnershipVerdict.KEEP) <= 1
+    for ruling, session in ((one, first), (two, second)):
+        if ruling.verdict is OwnershipVerdict.KEEP:
+            assert node.session == session
+        assert not ruling.delete_first or ruling.expected_version == node.version is not None

@@ -1,0 +1,261 @@
+"""What each member is told, from the first loss to the last bundle."""
+
+from typing import Any
+
+import pytest
+
+from tests.policies.sessions.course import (
+    BUNDLE,
+    Run,
+    absent,
+    health,
+    owned,
+    recovery,
+    registered,
+    session,
+    unread,
+    unregistered,
+)
+
+SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown"}
+
+
+def start(*members: str, **settings: Any) -> Run:
+    return Run(**settings).together(*[session(0, m, "connected", f"0x{m}") for m in members])
+
+
+def test_nothing_is_said_of_members_whose_sessions_stand() -> None:
+    assert start("b1", "b2").until(200).published == []
+
+
+def test_a_lost_connection_is_held_and_resumed() -> None:
+    run = start("b1", "b2").see(session(5, "b1", "disconnected", "0xb1"), session(10, "b1", "connected", "0xb1"))
+    assert run.told("b1") == [(5, "hold connection_lost"), (10, "resume reconnected")]
+    assert run.sessions[0].seconds_left == 25
+    assert run.sessions[0].explanation == (
+        "Broker b1 is disconnected from ZooKeeper: it keeps serving, 25 s left of 25 s."
+    )
+    assert run.sessions[1].events == ("reconnected",)
+    assert run.alerts == []
+
+
+def test_a_connection_lost_for_too_long_is_a_lost_session_without_another_reading() -> None:
+    run = start("b1", "b2").see(session(5, "b1", "disconnected", "0xb1")).until(40)
+    assert run.told("b1") == [(5, "hold connection_lost"), (30, "reconnect session_lost")]
+    assert run.said("session-lost") == [(30, "b1", "firing")]
+
+
+def test_a_lost_session_is_reconnected_and_recovered() -> None:
+    run = start("b1", "b2").see(
+        owned(1, "b1", "0xb1"),
+        session(10, "b1", "expired", "0xb1"),
+        session(20, "b1", "connected", "0xnew"),
+        absent(21),
+        owned(25, "b1", "0xnew"),
+        registered(26, "b1", "0xnew"),
+    ).until(90)  # fmt: skip
+    assert run.told("b1") == [
+        (10, "reconnect session_lost"),
+        (20, "recover session_reestablished"),
+        (25, "resume recovered"),
+    ]
+    recover, resume = run.sessions[1:]
+    assert recover.plan == ("re-own", "republish-load-data", "invalidate-caches")
+    assert recover.events[-2:] == ("reconnected", "session_reestablished")
+    assert recover.bundles == (BUNDLE,)
+    assert resume.recovery_seconds == 15
+    assert run.ruled("b1") == [(20, "wait unread"), (21, "re-own absent"), (25, "keep own_session")]
+    assert run.said("session-lost") == [(10, "b1", "firing"), (20, "b1", "resolved")]
+
+
+def test_the_plan_follows_the_order_in_the_settings() -> None:
+    order = ["invalidate-caches", "re-own"]
+    run = start("b1", "b2", recovery_order=order).see(
+        session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew")
+    )
+    assert list(run.sessions[-1].plan) == order
+
+
+# --- shutdown
+
+
+def test_a_member_that_alone_lost_its_session_is_shut_down_after_the_delay() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN).see(session(10, "b1", "expired", "0xb1")).until(200)
+    assert run.told("b1") == [(10, "hold confirming"), (15, "shutdown session_lost")]
+
+
+def test_a_fleet_that_lost_its_sessions_is_not_shut_down() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN).see(
+        session(10, "b1", "expired", "0xb1"), session(12, "b2", "expired", "0xb2")
+    ).until(200)  # fmt: skip
+    assert run.told("b1") == [(10, "hold confirming"), (12, "reconnect fleet_wide")]
+    assert run.told("b2") == [(12, "reconnect fleet_wide")]
+    assert run.firing() == {("session-fleet-wide", "broker")}
+    assert run.said("session-lost") == [(10, "b1", "firing"), (12, "b1", "resolved")]
+
+
+def test_two_of_many_are_not_the_fleet() -> None:
+    names = [f"b{n}" for n in range(1, 11)]
+    run = start(*names, **SHUTDOWN, shutdown_budget=5).see(
+        session(10, "b1", "expired", "0xb1"), session(12, "b2", "expired", "0xb2")
+    ).until(60)  # fmt: skip
+    assert run.told("b1")[-1] == (15, "shutdown session_lost")
+    assert run.told("b2")[-1] == (17, "shutdown session_lost")
+
+
+def test_a_third_of_ten_is_the_fleet() -> None:
+    names = [f"b{n}" for n in range(1, 11)]
+    run = start(*names, **SHUTDOWN).together(*[session(10, f"b{n}", "expired", f"0xb{n}") for n in (1, 2, 3)]).until(60)
+    assert {run.told(f"b{n}")[-1][1] for n in (1, 2, 3)} == {"reconnect fleet_wide"}
+
+
+def test_members_of_another_role_are_another_fleet() -> None:
+    run = Run(**SHUTDOWN).together(
+        *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")],
+        *[session(0, m, "connected", f"0x{m}", role="proxy") for m in ("p1", "p2", "p3")],
+    )
+    run.see(session(10, "b1", "expired", "0xb1"), session(11, "p1", "expired", "0xp1", role="proxy")).until(60)
+    assert run.told("b1")[-1] == (15, "shutdown session_lost")
+    assert run.told("p1")[-1] == (16, "reconnect shutdown_budget")
+
+
+def test_losses_far_apart_are_no_loss_of_the_fleet_but_share_the_budget() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN).see(
+        session(10, "b1", "expired", "0xb1"), session(60, "b2", "expired", "0xb2")
+    ).until(100)  # fmt: skip
+    assert run.told("b1")[-1] == (15, "shutdown session_lost")
+    assert run.told("b2") == [(60, "hold confirming"), (65, "reconnect shutdown_budget")]
+
+
+def test_nobody_is_shut_down_while_zookeeper_cannot_be_read() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN).see(session(10, "b1", "expired", "0xb1"), unread(12)).until(100)
+    assert run.told("b1") == [(10, "hold confirming"), (12, "reconnect fleet_wide")]
+    assert ("zookeeper-unread", "messaging") in run.firing()
+
+
+def test_an_unreadable_zookeeper_is_no_loss_of_sessions() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN).see(unread(10), unread(20, "b1"), unread(30))
+    assert run.sessions == []
+    assert run.firing() == {("zookeeper-unread", "messaging")}
+    run.see(session(40, "b1", "connected", "0xb1"))
+    assert run.firing() == set()
+
+
+@pytest.mark.parametrize("policy", ["reconnect", "shutdown"])
+def test_a_member_that_does_not_come_back_by_its_deadline_is_given_up(policy: str) -> None:
+    settings = {"on_session_lost": policy, "shutdown_delay": "400s" if policy == "shutdown" else "5s"}
+    run = start("b1", "b2", "b3", **settings).see(session(10, "b1", "expired", "0xb1")).until(400)
+    assert run.told("b1")[-1] == (310, "shutdown reconnect_exhausted")
+
+
+def test_a_member_that_failed_often_enough_is_given_up() -> None:
+    run = start("b1", "b2").see(session(10, "b1", "expired", "0xb1"))
+    for attempt in range(1, 11):
+        assert "shutdown" not in run.told("b1")[-1][1]
+        run.see(recovery(10 + attempt, "b1", "reconnect", "failed", attempt=attempt))
+    assert run.told("b1")[-1] == (20, "shutdown reconnect_exhausted")
+    assert run.sessions[-1].attempts == 10
+
+
+def test_without_a_budget_a_member_that_does_not_come_back_is_an_alert() -> None:
+    run = start("b1", "b2", "b3", shutdown_budget=0).see(session(10, "b1", "expired", "0xb1")).until(310)
+    assert run.told("b1")[-1] == (310, "reconnect shutdown_budget")
+    assert ("reconnect-exhausted", "b1") in run.firing()
+
+
+def test_a_fleet_that_does_not_come_back_is_never_shut_down() -> None:
+    run = start("b1", "b2", "b3").together(*[session(10, f"b{n}", "expired", f"0xb{n}") for n in (1, 2, 3)])
+    for seconds in range(20, 900, 60):
+        run.together(*[session(seconds, f"b{n}", "expired", f"0xb{n}") for n in (1, 2, 3)])
+    assert {d.verdict for d in run.sessions} == {"reconnect"}
+
+
+# --- gone, zombies, not ready, flapping
+
+
+def test_a_closed_session_is_gone_and_its_bundles_are_free() -> None:
+    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), session(10, "b1", "closed", "0xb1"), absent(11))
+    assert run.told("b1") == [(10, "gone closed")]
+    run.see(session(20, "b1", "connected", "0xnew"))
+    assert run.told("b1")[-1] == (20, "resume joined")
+    assert run.bundles == []
+
+
+def test_a_dead_process_is_gone_without_any_budget() -> None:
+    run = start("b1", "b2", "b3", **SHUTDOWN, shutdown_budget=0).see(
+        owned(1, "b1", "0xb1"), health(5, "b1", "unreachable"), session(10, "b1", "expired", "0xb1")
+    )
+    assert run.told("b1") == [(10, "gone unreachable")]
+    run.see(session(60, "b1", "connected", "0xnew"))
+    assert run.told("b1")[-1] == (60, "recover session_reestablished")
+    assert run.sessions[-1].bundle_count == 0
+
+
+def test_a_process_that_answers_is_not_gone() -> None:
+    run = start("b1", "b2", "b3").see(health(5, "b1", "error"), session(10, "b1", "expired", "0xb1"))
+    assert run.told("b1") == [(10, "reconnect session_lost")]
+
+
+def zombies(*members: str, **settings: Any) -> Run:
+    run = start(*members, **settings)
+    run.together(*[registered(1, m, f"0x{m}") for m in members], *[health(1, m) for m in members])
+    run.together(*[unregistered(100, m) for m in members])
+    return run.together(*[health(110, m) for m in members])
+
+
+def test_a_healthy_member_without_a_registration_is_restarted_after_two_timeouts() -> None:
+    run = zombies("b1").until(200)
+    assert run.told("b1") == [(160, "restart zombie")]
+    assert run.said("zombie-member") == [(160, "b1", "firing")]
+    assert run.alerts[0].severity == "critical"
+    run.see(registered(210, "b1", "0xnew"), session(211, "b1", "connected", "0xb1"))
+    assert run.told("b1")[-1] == (210, "resume registered")
+    assert run.firing() == set()
+
+
+def test_zombies_are_restarted_within_the_budget() -> None:
+    run = zombies("b1", "b2", "b3").until(300)
+    assert [t for b in ("b1", "b2", "b3") for t in run.told(b)] == [
+        (160, "restart zombie"),
+        (160, "hold shutdown_budget"),
+        (160, "hold shutdown_budget"),
+    ]
+    assert {s for a, s in run.firing() if a == "zombie-member"} == {"b1", "b2", "b3"}
+
+
+def test_a_zombie_is_not_restarted_while_zookeeper_cannot_be_read() -> None:
+    run = zombies("b1").see(unread(120)).until(200)
+    assert run.told("b1") == []
+
+
+def test_a_process_that_was_down_has_the_whole_time_to_register() -> None:
+    run = start("b1").see(unregistered(1, "b1"), health(200, "b1", "unreachable"), health(210, "b1")).until(400)
+    assert run.told("b1") == [(260, "restart zombie")]
+
+
+def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:
+    run = start("b1", "b2").see(
+        session(10, "b1", "expired", "0xb1"),
+        session(20, "b1", "connected", "0xnew"),
+        registered(21, "b1", "0xnew"),
+        health(22, "b1", listed=False),
+    )
+    assert run.told("b1")[-1] == (22, "shutdown not_ready")
+
+
+def flap(run: Run, losses: int) -> Run:
+    for n in range(1, losses + 1):
+        before = "0xb1" if n == 1 else f"0x{n - 1}"
+        run.see(session(n * 20, "b1", "expired", before), session(n * 20 + 5, "b1", "connected", f"0x{n}"))
+    return run
+
+
+def test_a_flapping_member_is_held_and_nothing_of_its_is_cleaned_up_until_it_is_stable() -> None:
+    run = flap(start("b1", "b2").see(owned(1, "b1", "0xb1")), 4).see(owned(90, "b2", "0xb2"))
+    assert run.told("b1")[-1] == (80, "hold unsettled")
+    assert ("session-flapping", "b1") in run.firing()
+    assert not any(seconds >= 80 for seconds, _ in run.ruled("b1"))
+    run.see(owned(200, "b2", "0xb2")).until(300)
+    assert run.told("b1")[-2:] == [(265, "recover session_reestablished"), (265.001, "resume recovered")]
+    assert run.ruled("b1")[-1] == (265, "unload double_ownership")
+    assert ("session-flapping", "b1") not in run.firing()
