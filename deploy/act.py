@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry
 
-from connectors import quarantine
+from connectors import quarantine, unload
 from connectors.kafka.publisher import Publisher
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.admin import AdminRacks
 from connectors.quotas import Loop, QuotaActuator, QuotaMetrics, WatchedQuotas
+from connectors.unload import UnloadActuator, UnloadMetrics, WatchedUnloads
 from deploy.app import Part
 from deploy.connections import Connections
 from deploy.settings import Settings, WatchedCluster
@@ -17,6 +18,7 @@ from policies.errors import UserError
 from policies.isolation import BookieQuarantine, IsolationSettings
 from policies.isolation.settings import Quarantine
 from policies.registry import APPLIED_QUOTAS, AUDIT
+from policies.sessions import OwnershipDecision
 from policies.throttle import ThrottleFactor, ThrottleSettings
 
 
@@ -31,6 +33,7 @@ def actuator_parts(
     return [
         *_quota_parts(settings, registry, publisher),
         *_quarantine_parts(settings, registry, publisher, connections),
+        *_unload_parts(settings, registry, publisher, connections),
     ]
 
 
@@ -72,6 +75,22 @@ def _racks(name: str, cluster: WatchedCluster, connections: Connections) -> Rack
     if (over_http := cluster.pulsar_bookies) is not None and (admin := connections.pulsar(name)) is not None:
         return AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings))
     return None
+
+
+def _unload_parts(
+    settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+) -> list[Part]:
+    watched = [
+        WatchedUnloads(name, admin, cluster.unload)
+        for name, cluster in settings.clusters.items()
+        if cluster.unload is not None and (admin := connections.pulsar(name)) is not None
+    ]
+    if not watched:
+        return []
+    topics = settings.topics
+    loop = unload.Loop(settings.loop_kafka(), topics.topic(OwnershipDecision.topic), topics.topic(AUDIT))
+    actuator = UnloadActuator(loop, watched, publisher.publish, UnloadMetrics(registry))
+    return [Part("unload actuator", actuator.run, None, actuator.caught_up)]
 
 
 def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from deploy.logs import set_up_logging
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
+from deploy.switch_cli import switch_app
 from policies.errors import UserError
 from policies.isolation.settings import Rules
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+app.add_typer(switch_app, name="switch")
 
 
 @topics_app.callback()

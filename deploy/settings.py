@@ -13,13 +13,18 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.bookies import WatchedPulsarBookies
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.health import WatchedHealth
+from connectors.unload import UnloadSettings
 from connectors.zookeeper.bookies import WatchedBookies
 from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.ownership import WatchedOwnership
+from connectors.zookeeper.sessions import WatchedSessions
 from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
@@ -51,18 +56,41 @@ class WatchedCluster(Block):
         default=None,
         description="The same through `pulsar`, for a cluster whose ZooKeeper is out of reach: with less certainty.",
     )
+    bookkeeper: BookKeeperClusters | None = Field(
+        default=None,
+        description="The BookKeeper clusters that its brokers may write to, for `headgate switch`; the schemas and "
+        "cursors that name ledgers there are read through `zookeeper`.",
+    )
     quotas: QuotaSettings | None = Field(
         default=None,
         description="Present: its throttle factor is carried out with Kafka's own client quotas, by `headgate run` or "
         "`headgate act`. Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
     )
 
+    sessions: WatchedSessions | None = Field(
+        default=None, description="Present: the ZooKeeper sessions of its brokers, or of other members, are watched."
+    )
+    ownership: WatchedOwnership | None = Field(
+        default=None, description="Present: which broker owns which bundle is read through `zookeeper`."
+    )
+    health: WatchedHealth | None = Field(
+        default=None, description="Present: each broker is asked for its health; zombies are found by this."
+    )
+    unload: UnloadSettings | None = Field(
+        default=None,
+        description="Present: decisions about bundles are carried out through `pulsar`, by `headgate run` or "
+        "`headgate act`.",
+    )
+
     @model_validator(mode="after")
-    def _bookies_have_a_source(self) -> Self:
-        if self.bookies is not None and self.zookeeper is None:
-            raise ValueError("bookies: needs zookeeper.servers to read them through")
-        if self.pulsar_bookies is not None and self.pulsar is None:
-            raise ValueError("pulsar_bookies: needs pulsar.admin_url to read them through")
+    def _everything_has_its_source(self) -> Self:
+        for source, needed, wanting in (
+            ("zookeeper", "zookeeper.servers", ("bookies", "bookkeeper", "sessions", "ownership")),
+            ("pulsar", "pulsar.admin_url", ("pulsar_bookies", "health", "unload")),
+        ):
+            lacking = [name for name in wanting if getattr(self, name) is not None and getattr(self, source) is None]
+            if lacking:
+                raise ValueError(f"{lacking[0]}: needs {needed}, too")
         if self.bookies is not None and self.pulsar_bookies is not None:
             raise ValueError("pulsar_bookies: give either bookies or pulsar_bookies, not both")
         return self

@@ -1,11 +1,11 @@
 """The policies there are. A new one is a new module, named here; nothing else changes."""
 
-from policies import isolation, throttle
+from policies import isolation, sessions, throttle
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import PolicyKind
 
-POLICIES: dict[str, PolicyKind] = {kind.name: kind for kind in (throttle.KIND, isolation.KIND)}
+POLICIES: dict[str, PolicyKind] = {kind.name: kind for kind in (throttle.KIND, isolation.KIND, sessions.KIND)}
 """By name."""
 
 AUDIT = "audit"

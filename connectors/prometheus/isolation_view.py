@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from pydantic import TypeAdapter
 
-from connectors.prometheus.families import Family, Sample
+from connectors.prometheus.families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.isolation.decision import Placement
 from policies.isolation.knowledge import Bookie, Knowledge, Presence, observe
@@ -63,6 +63,7 @@ class IsolationView:
     """
 
     families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)
+    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: IsolationSettings) -> None:
         self._settings = settings

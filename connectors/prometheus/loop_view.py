@@ -13,6 +13,7 @@ from connectors.prometheus.families import Family, Sample, metrics
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.prometheus.policy_view import DECISION_STALE, PolicyView
+from connectors.prometheus.sessions_view import SessionsView
 from connectors.prometheus.throttle_view import ThrottleView
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.observations import Observation
@@ -22,7 +23,11 @@ from policies.settings import PolicySettings
 from policies.units import from_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
 
-VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {"isolation": IsolationView, "throttle": ThrottleView}
+VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {
+    "isolation": IsolationView,
+    "sessions": SessionsView,
+    "throttle": ThrottleView,
+}
 """From a policy's name and its settings to its metrics; a policy that is not named has the common ones."""
 
 ALERTS = Family(
@@ -83,6 +88,8 @@ class LoopView:
         self._firing: dict[str, Alert] = {}
         self._newest_ms: dict[tuple[str, str], int] = {}
         self._latency = DecisionLatency()
+        of_views = (histogram for view in self._views.values() for histogram in view.histograms)
+        self._histograms = (*of_views, self._latency.histogram)
         self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
         self._bad: Counter[tuple[str, str]] = Counter()
 
@@ -128,9 +135,9 @@ class LoopView:
         yield from (Sample(DEAD_LETTER_COUNT, labels, count) for labels, count in sorted(self._letter_counts.items()))
 
     def metrics(self, now_ms: int) -> list[Metric]:
-        """The picture at a moment, and how long decisions took so far."""
-        histogram = [] if self._latency.histogram.is_empty else [self._latency.histogram.metric()]
-        return [*metrics(self.samples(now_ms)), *histogram]
+        """The picture at a moment, and the histograms so far, such as how long decisions took."""
+        histograms = (histogram.metric() for histogram in self._histograms if not histogram.is_empty)
+        return [*metrics(self.samples(now_ms)), *histograms]
 
     def own_samples(self) -> Iterator[Sample]:
         """What concerns this process rather than the loop."""
@@ -140,7 +147,8 @@ class LoopView:
         """All there may be, without samples."""
         of_views = [family for view in self._views.values() for family in view.families]
         common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS)
-        return [*(family.metric() for family in (*of_views, *common)), self._latency.histogram.metric()]
+        histograms = (histogram.metric() for histogram in self._histograms)
+        return [*(family.metric() for family in (*of_views, *common)), *histograms]
 
     def _observe(self, records: Sequence[Record]) -> None:
         observations: defaultdict[str, list[Observation]] = defaultdict(list)

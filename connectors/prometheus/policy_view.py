@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from connectors.prometheus.families import Family, Sample
+from connectors.prometheus.families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 
@@ -24,6 +24,8 @@ class PolicyView(Protocol):
 
     families: tuple[Family, ...]
     """All it may give samples of."""
+    histograms: tuple[Histogram, ...]
+    """What it counts by size besides, if anything; each is shown once it has a value."""
 
     @property
     def history(self) -> timedelta:

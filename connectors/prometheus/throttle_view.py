@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from pydantic import TypeAdapter
 
-from connectors.prometheus.families import Family, Sample
+from connectors.prometheus.families import Family, Histogram, Sample
 from connectors.prometheus.policy_view import DECISION_STALE
 from policies.decisions import Decision
 from policies.observations import Observation
@@ -103,6 +103,7 @@ class ThrottleView:
     families: tuple[Family, ...] = (
         FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, SECONDS_TO_FULL, BROKERS, LOG_DIRS,
     )  # fmt: skip
+    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings

@@ -15,6 +15,7 @@ from policies.decisions import Alert, Decision
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.observations import Reading
 from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, Event
@@ -184,6 +185,8 @@ def _acted() -> tuple[EventKind, ...]:
         (QuotaApplication, AUDIT, by_cluster, "the quota actuator"),
         (AppliedQuota, APPLIED_QUOTAS, by_entity, "the quota actuator"),
         (BookieQuarantined, AUDIT, by_cluster, "the quarantine actuator"),
+        (BundleUnloaded, AUDIT, by_cluster, "the unload actuator"),
+        (BundleReOwned, AUDIT, by_cluster, "the unload actuator"),
     )
     return tuple(
         EventKind(kind.event_type, topic, key, writer, kind, Event[kind], "serialization")  # type: ignore[valid-type]

@@ -12,6 +12,9 @@ from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOu
 from policies.isolation.readings import NamespaceAffinity, RackInfo, Registration
 from policies.observations import Observation, Outcome, Reading
 from policies.registry import APPLIED_QUOTAS, AUDIT, topic_of
+from policies.sessions import MemberHealth, Ownership, Ownerships, Recovery, SessionsSettings, ZkSession
+from policies.sessions.readings import NAMESPACES, OwnedNode, RecoveryAction, SessionState
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome, bundle_event
 from policies.settings import PolicySettings
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
 from policies.throttle.quota_events import (
@@ -99,10 +102,48 @@ def _isolation_readings() -> Sequence[tuple[str, datetime, Reading]]:
     )
 
 
+def _session_readings() -> Sequence[tuple[str, datetime, Reading]]:
+    """A broker whose session expired has a new one; of its bundles one has gone with the old session."""
+    cluster, member = _BOOKIES_CLUSTER, "b1:8080"
+    bundles = [f"/namespace/acme/orders/{half}" for half in ("0x00000000_0x80000000", "0x80000000_0xffffffff")]
+
+    def session(session_id: str, state: SessionState) -> ZkSession:
+        return ZkSession(cluster=cluster, member=member, session=session_id, state=state, timeout_ms=30_000)
+
+    def node(path: str, session_id: str, czxid: int) -> dict[str, Any]:
+        return {"path": path, "owner_member": member, "session": session_id, "czxid": czxid, "version": 0}
+
+    kept = OwnedNode(**node(bundles[1], "0x1000b", 52))
+    health = MemberHealth(cluster=cluster, outcome=Outcome.OK, member=member, healthy=True, listed=True)
+    reconnected = Recovery(cluster=cluster, member=member, action=RecoveryAction.RECONNECT, attempt=2)
+    return (
+        ("session-0", _at(0), session("0x1000a", SessionState.CONNECTED)),
+        ("bundle-0", _at(0), Ownership(cluster=cluster, **node(bundles[0], "0x1000a", 17))),
+        (
+            "bundles-0",
+            _at(0),
+            Ownerships(
+                cluster=cluster,
+                tree=NAMESPACES,
+                nodes=tuple(OwnedNode(**node(path, "0x1000a", 17)) for path in bundles),
+            ),
+        ),
+        ("session-1", _at(1), session("0x1000a", SessionState.EXPIRED)),
+        ("recovery-1", _at(1), reconnected),
+        ("session-2", _at(2), session("0x1000b", SessionState.CONNECTED)),
+        ("bundles-2", _at(2), Ownerships(cluster=cluster, tree=NAMESPACES, nodes=(kept,))),
+        ("health-2", _at(2), health),
+    )
+
+
 def _observed() -> Iterator[Example]:
-    for source, readings in (("kafka", _readings()), ("zookeeper", _isolation_readings())):
+    for source, readings in (
+        ("headgate/collector/kafka", _readings()),
+        ("headgate/collector/zookeeper", _isolation_readings()),
+        ("headgate/collector/zookeeper-sessions", _session_readings()),
+    ):
         for id_, time, reading in readings:
-            event = observation_event(reading, id=id_, source=f"headgate/collector/{source}", time=time)
+            event = observation_event(reading, id=id_, source=source, time=time)
             yield Example(topic_of(type(reading)), reading.cluster, json.loads(event))
 
 
@@ -111,6 +152,7 @@ def _decided() -> Iterator[Example]:
     yield from _decided_by("throttle", ThrottleSettings.model_validate(limits), _readings())
     at_once = IsolationSettings.model_validate({"grace": "0s", "quarantine": "on"})
     yield from _decided_by("isolation", at_once, _isolation_readings())
+    yield from _decided_by("sessions", SessionsSettings(), _session_readings())
 
 
 def _decided_by(
@@ -126,6 +168,7 @@ def _decided_by(
 def _acted() -> Iterator[Example]:
     yield from _quotas_set()
     yield _bookie_quarantined()
+    yield from _bundles_moved()
 
 
 def _bookie_quarantined() -> Example:
@@ -141,6 +184,27 @@ def _bookie_quarantined() -> Example:
         attempt=1,
     )
     return Example(AUDIT, _BOOKIES_CLUSTER, json.loads(quarantined_event(said, id="quarantine-1", at=_at(3))))
+
+
+def _bundles_moved() -> Iterator[Example]:
+    kinds: tuple[tuple[type[BundleUnloaded | BundleReOwned], tuple[str, ...]], ...] = (
+        (BundleUnloaded, ("b1:8080",)),
+        (BundleReOwned, ("b2:8080",)),
+    )
+    for kind, served_by in kinds:
+        said = kind(
+            cluster=_BOOKIES_CLUSTER,
+            member="b1:8080",
+            bundle="acme/orders/0x00000000_0x80000000",
+            decision_id="5e0f2c1c-52f4-5a7b-8f0f-2e1b6a0f3d77",
+            sequence=12,
+            outcome=UnloadOutcome.DONE,
+            served_by=served_by,
+            attempt=1,
+            done_at=_at(3),
+        )
+        event = bundle_event(said, id=f"{kind.__name__}-1", at=_at(3))
+        yield Example(AUDIT, _BOOKIES_CLUSTER, json.loads(event))
 
 
 def _quotas_set() -> Iterator[Example]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from deploy.reference.session_meanings import SESSION_MEANINGS
 from policies.decisions import AlertStatus, Mode, Severity
 from policies.isolation.decision import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict, Tier
 from policies.isolation.quarantine_events import QuarantineOutcome
@@ -155,7 +156,8 @@ def meanings(kind: type[StrEnum]) -> Mapping[str, str]:
     Raises:
         LookupError: what stands here is not what the set has; the message says which.
     """
-    known, members = _MEANINGS.get(kind, {}), {member.value for member in kind}
+    known = _MEANINGS.get(kind) or SESSION_MEANINGS.get(kind) or {}
+    members = {member.value for member in kind}
     if known.keys() != members:
         odd = ", ".join(sorted(known.keys() ^ members))
         raise LookupError(f"deploy/reference/meanings.py and {kind.__module__}.{kind.__name__} differ in: {odd}")

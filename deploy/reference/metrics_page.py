@@ -12,6 +12,7 @@ from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
 from connectors.quarantine import QuarantineMetrics
 from connectors.quotas import QuotaMetrics
+from connectors.unload import UnloadMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
 from deploy.signals import reload_gauge
@@ -33,6 +34,7 @@ _PARTS = (
     "The collectors",
     "The quota actuator",
     "The quarantine actuator",
+    "The unload actuator",
     "The publisher",
     "The settings",
 )
@@ -73,13 +75,14 @@ def metrics_page() -> str:
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
     registries = {name: _Recorder() for name in _PARTS}
-    exporter, query, collectors, quotas, quarantine, publisher, settings = registries.values()
+    exporter, query, collectors, quotas, quarantine, unload, publisher, settings = registries.values()
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
     Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
     QueryHealth(query, stall_seconds=60.0)
     PollMetrics(collectors)
     QuotaMetrics(quotas)
     QuarantineMetrics(quarantine)
+    UnloadMetrics(unload)
     PublisherMetrics(publisher)
     reload_gauge(settings)
     return {name: sorted(_rows(registry)) for name, registry in registries.items()}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
 from types import FunctionType
-from typing import Any
+from typing import Any, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -42,6 +42,15 @@ _EXAMPLE: Mapping[str, Any] = {
     "clusters": {
         "payments": {
             "kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"},
+            "zookeeper": {"servers": "zk-1:2181,zk-2:2181,zk-3:2181"},
+            "pulsar": {"admin_url": "https://pulsar.example.org:8443"},
+            "pulsar_bookies": {"bookie_url": "http://bookies.example.org:8000"},
+            "sessions": {"servers": ["zk-1:2181", "zk-2:2181", "zk-3:2181"], "admin_url": "http://{host}:8080"},
+            "bookkeeper": {
+                "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk-9:2181"}}},
+                "bootstrap": "old",
+                "active": "old",
+            },
             "quotas": {"entities": [{"client_id": "default", "base": "10MB"}]},
         }
     },
@@ -51,6 +60,11 @@ _EXAMPLE: Mapping[str, Any] = {
             "hard": {"available_bytes_below": "5GB"},
             "soft": {"available_ratio_below": 0.15},
             "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
+        },
+        "sessions": {
+            "wait_for_deletion": "30s",
+            "zombie_after": "1m",
+            "clusters": {"messaging": {"ownership_rules": "current"}},
         },
         "isolation": {"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
     },
@@ -101,8 +115,9 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
     default, inner = _default(field), _model_in(field.annotation)
     if isinstance(default, BaseModel):
         return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
-    if default == {}:
-        return _commented([f"{row.name}:", *_indented(_entries(inner, example or {}))])
+    if default == {} or get_origin(field.annotation) is dict:
+        lines = [f"{row.name}:", *_indented(_entries(inner, example or {}))]
+        return lines if field.is_required() else _commented(lines)
     if default is not None:
         return [f"{row.name}: {_scalar(_human(default, row.type))}"]
     shown = field.is_required() or (off and example is not None)
@@ -152,6 +167,10 @@ def _human(value: Any, kind: str) -> Any:
         return format_duration(value)
     if kind == "size":
         return _size(int(value))
+    if isinstance(value, tuple | list):
+        return [_human(each, kind) for each in value]
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     return value.value if isinstance(value, Enum) else value
 
 

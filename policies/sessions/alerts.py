@@ -56,6 +56,8 @@ def orphan_ms(node: Node, scene: Scene) -> int | None:
     """When an absent bundle is an orphan; null while it has an owner, or its last owner is not settled."""
     if node.exists or node.prior is None:
         return None
+    if node.prior in node.path.split("/"):
+        return None  # a broker's own heartbeat namespace, which bears its name: nobody else would take it
     since_ms, owner = node.changed_ms, scene.known.members.get(node.prior)
     if owner is not None and owner.track is not None:
         gone = owner.said is not None and owner.said.verdict is SessionVerdict.GONE

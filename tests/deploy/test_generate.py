@@ -28,6 +28,7 @@ from deploy.settings import Settings
 from deploy.settings_file import load_settings
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, EventReader
 
@@ -101,7 +102,9 @@ def test_the_environment_and_the_time_do_not_show(files: dict[str, str], monkeyp
 
 def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     registered = {r.event_type for r in reading_types()} | {d.event_type for d in decision_types()}
-    acted = {kind.event_type for kind in (QuotaApplication, AppliedQuota, BookieQuarantined)}
+    acted = {
+        kind.event_type for kind in (QuotaApplication, AppliedQuota, BookieQuarantined, BundleUnloaded, BundleReOwned)
+    }
     types = registered | acted | {AUDIT_TYPE, DEAD_LETTER_TYPE}
     assert {kind.event_type for kind in KINDS} == types
     assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}
@@ -301,12 +304,17 @@ def _paths(node: Any, *place: str) -> Iterator[tuple[str, ...]]:
         for name, value in node.items():
             yield (*place, name)
             yield from _paths(value, *place, name)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _paths(item, *place)
 
 
 def _fields(model: Any, *place: str) -> Iterator[tuple[str, ...]]:
-    """Where each setting stands, with the cluster of the example."""
-    for name, field in model.model_fields.items():
+    """Where each setting stands, with the clusters of the example."""
+    example = "old" if place else "payments"
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         yield (*place, name)
         inner = next((kind for kind in classes_in(field.annotation) if issubclass(kind, BaseModel)), None)
         if inner is not None:
-            yield from _fields(inner, *place, name, *(("payments",) if name == "clusters" else ()))
+            yield from _fields(inner, *place, name, *((example,) if name == "clusters" else ()))

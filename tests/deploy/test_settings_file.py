@@ -101,7 +101,7 @@ BAD = [
     (
         "unknown policy",
         "policies:\n  throttle: {}\n  weather: {}",
-        ["headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation"],
+        ["headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation, sessions"],
     ),
     (
         "duration without its unit",

@@ -1,0 +1,1 @@
+"""BookKeeper clusters, as their metadata in ZooKeeper has them."""

@@ -1,0 +1,73 @@
+"""The two clusters of a ledger copy: where they are, how to be let in, and what the client in Java is told of them."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from connectors.bookkeeper.copy_journal import PROVENANCE
+
+WINDOW_ENTRIES = 64
+"""Of a ledger so many entries are read at once, or fewer when they are large."""
+ENTRIES_IN_FLIGHT = 256
+"""Of all ledgers together: a bookie has a limit (`maxPendingReadRequestsPerThread`), and other readers than us."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCluster:
+    """A cluster, and how to be let in."""
+
+    instance_id: str
+    """The content of its `INSTANCEID`."""
+    metadata_service_uri: str
+    """As BookKeeper has it, such as `zk+hierarchical://zk-1:2181;zk-2:2181/ledgers`."""
+    password: bytes = field(default=b"", repr=False)
+    """Of its ledgers; that of Pulsar's managed ledgers is empty unless set."""
+    digest_type: str = "CRC32C"
+    """Of ledgers whose metadata do not say it: `MAC`, `CRC32`, `CRC32C` (Pulsar's) or `DUMMY`."""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further ones of BookKeeper's client configuration, such as those of TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """On how many bookies a copy is spread, written to and acknowledged."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+
+
+def java_settings(
+    source: LedgerCluster, target: LedgerCluster, concurrency: int, timeout_seconds: float, window_bytes: int
+) -> str:
+    """What the Java constructor reads."""
+    return msgspec.json.encode(
+        {
+            "source": _cluster(source, timeout_seconds),
+            "target": _cluster(target, timeout_seconds),
+            "provenance_name": PROVENANCE,
+            "timeout_ms": round(timeout_seconds * 1000),
+            "window_bytes": window_bytes,
+            "window_entries": WINDOW_ENTRIES,
+            "entries_in_flight": ENTRIES_IN_FLIGHT,
+            "concurrency": concurrency,
+        }
+    ).decode()
+
+
+def _cluster(cluster: LedgerCluster, timeout_seconds: float) -> dict[str, object]:
+    # The client's own time-outs end first, with a reason; each of its requests may take several tries.
+    seconds = max(1, round(timeout_seconds / 3))
+    properties = {
+        "metadataServiceUri": cluster.metadata_service_uri,
+        "zkTimeout": str(1000 * seconds),
+        "addEntryTimeoutSec": str(seconds),
+        "readEntryTimeoutSec": str(seconds),
+        "numIOThreads": "2",
+        "numWorkerThreads": "2",
+        **cluster.properties,
+    }
+    password = base64.b64encode(cluster.password).decode()
+    return {"properties": properties, "password": password, "digest_type": cluster.digest_type}

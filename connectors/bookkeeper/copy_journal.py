@@ -1,0 +1,185 @@
+"""What must be known of a ledger before it is created: the copies' journal, as znodes written by conditional writes.
+
+A ledger in the target is ours only when its custom metadata carry the token that was journalled for it. The token is
+drawn anew for each intent and written before the ledger is created, so this holds after a kill at any moment.
+"""
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.errors import UserError
+from policies.switching.ledger_paths import Layout, path_of
+
+PROVENANCE = "headgate.copy"
+"""The custom metadata property of a copy: the source's instance id and the token, with a slash between."""
+
+_TOKEN_BYTES = 16
+_FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
+
+
+class JournalError(Exception):
+    """It cannot be read or written now; the message says why in one short line. A write may have been done or not."""
+
+
+class JournalConflictError(JournalError):
+    """It says something else than expected: the id is another source's, or somebody else wrote."""
+
+
+class CopiedLedger(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source ledger was when its copy was found equal."""
+
+    length_bytes: int
+    last_entry_id: int
+    entries_digest: str
+    created_ms: int
+    """When ZooKeeper made its metadata: a later ledger of the same id is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """A journalled copy."""
+
+    ledger_id: int
+    source: str
+    """Instance id of the cluster it is copied from."""
+    target: str
+    token: str
+    at_ms: int
+    """When the intent was written, by ZooKeeper's clock."""
+    copied: CopiedLedger | None = None
+    """Null until the copy was found equal."""
+    version: int = 0
+
+    @property
+    def provenance(self) -> str:
+        """The value of the property `PROVENANCE` of this very copy."""
+        return f"{self.source}/{self.token}"
+
+
+class Journal(Protocol):
+    """The copies from one cluster to another. Safe to use from many threads."""
+
+    def find(self, ledger_id: int) -> CopyRecord | None:
+        """What is known of a ledger's copy; null: it was never meant to be copied.
+
+        Raises:
+            JournalError: it cannot be read.
+            JournalConflictError: its copy comes from another source.
+        """
+        ...
+
+    def intend(self, ledger_id: int) -> CopyRecord:
+        """Write down that a copy will be created; an earlier intent stands. Raises as `find` does."""
+        ...
+
+    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
+        """Write down that the copy is equal.
+
+        Raises:
+            JournalError: it cannot be written.
+            JournalConflictError: the record was changed since it was read.
+        """
+        ...
+
+    def forget(self, record: CopyRecord) -> None:
+        """The copy is gone: whatever appears under its id from now on is not ours. Raises as `complete` does."""
+        ...
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as its znode holds it."""
+
+    source: str
+    target: str
+    token: str
+    copied: CopiedLedger | None = None
+
+
+class ZnodeJournal:
+    """One znode a copy, by target and ledger id, in folders as BookKeeper's long layout has them.
+
+    Args:
+        session: of the ZooKeeper that keeps it; its time limit is that of one request.
+        path: below which it lies, made if need be.
+        source: instance id of the source.
+        target: instance id of the target.
+    """
+
+    def __init__(self, session: ZooKeeperSession, path: str, *, source: str, target: str) -> None:
+        self._session = session
+        self._path = path.rstrip("/")
+        self._source = source
+        self._target = target
+
+    def find(self, ledger_id: int) -> CopyRecord | None:
+        """See `Journal`."""
+        try:
+            data, stat = self._ask("get_async", self._node(ledger_id))
+        except NoNodeError:
+            return None
+        return self._record(ledger_id, data, stat)
+
+    def intend(self, ledger_id: int) -> CopyRecord:
+        """See `Journal`."""
+        note = _Note(source=self._source, target=self._target, token=secrets.token_hex(_TOKEN_BYTES))
+        data = msgspec.json.encode(note)
+        try:
+            _, stat = self._ask("create_async", self._node(ledger_id), data, makepath=True, include_data=True)
+        except NodeExistsError:
+            found = self.find(ledger_id)
+            if found is None:
+                raise JournalConflictError(f"the record of ledger {ledger_id} was removed just now") from None
+            return found
+        return self._record(ledger_id, data, stat)
+
+    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
+        """See `Journal`."""
+        if record.copied == copied:
+            return record
+        note = _Note(source=record.source, target=record.target, token=record.token, copied=copied)
+        node = self._node(record.ledger_id)
+        try:
+            stat = self._ask("set_async", node, msgspec.json.encode(note), version=record.version)
+        except (BadVersionError, NoNodeError):
+            raise JournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
+        return replace(record, copied=copied, version=stat.version)
+
+    def forget(self, record: CopyRecord) -> None:
+        """See `Journal`."""
+        try:
+            self._ask("delete_async", self._node(record.ledger_id), version=record.version)
+        except NoNodeError:
+            return
+        except BadVersionError:
+            raise JournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
+
+    def _node(self, ledger_id: int) -> str:
+        return f"{self._path}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
+
+    def _record(self, ledger_id: int, data: bytes, stat: Any) -> CopyRecord:
+        try:
+            note = msgspec.json.decode(data, type=_Note)
+        except msgspec.MsgspecError as error:
+            raise JournalError(f"{self._node(ledger_id)} is no record of a copy: {error}") from None
+        if (note.source, note.target) != (self._source, self._target):
+            raise JournalConflictError(
+                f"ledger {ledger_id} of {note.target} is journalled as a copy from {note.source}"
+            )
+        return CopyRecord(ledger_id, note.source, note.target, note.token, stat.ctime, note.copied, stat.version)
+
+    def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            client = self._session.client()
+            asked = getattr(client, request)(*arguments, **options)
+            return asked.get(timeout=self._session.connection.timeout_seconds)
+        except (NoNodeError, NodeExistsError, BadVersionError):
+            raise
+        except _FAILURES as error:
+            raise JournalError(f"the journal of copies: {detail_of(error)}") from None

@@ -1,0 +1,325 @@
+"""A JVM of our own with the real BookKeeper client in it, driven over Py4J; it dies with us, and starts again at need.
+
+Own Java is compiled at start by Janino, the compiler that PySpark ships for Spark's generated code: a Java 17 runtime
+is enough, no JDK is needed.
+"""
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import structlog
+from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from policies.errors import UserError
+
+START_SECONDS = 30.0
+"""How long the JVM may take to come up; it takes half a second."""
+ANSWER_SECONDS = 30.0
+"""How long one call may take. Calls wait for nothing longer than a fraction of that, so a JVM that is late is dead."""
+
+_SOURCE = Path(__file__).parent / "java" / "LedgerCopier.java"
+_CLASS = "headgate.LedgerCopier"
+_NEEDED = ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
+_LAST_WORDS_BYTES = 4096
+_DEATH_SECONDS = 1.0
+
+_LOG4J = """\
+status = error
+name = headgate-bookkeeper
+shutdownHook = disable
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p [%t] %m (%c{1})%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+# Py4J logs a traceback for every try to reach a JVM that is gone; what matters is in our own errors.
+logging.getLogger("py4j.java_gateway").setLevel(logging.CRITICAL)
+logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
+
+_log = structlog.get_logger(__name__)
+
+
+class JvmDiedError(Exception):
+    """The JVM ended, or does not answer any more; the next use starts another. The message holds its last words."""
+
+
+class JavaError(Exception):
+    """Java threw what it should not; the message is its own."""
+
+
+def support_jars() -> tuple[Path, ...]:
+    """The jars beside BookKeeper's own: Py4J's, and Janino's out of PySpark's folder.
+
+    Raises:
+        UserError: this installation has none.
+    """
+    spark = find_spec("pyspark")  # where it lies; it is not imported
+    folders = [Path(folder) / "jars" for folder in (spark.submodule_search_locations or () if spark else ())]
+    found = [jar for folder in folders for name in ("janino-*", "commons-compiler-*") for jar in folder.glob(name)]
+    if len(found) != 2:
+        raise UserError(
+            "the Java compiler of PySpark's jars (janino) is not there: install headgate's requirements anew."
+        )
+    return (Path(find_jar_path()), *sorted(found))
+
+
+class BookKeeperJvm:
+    """Starts at first use, and again after a death. Safe to use from many threads; close it.
+
+    Args:
+        java: the launcher, of Java 17 or newer.
+        jars: BookKeeper's, and `support_jars()`.
+        run_dir: this JVM's own folder: its temporary files, and `console.log` with what it said since its start.
+        heap_mebibytes: how much memory its objects may take; buffers outside the heap may take as much again.
+
+    Raises:
+        UserError: a jar is missing among `jars`.
+    """
+
+    def __init__(self, java: Path, jars: Sequence[Path], run_dir: Path, *, heap_mebibytes: int = 256) -> None:
+        for name in _NEEDED:
+            if not any(jar.name.startswith(name) for jar in jars):
+                raise UserError(f"no jar {name}*.jar was given: pass ensure_jars('bookkeeper', …) and support_jars().")
+        self._java = java
+        self._jars = tuple(jars)
+        self._run_dir = run_dir.absolute()
+        self._heap_mebibytes = heap_mebibytes
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gateway: Any = None
+        self._loader: Any = None
+        self._epitaph = "it was closed"
+        self._generation = 0  # counts the starts: what was made in an earlier JVM is gone
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; null when it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self) -> None:
+        """Have it running.
+
+        Raises:
+            JvmDiedError: it cannot be started.
+        """
+        with self._lock:
+            self._ensure()
+
+    def new_copier(self, settings: str) -> "RemoteCopier":
+        """Have it running, and make a `LedgerCopier` in it.
+
+        Args:
+            settings: in JSON, as the Java constructor reads them.
+
+        Raises:
+            JvmDiedError: it cannot be started, or died again.
+            JavaError: the settings are wrong.
+        """
+        with self._lock:
+            self._ensure()
+            gateway, loader, generation = self._gateway, self._loader, self._generation
+
+        def make() -> Any:
+            signature = gateway.new_array(gateway.jvm.java.lang.Class, 1)
+            signature[0] = gateway.jvm.java.lang.Class.forName("java.lang.String")
+            arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
+            arguments[0] = settings
+            return loader.loadClass(_CLASS).getConstructor(signature).newInstance(arguments)
+
+        return RemoteCopier(self, generation, self.call(generation, make))
+
+    def call(self, generation: int, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of a Java object that was made in the JVM of a generation.
+
+        Raises:
+            JvmDiedError: that JVM is gone or hangs; in the latter case it is ended.
+            JavaError: the method threw.
+        """
+        if not self.is_current(generation):
+            raise JvmDiedError(self._bury(generation, ConnectionResetError("it has ended")))
+        try:
+            return method(*arguments)
+        except Py4JJavaError as error:
+            raise JavaError(str(error.java_exception)) from None
+        except (Py4JError, OSError) as error:  # no answer; or an answer of another JVM, which does not know the object
+            raise JvmDiedError(self._bury(generation, error)) from None
+
+    def is_current(self, generation: int) -> bool:
+        """Whether the JVM of a generation still runs."""
+        return generation == self._generation and self.pid is not None
+
+    def close(self) -> None:
+        """End it; harmless when it does not run."""
+        with self._lock:
+            self._end()
+
+    def _ensure(self) -> None:
+        if self.pid is None or self._gateway is None:
+            self._end()
+            self._start()
+
+    def _start(self) -> None:
+        started = time.monotonic()
+        (self._run_dir / "tmp").mkdir(parents=True, exist_ok=True)
+        (self._run_dir / "log4j2.properties").write_text(_LOG4J)
+        with (self._run_dir / "console.log").open("wb") as console:
+            process = subprocess.Popen(  # noqa: S603  # the launcher we were given, no shell
+                self._command(),
+                cwd=self._run_dir,
+                stdin=subprocess.PIPE,  # it reads this to its end, which comes when we die in whatever way
+                stdout=subprocess.PIPE,
+                stderr=console,
+                start_new_session=True,  # a terminal's Ctrl-C reaches us only, and we end it
+            )
+        self._process = process
+        try:
+            self._gateway = _connect(process)
+            self._loader = _compile(self._gateway)
+        except (Py4JError, OSError, ValueError) as error:
+            last_words = self._last_words(process, error)
+            self._end()
+            raise JvmDiedError(f"the JVM of the BookKeeper client does not start: {last_words}") from None
+        self._generation += 1
+        _log.info("BookKeeper JVM started", pid=process.pid, seconds=round(time.monotonic() - started, 2))
+
+    def _command(self) -> list[str]:
+        memory = (f"-Xmx{self._heap_mebibytes}m", f"-XX:MaxDirectMemorySize={self._heap_mebibytes}m")
+        return [
+            str(self._java),
+            *memory,
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            f"-Djava.io.tmpdir={self._run_dir / 'tmp'}",
+            f"-Dlog4j2.configurationFile={self._run_dir / 'log4j2.properties'}",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+            "-cp",
+            os.pathsep.join(str(jar) for jar in self._jars),
+            "py4j.GatewayServer",
+            "--die-on-broken-pipe",
+            "--enable-auth",
+            "0",
+        ]
+
+    def _bury(self, generation: int, error: BaseException) -> str:
+        """End the JVM that failed, unless another thread has done so and a new one runs; gives its last words."""
+        with self._lock:
+            if generation != self._generation:
+                return "the JVM of the BookKeeper client is gone: another one runs by now"
+            if self._process is not None:
+                self._epitaph = self._last_words(self._process, error)
+                _log.warning("BookKeeper JVM lost", pid=self._process.pid, why=self._epitaph)
+                self._end()
+            return f"the JVM of the BookKeeper client is gone: {self._epitaph}"
+
+    def _end(self) -> None:
+        gateway, self._gateway, self._loader = self._gateway, None, None
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        if gateway is not None:
+            with suppress(Py4JError, OSError):
+                gateway.close()
+
+    def _last_words(self, process: "subprocess.Popen[bytes]", error: BaseException) -> str:
+        """What is known of the end of the JVM: how it ended, and what it said last when that was its own doing."""
+        code = _exit_code(process)
+        if code is None:
+            return f"it hangs ({' '.join(str(error).split())[:200]})"
+        if code < 0:
+            return f"it was killed by signal {-code}"
+        with suppress(OSError), (self._run_dir / "console.log").open("rb") as console:
+            console.seek(max(0, console.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
+            lines = console.read().decode(errors="replace").splitlines()
+            return f"exit code {code}; {' / '.join(line.strip() for line in lines[-2:])[:300] or 'it said nothing'}"
+        return f"exit code {code}"
+
+
+class RemoteCopier:
+    """A `LedgerCopier` in a JVM; every method raises as `BookKeeperJvm.call` does.
+
+    Args:
+        jvm: where it is.
+        generation: of that JVM.
+        java: the object itself.
+    """
+
+    def __init__(self, jvm: BookKeeperJvm, generation: int, java: Any) -> None:
+        self._jvm = jvm
+        self._generation = generation
+        self._java = java
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether its JVM still runs."""
+        return self._jvm.is_current(self._generation)
+
+    def start(self, name: str, request: str) -> None:
+        """Begin something under a name."""
+        self._jvm.call(self._generation, self._java.start, name, request)
+
+    def answer(self, name: str, wait_ms: int) -> str:
+        """What came of it, or how far it is when that time is over."""
+        return str(self._jvm.call(self._generation, self._java.answer, name, wait_ms))
+
+    def cancel(self, name: str) -> None:
+        """Give it up."""
+        self._jvm.call(self._generation, self._java.cancel, name)
+
+    def close(self) -> None:
+        """End its work and its clients."""
+        self._jvm.call(self._generation, self._java.close)
+
+
+def _exit_code(process: "subprocess.Popen[bytes]") -> int | None:
+    """How it ended, a moment given to do so; null when it runs on."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(_DEATH_SECONDS)
+    return None
+
+
+def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
+    """The gateway whose port and token the process prints first."""
+    timer = threading.Timer(START_SECONDS, process.kill)
+    timer.start()
+    try:
+        assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+        port, token = (process.stdout.readline().decode().strip() for _ in range(2))
+    finally:
+        timer.cancel()
+    parameters = GatewayParameters(
+        port=int(port),
+        auth_token=token,
+        read_timeout=ANSWER_SECONDS,
+        # A handful of objects in the life of a JVM: not worth a request each when Python forgets them.
+        enable_memory_management=False,
+    )
+    return JavaGateway(gateway_parameters=parameters)
+
+
+def _compile(gateway: JavaGateway) -> Any:
+    """The class loader of what our own source compiles to."""
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(str(_SOURCE), gateway.jvm.java.io.StringReader(_SOURCE.read_text()))
+    return compiler.getClassLoader()

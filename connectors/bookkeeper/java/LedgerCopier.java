@@ -1,0 +1,566 @@
+package headgate;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Consumer;
+import org.apache.bookkeeper.client.BKException;
+import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.client.api.DigestType;
+import org.apache.bookkeeper.client.api.LedgerEntries;
+import org.apache.bookkeeper.client.api.LedgerEntry;
+import org.apache.bookkeeper.client.api.LedgerMetadata;
+import org.apache.bookkeeper.client.api.ReadHandle;
+import org.apache.bookkeeper.client.api.WriteAdvHandle;
+import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory;
+import org.apache.bookkeeper.meta.zk.ZKMetadataDriverBase;
+import org.apache.bookkeeper.util.StringUtils;
+import org.apache.bookkeeper.versioning.Versioned;
+import org.apache.zookeeper.AsyncCallback;
+import org.apache.zookeeper.data.Stat;
+
+/**
+ * The inner loop of a ledger copy: from one BookKeeper cluster to another, entry by entry, under the same ids.
+ *
+ * Python decides and remembers (connectors/bookkeeper/copier.py); here is only what must not cross a process per entry.
+ * Requests and answers are JSON, so that no object of this JVM is ever held by Python. Calls return at once, or when the
+ * time they are given is over.
+ *
+ * Compiled at start by Janino, which ships with PySpark: a JDK is not needed. So there are no lambdas here, and what
+ * generic methods return is cast.
+ */
+public final class LedgerCopier {
+    /** What remains of a failure on its way to Python: where it happened, and BookKeeper's own code if it has one. */
+    private static final class Failure extends Exception {
+        private static final long serialVersionUID = 1L;
+        final String phase;
+        final Integer code;
+
+        Failure(String phase, Throwable cause) {
+            super(cause.getClass().getSimpleName() + ": " + cause.getMessage(), cause);
+            this.phase = phase;
+            this.code = cause instanceof BKException ? Integer.valueOf(((BKException) cause).getCode())
+                : cause instanceof TimeoutException ? Integer.valueOf(BKException.Code.TimeoutException) : null;
+        }
+    }
+
+    /** One cluster, and the client of it, which is made at its first use. */
+    private static final class Cluster {
+        final String side;
+        private final JsonNode settings;
+        private BookKeeper client;
+        private String root;
+
+        Cluster(String side, JsonNode settings) {
+            this.side = side;
+            this.settings = settings;
+        }
+
+        synchronized BookKeeper client() throws Failure {
+            if (client == null) {
+                try {
+                    ClientConfiguration configuration = configuration();
+                    root = ZKMetadataDriverBase.resolveZkLedgersRootPath(configuration);
+                    client = new BookKeeper(configuration);
+                } catch (Exception error) {
+                    throw new Failure(side + "-connect", error);
+                }
+            }
+            return client;
+        }
+
+        /** Where ZooKeeper keeps the metadata of a ledger. */
+        String pathOf(long id) throws Failure {
+            boolean isLong = client().getLedgerManagerFactory() instanceof LongHierarchicalLedgerManagerFactory;
+            return root + (isLong ? StringUtils.getLongHierarchicalLedgerPath(id)
+                : StringUtils.getHybridHierarchicalLedgerPath(id));
+        }
+
+        private ClientConfiguration configuration() {
+            ClientConfiguration configuration = new ClientConfiguration();
+            Iterator names = settings.get("properties").fieldNames();
+            while (names.hasNext()) {
+                String name = (String) names.next();
+                configuration.setProperty(name, settings.get("properties").get(name).asText());
+            }
+            return configuration;
+        }
+
+        byte[] password() {
+            return decode(settings.get("password").asText());
+        }
+
+        /** Where a ledger's own metadata do not say it; what they say, the client finds by itself. */
+        DigestType digestType() {
+            return DigestType.valueOf(settings.get("digest_type").asText());
+        }
+
+        synchronized void close() throws Exception {
+            if (client != null) {
+                client.close();
+                client = null;
+            }
+        }
+    }
+
+    /** One piece of work: what came of it, and how far it is. */
+    private static final class Job {
+        final AtomicLong entries = new AtomicLong();
+        final AtomicLong bytes = new AtomicLong();
+        Future future;
+    }
+
+    private static final int BUSY_TRIES = 6;
+    private static final long FIRST_PAUSE_MILLIS = 50;
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private final Cluster source;
+    private final Cluster target;
+    private final String provenanceName;
+    private final long timeoutMillis;
+    private final long windowBytes;
+    private final int windowEntries;
+    private final Semaphore reads;
+    private final ExecutorService workers;
+    private final Map jobs = new ConcurrentHashMap();
+
+    public LedgerCopier(String text) throws Exception {
+        JsonNode settings = JSON.readTree(text);
+        source = new Cluster("source", settings.get("source"));
+        target = new Cluster("target", settings.get("target"));
+        provenanceName = settings.get("provenance_name").asText();
+        timeoutMillis = settings.get("timeout_ms").asLong();
+        windowBytes = settings.get("window_bytes").asLong();
+        windowEntries = settings.get("window_entries").asInt();
+        reads = new Semaphore(settings.get("entries_in_flight").asInt(), true);
+        workers = Executors.newFixedThreadPool(settings.get("concurrency").asInt());
+    }
+
+    /** Begin something under a name by which it is asked for: a copy, or a deletion. */
+    public void start(String name, String text) throws Exception {
+        final JsonNode request = JSON.readTree(text);
+        final Job job = new Job();
+        job.future = workers.submit(new Callable() {
+            public Object call() {
+                return work(request, job);
+            }
+        });
+        jobs.put(name, job);
+    }
+
+    /** What came of it, or how far it is when the time is over. An answer is given once. */
+    public String answer(String name, long millis) throws Exception {
+        Job job = (Job) jobs.get(name);
+        try {
+            String answer = (String) job.future.get(millis, TimeUnit.MILLISECONDS);
+            jobs.remove(name);
+            return answer;
+        } catch (TimeoutException still) {
+            ObjectNode running = JSON.createObjectNode().put("status", "running");
+            return running.put("entries", job.entries.get()).put("bytes", job.bytes.get()).toString();
+        } catch (CancellationException cancelled) {
+            jobs.remove(name);
+            return JSON.createObjectNode().put("status", "cancelled").toString();
+        }
+    }
+
+    /** Give it up: what it waits for ends at once. */
+    public void cancel(String name) {
+        Job job = (Job) jobs.get(name);
+        if (job != null) {
+            job.future.cancel(true);
+        }
+    }
+
+    /** End all work and both clients. */
+    public void close() throws Exception {
+        workers.shutdownNow();
+        source.close();
+        target.close();
+    }
+
+    private String work(JsonNode request, Job job) {
+        ObjectNode answer = JSON.createObjectNode();
+        try {
+            boolean copy = request.get("kind").asText().equals("copy");
+            answer.put("status", copy ? copy(request, job, answer) : delete(request, answer));
+        } catch (Failure failure) {
+            answer.put("status", "failed").put("phase", failure.phase).put("code", failure.code);
+            answer.put("detail", failure.getMessage());
+        } catch (InterruptedException interrupted) {
+            answer.put("status", "cancelled");
+        } catch (Throwable error) {
+            answer.put("status", "failed").put("phase", "copier").put("detail", error.toString());
+        }
+        return answer.put("entries", job.entries.get()).put("bytes", job.bytes.get()).toString();
+    }
+
+    // --- copying
+
+    private String copy(JsonNode request, Job job, ObjectNode answer) throws Exception {
+        long id = request.get("ledger_id").asLong();
+        byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
+        Future created = created(source, id);
+        ReadHandle from = openSource(id, created, answer);
+        if (from == null) {
+            return "source_open";
+        }
+        try {
+            WriteAdvHandle to = create(request, from.getLedgerMetadata(), provenance);
+            if (to == null) {
+                return existing(from, provenance, job, answer);
+            }
+            String digest = pour(from, to, "source-read", job);
+            get(to.closeAsync(), "target-close");
+            ((ObjectNode) answer.get("source")).put("entries_digest", digest);
+        } finally {
+            from.closeAsync();
+        }
+        created = created(target, id);
+        ReadHandle back = open(target, id, "target-verify");
+        try {
+            ObjectNode copied = facts(target, back.getLedgerMetadata(), created);
+            answer.set("target", copied.put("entries_digest", pour(back, null, "target-verify", null)));
+        } finally {
+            back.closeAsync();
+        }
+        return "copied";
+    }
+
+    /** The source's ledger and its facts; null when it is not closed, also where its last entries cannot be read. */
+    private ReadHandle openSource(long id, Future created, ObjectNode answer) throws Exception {
+        ReadHandle handle = null;
+        LedgerMetadata metadata;
+        Failure failure = null;
+        try {
+            handle = open(source, id, "source-read");
+            metadata = handle.getLedgerMetadata();
+        } catch (Failure unreadable) {
+            failure = unreadable;
+            metadata = metadata(source, id, "source-metadata");
+        }
+        answer.set("source", facts(source, metadata, created));
+        if (metadata.getState() == LedgerMetadata.State.CLOSED) {
+            if (failure != null) {
+                throw failure;
+            }
+            return handle;
+        }
+        if (handle != null) {
+            handle.closeAsync();
+        }
+        return null;
+    }
+
+    /** A new ledger with the same id, or null when there is one already. */
+    private WriteAdvHandle create(JsonNode request, LedgerMetadata metadata, byte[] provenance) throws Exception {
+        Map custom = new HashMap(metadata.getCustomMetadata());
+        custom.put(provenanceName, provenance);
+        CompletableFuture created = target.client().newCreateLedgerOp()
+            .withEnsembleSize(sizeOf(request, "ensemble_size", metadata.getEnsembleSize()))
+            .withWriteQuorumSize(sizeOf(request, "write_quorum", metadata.getWriteQuorumSize()))
+            .withAckQuorumSize(sizeOf(request, "ack_quorum", metadata.getAckQuorumSize()))
+            .withDigestType(metadata.hasPassword() ? metadata.getDigestType() : source.digestType())
+            .withPassword(target.password())
+            .withCustomMetadata(custom)
+            .makeAdv()
+            .withLedgerId(metadata.getLedgerId())
+            .execute();
+        try {
+            return (WriteAdvHandle) get(created, "target-create");
+        } catch (Failure failure) {
+            int code = failure.code == null ? 0 : failure.code.intValue();
+            if (code == BKException.Code.LedgerExistException || code == BKException.Code.MetadataVersionException) {
+                return null;
+            }
+            throw failure;
+        }
+    }
+
+    private static int sizeOf(JsonNode request, String name, int otherwise) {
+        return request.hasNonNull(name) ? request.get(name).asInt() : otherwise;
+    }
+
+    /** What stands under the id already. Only our own is read; a foreign one may have a writer and another password. */
+    private String existing(ReadHandle from, byte[] provenance, Job job, ObjectNode answer) throws Exception {
+        LedgerMetadata wanted = from.getLedgerMetadata();
+        long id = wanted.getLedgerId();
+        Future created = created(target, id);
+        LedgerMetadata there = metadata(target, id, "target-inspect");
+        ObjectNode facts = facts(target, there, created);
+        answer.set("target", facts);
+        if (!Arrays.equals(provenance, (byte[]) there.getCustomMetadata().get(provenanceName))) {
+            return "foreign";
+        }
+        if (there.getState() != LedgerMetadata.State.CLOSED || there.getLength() != wanted.getLength()
+                || there.getLastEntryId() != wanted.getLastEntryId()) {
+            return "own_partial";
+        }
+        ReadHandle handle = open(target, id, "target-inspect");
+        try {
+            facts.put("entries_digest", pour(handle, null, "target-inspect", null));
+        } finally {
+            handle.closeAsync();
+        }
+        ((ObjectNode) answer.get("source")).put("entries_digest", pour(from, null, "source-read", job));
+        return "own_closed";
+    }
+
+    /**
+     * Read all entries in order, write them where that is asked, and give the digest: SHA-256 over each entry's id and
+     * length (eight bytes each, big endian) and its payload. While one window is being written the next one is read.
+     */
+    private String pour(ReadHandle from, WriteAdvHandle to, String phase, Job job) throws Exception {
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        long last = from.getLastAddConfirmed();
+        long largest = last < 0 ? 1 : Math.max(1, from.getLength() / (last + 1));
+        CompletableFuture writing = CompletableFuture.completedFuture(null);
+        Window ahead = last < 0 ? null : new Window(from, 0, endOf(0, last, largest), phase);
+        try {
+            while (ahead != null) {
+                Window window = ahead;
+                LedgerEntries entries = window.entries();
+                ahead = null;
+                try {
+                    // The last window must be written before the next but one is read: two are held at most.
+                    get(writing, "target-write");
+                    largest = Math.max(largest, largestIn(entries));
+                    long next = window.end + 1;
+                    ahead = next > last ? null : new Window(from, next, endOf(next, last, largest), phase);
+                    writing = forward(entries, to, digest, job);
+                } finally {
+                    entries.close();
+                }
+            }
+            get(writing, "target-write");
+        } finally {
+            if (ahead != null) {
+                ahead.abandon();
+            }
+        }
+        return "sha256:" + hex(digest.digest());
+    }
+
+    /** Some entries of a ledger on their way here. All windows together are bounded, for the bookies' sake. */
+    private final class Window {
+        final long first;
+        final long end;
+        private final ReadHandle from;
+        private final String phase;
+        private CompletableFuture reading;
+
+        Window(ReadHandle from, long first, long end, String phase) throws InterruptedException {
+            this.from = from;
+            this.first = first;
+            this.end = end;
+            this.phase = phase;
+            reads.acquire(size());
+            reading = from.readAsync(first, end);
+        }
+
+        private int size() {
+            return (int) (end - first + 1);
+        }
+
+        /** Await them; a bookie that has too many requests is given some time. */
+        LedgerEntries entries() throws Failure, InterruptedException {
+            try {
+                for (int attempt = 0;; attempt++) {
+                    try {
+                        return (LedgerEntries) get(reading, phase);
+                    } catch (Failure failure) {
+                        boolean busy = failure.code != null
+                            && failure.code.intValue() == BKException.Code.TooManyRequestsException;
+                        if (!busy || attempt == BUSY_TRIES) {
+                            throw failure;
+                        }
+                        Thread.sleep(FIRST_PAUSE_MILLIS << attempt);
+                        reading = from.readAsync(first, end);
+                    }
+                }
+            } finally {
+                reads.release(size());
+                if (!reading.isDone()) {
+                    close();
+                }
+            }
+        }
+
+        /** Nobody wants them any more. */
+        void abandon() {
+            reads.release(size());
+            close();
+        }
+
+        /** What was read and nobody takes still holds buffers. */
+        private void close() {
+            reading.thenAccept(new Consumer() {
+                public void accept(Object entries) {
+                    ((LedgerEntries) entries).close();
+                }
+            });
+        }
+    }
+
+    private long endOf(long first, long last, long entryBytes) {
+        long fit = Math.max(1, Math.min(windowEntries, windowBytes / entryBytes));
+        return Math.min(last, first + fit - 1);
+    }
+
+    private static long largestIn(LedgerEntries window) {
+        long largest = 1;
+        for (Iterator entries = window.iterator(); entries.hasNext();) {
+            largest = Math.max(largest, ((LedgerEntry) entries.next()).getEntryBuffer().readableBytes());
+        }
+        return largest;
+    }
+
+    private static CompletableFuture forward(LedgerEntries window, WriteAdvHandle to, MessageDigest digest, Job job) {
+        List written = new ArrayList();
+        for (Iterator entries = window.iterator(); entries.hasNext();) {
+            LedgerEntry entry = (LedgerEntry) entries.next();
+            byte[] payload = entry.getEntryBytes();
+            digest.update(ByteBuffer.allocate(16).putLong(entry.getEntryId()).putLong(payload.length).array());
+            digest.update(payload);
+            if (to != null) {
+                written.add(to.writeAsync(entry.getEntryId(), payload));
+            }
+            if (job != null) {
+                job.entries.incrementAndGet();
+                job.bytes.addAndGet(payload.length);
+            }
+        }
+        return CompletableFuture.allOf((CompletableFuture[]) written.toArray(new CompletableFuture[0]));
+    }
+
+    // --- deleting
+
+    /** Remove a ledger's metadata when they are still as expected, by their version; bookies then drop the entries. */
+    private String delete(JsonNode request, ObjectNode answer) throws Exception {
+        boolean own = request.get("kind").asText().equals("delete_own");
+        Cluster cluster = own ? target : source;
+        String phase = cluster.side + "-delete";
+        long id = request.get("ledger_id").asLong();
+        try {
+            Versioned found = (Versioned) get(cluster.client().getLedgerManager().readLedgerMetadata(id), phase);
+            LedgerMetadata metadata = (LedgerMetadata) found.getValue();
+            ObjectNode facts = facts(cluster, metadata, created(cluster, id));
+            answer.set(cluster.side, facts);
+            if (own ? !isOwn(request, metadata) : !isOld(request, facts)) {
+                return "refused";
+            }
+            get(cluster.client().getLedgerManager().removeLedgerMetadata(id, found.getVersion()), phase);
+            return "deleted";
+        } catch (Failure failure) {
+            if (failure.code != null && isMissing(failure.code.intValue())) {
+                return "missing";
+            }
+            throw failure;
+        }
+    }
+
+    private boolean isOwn(JsonNode request, LedgerMetadata metadata) {
+        byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
+        return Arrays.equals(provenance, (byte[]) metadata.getCustomMetadata().get(provenanceName));
+    }
+
+    private static boolean isOld(JsonNode request, ObjectNode facts) {
+        return facts.get("state").asText().equals("closed")
+            && facts.get("created_ms").asLong() == request.get("created_ms").asLong()
+            && facts.get("length_bytes").asLong() == request.get("length_bytes").asLong()
+            && facts.get("last_entry_id").asLong() == request.get("last_entry_id").asLong();
+    }
+
+    private static boolean isMissing(int code) {
+        return code == BKException.Code.NoSuchLedgerExistsException
+            || code == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
+    }
+
+    // --- looking
+
+    private LedgerMetadata metadata(Cluster cluster, long id, String phase) throws Exception {
+        return (LedgerMetadata) get(cluster.client().getLedgerMetadata(id), phase);
+    }
+
+    /** Without recovery: that would fence the writer of an open ledger. */
+    private ReadHandle open(Cluster cluster, long id, String phase) throws Exception {
+        CompletableFuture opened = cluster.client().newOpenLedgerOp()
+            .withLedgerId(id)
+            .withRecovery(false)
+            .withDigestType(cluster.digestType())
+            .withPassword(cluster.password())
+            .execute();
+        return (ReadHandle) get(opened, phase);
+    }
+
+    private ObjectNode facts(Cluster cluster, LedgerMetadata metadata, Future created) throws Exception {
+        ObjectNode facts = JSON.createObjectNode();
+        facts.put("ledger_id", metadata.getLedgerId()).put("state", metadata.getState().name().toLowerCase());
+        facts.put("last_entry_id", metadata.getLastEntryId()).put("length_bytes", metadata.getLength());
+        facts.put("ensemble_size", metadata.getEnsembleSize()).put("write_quorum", metadata.getWriteQuorumSize());
+        facts.put("ack_quorum", metadata.getAckQuorumSize());
+        facts.put("created_ms", (Long) get(created, cluster.side + "-metadata"));
+        ObjectNode custom = facts.putObject("custom_metadata");
+        for (Iterator each = metadata.getCustomMetadata().entrySet().iterator(); each.hasNext();) {
+            Map.Entry property = (Map.Entry) each.next();
+            custom.put((String) property.getKey(), Base64.getEncoder().encodeToString((byte[]) property.getValue()));
+        }
+        return facts;
+    }
+
+    /** When ZooKeeper made the ledger's node, by its own clock; null when it is gone. */
+    private static Future created(Cluster cluster, long id) throws Failure {
+        final CompletableFuture asked = new CompletableFuture();
+        ((ZKMetadataDriverBase) cluster.client().getMetadataClientDriver()).getZk().exists(cluster.pathOf(id), false,
+            new AsyncCallback.StatCallback() {
+                public void processResult(int code, String at, Object context, Stat stat) {
+                    asked.complete(stat == null ? null : Long.valueOf(stat.getCtime()));
+                }
+            }, null);
+        return asked;
+    }
+
+    private Object get(Future future, String phase) throws Failure, InterruptedException {
+        try {
+            return future.get(timeoutMillis, TimeUnit.MILLISECONDS);
+        } catch (ExecutionException error) {
+            throw new Failure(phase, error.getCause());
+        } catch (TimeoutException late) {
+            throw new Failure(phase, late);
+        }
+    }
+
+    private static byte[] decode(String base64) {
+        return Base64.getDecoder().decode(base64);
+    }
+
+    private static String hex(byte[] bytes) {
+        StringBuilder text = new StringBuilder();
+        for (int i = 0; i < bytes.length; i++) {
+            text.append(Character.forDigit((bytes[i] >> 4) & 15, 16)).append(Character.forDigit(bytes[i] & 15, 16));
+        }
+        return text.toString();
+    }
+}

@@ -1,0 +1,179 @@
+"""The ledgers of a cluster: which exist, and what their metadata in ZooKeeper says of them.
+
+A ledger's znode holds the line ``BookieMetadataFormatVersion<tab><n>`` and then its metadata: for 2 (up to BookKeeper
+4.8) in protobuf's text format, for 3 as protobuf, its length before it. Source: `LedgerMetadataSerDe` and
+`DataFormats.proto` of BookKeeper 4.18.
+"""
+
+import base64
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from google.protobuf import proto, text_format  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from connectors.bookkeeper.protobuf import build, checked, optional, repeated, required
+from connectors.zookeeper.tree import IN_FLIGHT, Reader
+from policies.switching.ledger_paths import Layout, id_at, path_of
+from policies.switching.ledgers import NO_LEDGER, Ledger, LedgerState
+from policies.units import MAX_INT64
+
+MAX_LISTED = 100_000
+"""A target that should be empty is not listed beyond so many ledgers."""
+
+WORTH_LISTING = 16
+"""From so many ids in one folder on, one request for its (at most 10,000) names is cheaper than one for each id."""
+
+_FOLDER = re.compile(r"\d{2,4}", re.ASCII)
+"""A znode between the root and the ledgers; beside such there are `available`, `cookies`, `idgen` and others."""
+_HEADER = re.compile(rb"BookieMetadataFormatVersion\t(\d{1,10})\n")
+
+# Text knows no fields that are not declared, so all are: as in `DataFormats.proto`.
+_METADATA = build(
+    "headgate.bookkeeper",
+    {
+        "LedgerMetadataFormat": {
+            "quorumSize": required("int32", 1),
+            "ensembleSize": required("int32", 2),
+            "length": required("int64", 3),
+            "lastEntryId": optional("int64", 4),
+            "state": required("State", 5),
+            "segment": repeated("Segment", 6),
+            "digestType": optional("DigestType", 7),
+            "password": optional("bytes", 8),
+            "ackQuorumSize": optional("int32", 9),
+            "ctime": optional("int64", 10),
+            "customMetadata": repeated("cMetadataMapEntry", 11),
+            "cToken": optional("int64", 12),
+        },
+        "Segment": {"ensembleMember": repeated("string", 1), "firstEntryId": required("int64", 2)},
+        "cMetadataMapEntry": {"key": optional("string", 1), "value": optional("bytes", 2)},
+    },
+    {
+        "State": {"OPEN": 1, "IN_RECOVERY": 2, "CLOSED": 3},
+        "DigestType": {"CRC32": 1, "HMAC": 2, "CRC32C": 3, "DUMMY": 4},
+    },
+)["LedgerMetadataFormat"]
+_STATES = {1: LedgerState.OPEN, 2: LedgerState.IN_RECOVERY, 3: LedgerState.CLOSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Ledgers that exist."""
+
+    ids: set[int] = field(default_factory=set)
+    facts: dict[int, Ledger] = field(default_factory=dict)
+    """By id; without those whose metadata cannot be parsed."""
+    problems: list[str] = field(default_factory=list)
+    """Why some cannot."""
+
+
+def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
+    """What a ledger's metadata says of it.
+
+    Args:
+        ledger_id: it stands in the path only.
+        data: the znode's.
+        created_ms: when ZooKeeper made the znode.
+
+    Raises:
+        ValueError: the metadata is of another version, or none at all; the reason quotes nothing of it.
+    """
+    header = _HEADER.match(data)
+    if header is None:
+        raise ValueError("it does not begin with BookieMetadataFormatVersion")
+    metadata = _metadata(int(header[1]), data[header.end() :])
+    closed = _STATES[metadata.state] is LedgerState.CLOSED
+    has_ack_quorum = metadata.HasField("ackQuorumSize")
+    return Ledger(
+        ledger_id=ledger_id,
+        state=_STATES[metadata.state],
+        # BookKeeper itself goes by these only when the ledger is closed.
+        last_entry_id=metadata.lastEntryId if closed else -1,
+        length_bytes=metadata.length if closed else 0,
+        custom_metadata=tuple(
+            sorted((each.key, base64.b64encode(each.value).decode()) for each in metadata.customMetadata)
+        ),
+        ensemble_size=metadata.ensembleSize,
+        write_quorum=metadata.quorumSize,
+        ack_quorum=metadata.ackQuorumSize if has_ack_quorum else metadata.quorumSize,
+        created_ms=created_ms,
+    )
+
+
+def _metadata(version: int, body: bytes) -> Any:
+    if version not in (2, 3):
+        raise ValueError(f"its metadata is of version {version}; 2 and 3 are known")
+    try:
+        if version == 2:
+            metadata = text_format.Parse(body.decode(), _METADATA())
+        else:
+            metadata = proto.parse_length_prefixed(_METADATA, BytesIO(body)) or _METADATA()
+    except (DecodeError, text_format.ParseError, ValueError):  # the latter when it is cut short, or no UTF-8
+        raise ValueError(f"its metadata of version {version} cannot be parsed") from None
+    return checked(metadata)
+
+
+def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable[int]) -> Found:
+    """Look ledgers up; ids that no ledger can have do not exist.
+
+    Raises:
+        UnreadError: a znode cannot be read.
+    """
+    places = {root + path_of(layout, i): i for i in sorted(set(ledger_ids)) if NO_LEDGER < i <= MAX_INT64}
+    found = Found()
+    for path, answer in reader.each(reader.client.get_async, _likely(reader, places)):
+        if answer is None:
+            continue
+        data, stat = answer
+        found.ids.add(places[path])
+        try:
+            found.facts[places[path]] = parse_ledger(places[path], data, stat.ctime)
+        except ValueError as error:
+            found.problems.append(f"{reader.client.chroot}{path}: {error}")
+    return found
+
+
+def _likely(reader: Reader, paths: Iterable[str]) -> list[str]:
+    """Of the paths of ledgers, those that may exist: where many lie in one folder, listing it says which do."""
+    by_folder: dict[str, set[str]] = {}
+    for path in paths:
+        by_folder.setdefault(path.rpartition("/")[0], set()).add(path)
+    many = [folder for folder, inside in by_folder.items() if len(inside) >= WORTH_LISTING]
+    for folder, names in reader.each(reader.client.get_children_async, many):
+        by_folder[folder] &= {f"{folder}/{name}" for name in names or ()}
+    return [path for inside in by_folder.values() for path in sorted(inside)]
+
+
+def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> tuple[frozenset[int], bool]:
+    """All ledgers of a cluster, by one request for each znode above them: thousands of ledgers share one.
+
+    Args:
+        reader: of its ZooKeeper.
+        root: of its metadata.
+        layout: how it arranges them.
+        most: more than so many are enough: the rest is not listed.
+
+    Returns:
+        Their ids, and whether these are all.
+
+    Raises:
+        UnreadError: a znode cannot be read.
+    """
+    found, ahead = set[int](), [root]
+    while ahead:
+        if len(found) > most:
+            return frozenset(found), False
+        # Depth first, so that what is still ahead stays short.
+        batch, ahead = ahead[-IN_FLIGHT:], ahead[:-IN_FLIGHT]
+        for folder, names in reader.each(reader.client.get_children_async, batch):
+            for name in names or ():
+                ledger_id = id_at(layout, f"{folder}/{name}".removeprefix(root))
+                if ledger_id is not None:
+                    found.add(ledger_id)
+                elif _FOLDER.fullmatch(name):
+                    ahead.append(f"{folder}/{name}")
+    return frozenset(found), True

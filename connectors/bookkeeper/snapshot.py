@@ -1,0 +1,131 @@
+"""All that a precheck rests on, read from the ZooKeepers of the brokers and of both BookKeeper clusters.
+
+Nothing is written and no id is taken. Whatever cannot be read stays unknown in the snapshot, which then is not ready.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from connectors.bookkeeper.identity import read_cluster
+from connectors.bookkeeper.ledgers import Found, list_ledgers, read_ledgers
+from connectors.pulsar.metadata import Inventory, read_references
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from policies.switching.ledger_paths import Layout
+from policies.switching.precheck import Cluster, Rules, Snapshot, TargetLedgers, TargetPolicy, ids_to_import
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A BookKeeper cluster, and how its metadata is reached."""
+
+    name: str
+    session: ZooKeeperSession
+    ledgers_root: str
+    """Below the chroot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was read, and what could not be."""
+
+    snapshot: Snapshot
+    problems: tuple[str, ...]
+    """One line each: where, and why."""
+
+
+def take_snapshot(brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: Rules) -> Look:
+    """Read everything a precheck rests on, within the time a reading counts.
+
+    Args:
+        brokers: of the ZooKeeper with schema locators and cursors.
+        source: the cluster that the brokers write to now.
+        target: the one they are to write to.
+        bootstrap: name of the cluster that holds what is not attributed.
+        rules: of the precheck to come.
+
+    Raises:
+        UserError: a file that a connection names cannot be used, or there is no such chroot or root.
+    """
+    return _Photographer(time.monotonic() + rules.validity_ms / 1000).take(brokers, source, target, bootstrap, rules)
+
+
+class _Photographer:
+    """Reads one thing after the other, and keeps in mind what could not be read."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+        self._problems: list[str] = []
+
+    def take(self, brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: Rules) -> Look:
+        references_ms, inventory = _now_ms(), self._attempt(brokers, read_references)
+        source_seen, target_seen = self._cluster(source), self._cluster(target)
+        known = inventory or Inventory()
+        self._problems += known.problems
+        seen = Snapshot(
+            source=source_seen,
+            target=target_seen,
+            references=tuple(known.references),
+            references_complete=inventory is not None and not inventory.problems,
+            references_ms=references_ms,
+            bootstrap=bootstrap,
+            existing=None,
+        )
+        wanted = ids_to_import(seen, rules)
+        existing = self._existing(target, target_seen.layout, wanted, rules.policy)
+        if existing is not None:
+            facts = self._ledgers(source, source_seen.layout, wanted & existing.ids)
+            seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
+        return Look(seen, tuple(dict.fromkeys(self._problems)))
+
+    def _cluster(self, place: Place) -> Cluster:
+        read_ms = _now_ms()
+        cluster = self._attempt(
+            place.session, lambda reader: read_cluster(reader, place.name, place.ledgers_root, read_ms)
+        )
+        unknown = Cluster(name=place.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms)
+        return cluster or unknown
+
+    def _existing(
+        self, target: Place, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
+    ) -> TargetLedgers | None:
+        """What exists in the target; where it is listed, only what is wanted of it is looked at more closely."""
+        read_ms, wanted = _now_ms(), frozenset(wanted)
+        ids, is_all = frozenset[int](), False
+        if layout is None:
+            return None
+        if policy is TargetPolicy.DEDICATED:
+            listed = self._attempt(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
+            if listed is None:
+                return None
+            ids, is_all = listed
+        found = self._ledgers(target, layout, wanted & ids if is_all else wanted)
+        if found is None:
+            return None
+        return TargetLedgers(ids=ids | found.ids, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts)
+
+    def _ledgers(self, place: Place, layout: Layout | None, ledger_ids: Iterable[int]) -> Found | None:
+        if layout is None:
+            return None
+        found = self._attempt(
+            place.session, lambda reader: read_ledgers(reader, place.ledgers_root, layout, ledger_ids)
+        )
+        self._problems += found.problems if found is not None else ()
+        return found
+
+    def _attempt(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
+        """What is read; null, with a line on why, when that fails."""
+        try:
+            return read(session.reader(lambda: self._until - time.monotonic()))
+        except (UnreadError, NotConnectedError) as error:
+            self._problems.append(f"{session.name}: {detail_of(error)}")
+            return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,330 @@
+"""The agent: what an application talks to, and the thread that does the work."""
+
+import math
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import structlog
+from kazoo.client import KazooClient
+from kazoo.protocol.paths import normpath
+from kazoo.protocol.states import KazooState, WatchedEvent
+
+from connectors.ownership.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
+from connectors.ownership.caretaker import Caretaker, Present
+from connectors.ownership.comeback import Comeback
+from connectors.ownership.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
+from connectors.ownership.guide import Guide, LocalGuide
+from connectors.ownership.holding import Holding, Stage
+from connectors.ownership.holdings import LIVE, Holdings
+from connectors.ownership.jobs import Jobs
+from connectors.ownership.nodes import NoAnswerError, Nodes
+from connectors.ownership.reports import Report, Reports
+from connectors.ownership.standing import Observed, Standing
+from connectors.zookeeper.owners import owner_member
+from policies.errors import UserError
+from policies.sessions.decision import SessionEvent, Status
+from policies.sessions.settings import SessionsSettings, monitor_ms
+
+_IDLE_SECONDS = 1.0
+_PAUSE_SECONDS = 0.1
+"""After a request that was not answered: the news that the connection is gone is on its way."""
+
+_log = structlog.get_logger(__name__)
+
+
+class OwnershipAgent:
+    """Holds ephemeral nodes for an application, and brings it safely through the loss of its ZooKeeper session.
+
+    `serving` says whether the application may serve a bundle. How long two members may serve the same one:
+
+    - `fence=False` (PIP-57's choice: rather served twice for a while than not at all): what is loaded is served until
+      the agent has read that the node is another's. The other can own it at the earliest T after a server last heard
+      from this side, so both may serve for at most (the time without contact - T) + the time from the new connection
+      to the answers of two reads, whatever callbacks run. Nothing bounds the time without contact.
+    - `fence=True`: nothing is served without a node of the present session, nor later than 5T/6 after the last contact
+      as seen from here; no session expires before T after it. So never two at once, as long as the clocks of both
+      machines run equally fast to within a sixth, and what `serving` allowed is finished within T/6 or within
+      `seconds_left`. In an ensemble its leader may learn of a contact half a tick late, which the sixth covers from
+      T = 3 ticks on.
+
+    Neither holds against somebody who deletes a node by hand or closes a foreign session: that is noticed with the
+    node's watch or the next contact, and no sooner.
+
+    The client stays the application's: it starts and stops it. All of the agent's writes are conditional; where another
+    was faster, the bundle is unloaded. Use it as a context manager, or `start` and `close` it. Any thread may use it;
+    only `own` and `release` must not be called from its callbacks.
+
+    Args:
+        client: of kazoo. Make the agent before it connects, else T is taken to be what the client asks for.
+        member: `host:port` or any other name, which the values of its nodes carry (see `own`).
+        callbacks: what the application does when ownership comes and goes.
+        cluster: the name reports carry: of the cluster in the loop's settings.
+        guide: who says what to do after a loss; null: the rules that `settings` name, applied here.
+        settings: `ownership_rules`, `recovery_order` and `wait_for_deletion` count.
+        fence: see above.
+        report: takes each `headgate.recovery.v1`, from the agent's thread; such as what
+            `connectors.kafka.publisher.observations_to` gives.
+        clock: seconds that go on while the machine sleeps.
+
+    Raises:
+        UserError: `fence` with a client that is connected already: kazoo tells T only while it connects.
+    """
+
+    def __init__(
+        self,
+        client: KazooClient,
+        member: str,
+        callbacks: OwnershipCallbacks,
+        *,
+        cluster: str = "local",
+        guide: Guide | None = None,
+        settings: SessionsSettings | None = None,
+        fence: bool = False,
+        report: Report | None = None,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
+        if fence and client.connected:
+            raise UserError(
+                "fence needs to know the session's timeout, which kazoo tells only while it connects: "
+                "make the OwnershipAgent before client.start()."
+            )
+        self.member = member
+        self._client = client
+        self._settings = settings or SessionsSettings()
+        self._fence = fence
+        self._clock = clock
+        self._guide = guide or LocalGuide(self._settings.ownership_rules, self._settings.recovery_order)
+        self._timeout = NegotiatedTimeout(client)
+        self._heartbeat = Heartbeat(client, self._timeout, clock, self._suspect_taken)
+        self._standing = Standing(self._timeout, clock)
+        self._holdings = Holdings()
+        reports = Reports(cluster, member, report)
+        nodes = Nodes(client, lambda: self._timeout.ms / 1000)
+        self._caretaker = Caretaker(
+            member, self._holdings, nodes, self._guide, callbacks, reports, clock, self._on_watch
+        )
+        self._comeback = Comeback(self._caretaker, self._holdings, self._guide, callbacks, reports, clock)
+        self._present: Present | None = None
+        self._paused_until = 0.0
+        self._jobs = Jobs()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"ownership {member}", daemon=True)
+        self._jobs.belong_to(self._thread)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def status(self) -> Status | None:
+        """How the session stands, seen from here; null until there was one."""
+        return self._standing.status
+
+    def start(self) -> None:
+        """Begin to follow the client's session. The client may be started before or after.
+
+        Raises:
+            UserError: the guide cannot be followed.
+        """
+        self._guide.follow(partial(self._jobs.put, self._on_news))
+        self._client.add_listener(self._on_state)
+        if self._client.connected:
+            self._on_state(KazooState.CONNECTED)
+        self._heartbeat.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the agent; from here on nothing may be served. Nodes stay as long as the client's session."""
+        self._client.remove_listener(self._on_state)
+        self._closed = True
+        self._jobs.wake()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._heartbeat.close()
+        self._guide.close()
+
+    def own(self, path: str, value: bytes, timeout_seconds: float = 30.0) -> bool:
+        """Take a bundle: `preload` is called, then its node is created, ephemeral, never in place of another's.
+
+        Args:
+            path: the node; parents are created as needed.
+            value: JSON that names the member as Pulsar's brokers do: `{"brokerId": "host:port"}`, or a URL.
+            timeout_seconds: how long to wait, callbacks included.
+
+        Returns:
+            True: it is owned. False: not yet - a node of an old session of this member is in the way, or `preload`
+            failed, or the connection went; the agent goes on trying, and calls `unload` when it gives up.
+
+        Raises:
+            OwnedByOtherError: its node is another's, or not ephemeral.
+            NoSessionError: there is no session at present.
+            OwnershipError: it is being released, or held with another value, or nothing was said in time.
+            UserError: the path or the value is not what it must be.
+        """
+        if not _is_path(path):
+            raise UserError(f"{path!r} is not the path of a node: write it as /namespace/tenant/name.")
+        if owner_member(value) != self.member:
+            raise UserError(
+                f"the value for {path} does not name {self.member}: "
+                f'write it as {{"brokerId": "{self.member}"}}, else nobody can tell whose node it is.'
+            )
+        return self._jobs.ask(path, partial(self._own, path, value), timeout_seconds)
+
+    def release(self, path: str, timeout_seconds: float = 30.0) -> None:
+        """Give a bundle back: it is not served from here on, `unload` is called, and then its node is deleted.
+
+        Without a session, or after failures, the node is deleted later. Harmless for what is not held.
+
+        Raises:
+            OwnershipError: `unload` did not end in time; it goes on.
+        """
+        self._jobs.ask(path, partial(self._release, path), timeout_seconds)
+
+    def owned(self) -> tuple[str, ...]:
+        """The bundles whose nodes belong to the present session, as last read."""
+        return tuple(holding.path for holding in self._holdings.of((Stage.OWNED,)))
+
+    def held(self) -> tuple[str, ...]:
+        """The bundles that are owned or that the agent tries to own."""
+        return tuple(holding.path for holding in self._holdings.of(LIVE))
+
+    def serving(self, path: str) -> bool:
+        """Whether this member may serve a bundle now: see the bounds above."""
+        return self.seconds_left(path) > 0
+
+    def seconds_left(self, path: str) -> float:
+        """How long this member may serve a bundle without another contact: 0 for not at all, infinite unless fenced."""
+        holding = self._holdings.get(path)
+        if holding is None or self._closed or self._standing.status is Status.CLOSED:
+            return 0.0
+        with self._holdings.lock:
+            stage, session = holding.stage, holding.session
+            servable = holding.loaded and not holding.suspected and stage in LIVE
+        if not servable:
+            return 0.0
+        return math.inf if not self._fence else self._lease_seconds(session)
+
+    def _lease_seconds(self, session: str | None) -> float:
+        age_seconds = None if session is None else self._heartbeat.age_seconds(session)
+        return 0.0 if age_seconds is None else max(0.0, monitor_ms(self._timeout.ms) / 1000 - age_seconds)
+
+    # From kazoo's threads, which must not wait.
+
+    def _on_state(self, state: str) -> None:
+        observed = Observed(state, self._client.client_state, session_of(self._client), self._clock())
+        self._heartbeat.beat_now()
+        self._jobs.put(partial(self._observe, observed))
+
+    def _on_watch(self, event: WatchedEvent) -> None:
+        if event.path is not None and self._holdings.changed(event.path, event.type):
+            self._jobs.wake()
+
+    # From the thread of the heartbeat.
+
+    def _suspect_taken(self, session: str) -> bool:
+        try:
+            self._caretaker.suspect_taken(session)
+        except NoAnswerError:
+            return False
+        return True
+
+    # All below: the agent's own thread.
+
+    def _wait_ms(self) -> int:
+        return self._settings.wait_for_deletion_ms(self._timeout.ms)
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._jobs.take(self._idle_seconds())
+                self._advance()
+            except NoAnswerError:
+                self._paused_until = self._clock() + _PAUSE_SECONDS
+            except Exception:  # a mistake in here must not take the application's ownership with it
+                _log.exception("the ownership agent goes on after an error", member=self.member)
+                self._paused_until = self._clock() + _IDLE_SECONDS
+
+    def _idle_seconds(self) -> float:
+        dues = [self._standing.due]
+        if self._standing.connected:
+            dues += [self._holdings.next_due(), self._comeback.due]
+        soonest = max(min(due for due in (*dues, math.inf) if due is not None), self._paused_until)
+        return min(max(soonest - self._clock(), 0.0), _IDLE_SECONDS)
+
+    def _advance(self) -> None:
+        self._standing.pass_time()
+        self._comeback.obey(self._standing.session)
+        if self._standing.lost_at is not None:
+            self._comeback.not_yet(self._standing.lost_at, self._timeout.ms)
+        if self._clock() < self._paused_until:
+            return
+        if self._present is None or not self._standing.connected:
+            self._caretaker.close_given_up()
+            return
+        self._caretaker.care(self._present)
+        self._comeback.go_on(self._present)
+
+    def _observe(self, observed: Observed) -> None:
+        events = self._standing.observe(observed)
+        session = self._standing.session
+        _log.info("ZooKeeper session", member=self.member, session=session, status=self._standing.status)
+        if not self._standing.connected or session is None:
+            return
+        reestablished = SessionEvent.SESSION_REESTABLISHED in events
+        if self._present is None or self._present.session != session or reestablished:
+            self._present = Present(session, observed.at, self._wait_ms)
+            self._holdings.new_session()
+        else:
+            self._holdings.look_again()  # watches do not outlive a connection
+        if reestablished:
+            self._comeback.begin()
+        elif SessionEvent.RECONNECTED in events:
+            self._comeback.resume()
+
+    def _on_news(self) -> None:
+        self._holdings.look_again((Stage.WANTED,))
+
+    def _own(self, path: str, value: bytes) -> bool:
+        holding = self._holdings.get(path)
+        if holding is not None and (holding.stage not in LIVE or holding.value != value):
+            raise OwnershipError(path, "it is being given up, or held with another value: release it first")
+        if holding is None:
+            if self._present is None or self._standing.status is not Status.ESTABLISHED:
+                raise NoSessionError(path, "there is no ZooKeeper session at present, and nothing new is loaded")
+            holding = Holding(path, value, self._clock())
+            self._holdings.add(holding)
+            self._try_now(self._present)
+        if holding.stage is Stage.UNLOADING and holding.reason is not None:
+            raise OwnedByOtherError(path, holding.owner, holding.reason)
+        return holding.stage is Stage.OWNED
+
+    def _release(self, path: str) -> bool:
+        holding = self._holdings.get(path)
+        if holding is not None and holding.stage in LIVE:
+            with self._holdings.lock:
+                holding.give_up(None)
+            self._caretaker.close_given_up()
+            if self._present is not None and self._standing.connected:
+                self._try_now(self._present)
+        return True
+
+    def _try_now(self, present: Present) -> None:
+        try:
+            self._caretaker.care(present)
+        except NoAnswerError:
+            self._paused_until = self._clock() + _PAUSE_SECONDS
+
+
+def _is_path(path: str) -> bool:
+    try:
+        return path.startswith("/") and path != "/" and str(normpath(path)) == path
+    except ValueError:
+        return False

@@ -1,0 +1,198 @@
+"""The brokers of one cluster as the actuator sees them: who serves a bundle, and making one of them let it go.
+
+Each broker is asked at its own address, and no redirect is followed: an unload that a broker would hand on to the
+bundle's owner is one that must not be done. Noted from a real Pulsar 4.2.4:
+
+- `ownedNamespaces` is what a broker itself believes, not what ZooKeeper says; it needs no ZooKeeper to answer.
+- `unload` at a broker that does not serve the bundle: 307 to the owner, 204 if there is none.
+- `unload` at one that has lost its session hangs, and leaves the bundle unusable there (`is_active: false`) for good;
+  left alone, the broker lets go of it within a second of its next session.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.outcomes import AdminError, detail_of, request_line
+from connectors.pulsar.rest import Rest
+from connectors.unload.settings import UnloadSettings
+from policies.errors import UserError
+
+CONCURRENCY = 16
+"""Brokers asked at once."""
+
+_FAILURES = (AdminError, httpx.RequestError, UserError)
+_PERSISTENT = "persistent://"
+
+
+class BrokerError(Exception):
+    """It cannot be done now; the message says why in one short line, without a secret."""
+
+
+class RedirectedError(BrokerError):
+    """The broker does not serve the bundle, and named another one that does. Nothing was done."""
+
+
+class UnknownOutcomeError(BrokerError):
+    """No good answer to an unload: it may have been begun. The next look tells."""
+
+
+class _Owned(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    is_active: bool
+
+
+_OWNED = TypeAdapter(dict[str, _Owned])
+_NAMES = TypeAdapter(tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the brokers said of what they serve."""
+
+    listed: frozenset[str]
+    """Those that are registered."""
+    owned: Mapping[str, Mapping[str, bool]]
+    """By broker: its bundles, and whether it serves them; false while it is letting go."""
+    unanswered: Mapping[str, str]
+    """Why a broker did not say."""
+
+
+class Brokers:
+    """The brokers of one cluster. Used from one thread.
+
+    Args:
+        cluster: its name in the settings.
+        admin: how to reach any of them, and how to be let in; shared with others, so not closed here.
+        settings: where each of them is.
+        transport: in place of the network, for tests.
+    """
+
+    def __init__(
+        self, cluster: str, admin: AdminApi, settings: UnloadSettings, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._admin = admin
+        self._settings = settings
+        self._transport = transport
+        self._any = _rest(admin.settings, transport)
+        self._members: dict[str, Rest] = {}
+
+    def survey(self, members: Iterable[str]) -> Survey:
+        """Ask `members`, and all brokers that are registered, what they serve.
+
+        Raises:
+            BrokerError: it cannot be said who is registered.
+        """
+        try:
+            listed = frozenset(self._admin.brokers(self._cluster))
+        except _FAILURES as error:
+            raise BrokerError(detail_of(error)) from None
+        asked = sorted(listed.union(members))
+        self._keep_only(asked)
+        owned: dict[str, Mapping[str, bool]] = {}
+        unanswered: dict[str, str] = {}
+        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="who serves") as workers:
+            answers = [(member, workers.submit(self._owned, member)) for member in asked]
+        for member, answer in answers:
+            try:
+                owned[member] = answer.result()
+            except BrokerError as error:
+                unanswered[member] = str(error)
+        return Survey(listed, owned, unanswered)
+
+    def unload(self, member: str, bundle: str) -> None:
+        """Make one broker close a bundle's topics and give it up; nothing happens at any other broker.
+
+        Raises:
+            RedirectedError: it does not serve it.
+            UnknownOutcomeError: no good answer.
+            BrokerError: it was refused.
+        """
+        try:
+            self._members[member].send("PUT", f"/admin/v2/namespaces/{quote(bundle)}/unload")
+        except _FAILURES as error:
+            raise _of_action(error) from None
+
+    def topic_of(self, bundle: str) -> str | None:
+        """Any topic of a bundle, as `tenant/namespace/topic`; null when it has none.
+
+        Raises:
+            BrokerError: it cannot be said.
+        """
+        namespace, _, bounds = bundle.rpartition("/")
+        try:
+            path = f"/admin/v2/persistent/{quote(namespace)}"
+            names = self._any.get(path, _NAMES, params={"bundle": bounds})
+        except _FAILURES as error:
+            if isinstance(error, AdminError) and error.missing:  # the namespace is gone
+                return None
+            raise BrokerError(detail_of(error)) from None
+        return min((name.removeprefix(_PERSISTENT) for name in names), default=None)
+
+    def trigger(self, topic: str) -> None:
+        """Look a topic up as a client does: the brokers agree on one to take its bundle if nobody owns it.
+
+        Raises:
+            UnknownOutcomeError: no good answer.
+            BrokerError: it was refused.
+        """
+        try:
+            self._admin.lookup(topic)
+        except _FAILURES as error:
+            raise _of_action(error) from None
+
+    def close(self) -> None:
+        """Close all connections of its own; the next look opens new ones."""
+        self._any.close()
+        self._keep_only(())
+
+    def _owned(self, member: str) -> dict[str, bool]:
+        path = f"/admin/v2/brokers/{quote(self._cluster, safe='')}/{quote(member, safe=':')}/ownedNamespaces"
+        try:
+            owned = self._members[member].get(path, _OWNED)
+        except RedirectedError:
+            raise BrokerError(f"another broker than {member} answers at {self._settings.url_of(member)}") from None
+        except _FAILURES as error:
+            raise BrokerError(f"broker {member}: {detail_of(error)}") from None
+        return {bundle: status.is_active for bundle, status in owned.items()}
+
+    def _keep_only(self, members: Iterable[str]) -> None:
+        kept = set(members)
+        for member in [member for member in self._members if member not in kept]:
+            self._members.pop(member).close()
+        for member in kept - set(self._members):
+            where = {"admin_url": self._settings.url_of(member)}
+            self._members[member] = _rest(self._admin.settings.model_copy(update=where), self._transport, direct=True)
+
+
+def _of_action(error: Exception) -> BrokerError:
+    """A request that was refused has not been carried out; of any other nobody knows."""
+    refused = isinstance(error, UserError) or (
+        # Above, a proxy may speak of a broker that did it.
+        isinstance(error, AdminError) and error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    return (BrokerError if refused else UnknownOutcomeError)(detail_of(error))
+
+
+def _rest(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> Rest:
+    def build() -> httpx.Client:
+        client = settings.http_client(transport)
+        if direct:
+            client.event_hooks = {"response": [_refuse_redirect]}
+        return client
+
+    return Rest(build, settings.fingerprint)
+
+
+def _refuse_redirect(response: httpx.Response) -> None:
+    if response.has_redirect_location:
+        raise RedirectedError(f"{request_line(response.request)}: it does not serve the bundle, and names another")

@@ -1,0 +1,245 @@
+"""A service that owns bundles through ZooKeeper, and keeps them by the ownership agent when its session is lost.
+
+Two of them in two terminals, on any ZooKeeper:
+
+    python -m deploy.examples.bundle_service --zookeeper 127.0.0.1:2181 --member b1:8080 --bundles t/ns/1,t/ns/2
+    python -m deploy.examples.bundle_service --zookeeper 127.0.0.1:2181 --member b2:8080 --bundles t/ns/1
+
+The second one waits for what the first one owns. Stop the first with Ctrl-Z for longer than `--session-timeout`: the
+second takes over; `fg` lets the first one learn of it, and unload. With `--fence` never both serve, without it both do
+until the first has read ZooKeeper again: see docs/ownership-agent.md.
+
+What it "serves" it writes as JSON lines to stdout, or to `--log`: `{"at": 123.456, "did": "serve", "member": …,
+"bundle": …}`, where `at` is the machine's boot clock in seconds, the same in all processes; `did` is also `preload`,
+`unload`, `republish`, `invalidate-caches` or `shut-down`. Below `--root` it owns `/namespace/<bundle>`, and registers
+itself at `/loadbalance/brokers/<member>`, as Pulsar's brokers do. With `--loop-kafka` it follows the decisions of a
+Headgate loop and reports to it; without, it goes by the same rules alone. Ctrl-C ends it.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
+from connectors.kafka.topics import TopicSettings
+from connectors.ownership import (
+    Decisions,
+    DecisionSource,
+    Guide,
+    LocalGuide,
+    LoopGuide,
+    OwnershipAgent,
+    OwnershipCallbacks,
+    OwnershipError,
+)
+from connectors.ownership.contact import boot_seconds
+from connectors.ownership.reports import Report
+from deploy.signals import stop_on_signals
+from policies.errors import UserError
+from policies.sessions.decision import OwnershipReason, SessionDecision
+from policies.sessions.readings import BROKERS, NAMESPACES
+from policies.sessions.settings import OwnershipRules
+
+_SERVE_SECONDS = 0.02
+_CLAIM_SECONDS = 0.5
+_OWN_SECONDS = 1.0
+
+
+class Log:
+    """Writes what is done, line by line; each line goes out whole."""
+
+    def __init__(self, member: str, out: TextIO) -> None:
+        self._member = member
+        self._out = out
+        self._lock = threading.Lock()
+
+    def write(self, did: str, bundle: str | None = None, *, at: float | None = None, why: str | None = None) -> None:
+        """One line; `at` when it is about a moment that has passed."""
+        line = {"at": boot_seconds() if at is None else at, "did": did, "member": self._member}
+        line |= {key: value for key, value in (("bundle", bundle), ("why", why)) if value is not None}
+        with self._lock:
+            self._out.write(json.dumps(line) + "\n")
+            self._out.flush()
+
+
+class Service(OwnershipCallbacks):
+    """What serves bundles.
+
+    Args:
+        client: of ZooKeeper.
+        member: its name.
+        log: where it tells what it does.
+        stop: ends it.
+    """
+
+    def __init__(self, client: KazooClient, member: str, log: Log, stop: threading.Event) -> None:
+        self._client = client
+        self._member = member
+        self._log = log
+        self._stop = stop
+
+    @property
+    def value(self) -> bytes:
+        """What its nodes hold: who owns them."""
+        return json.dumps({"brokerId": self._member}).encode()
+
+    def preload(self, path: str) -> None:
+        """A broker would load the bundle's topics here."""
+        self._log.write("preload", bundle_of(path))
+
+    def unload(self, path: str, reason: OwnershipReason | None) -> None:
+        """A broker would close the bundle's topics here."""
+        self._log.write("unload", bundle_of(path), why="released" if reason is None else reason.value)
+
+    def republish(self) -> None:
+        """Register again."""
+        self.register()
+        self._log.write("republish")
+
+    def invalidate_caches(self) -> None:
+        """It has none."""
+        self._log.write("invalidate-caches")
+
+    def shut_down(self, decision: SessionDecision) -> None:
+        """End; to be started again is the platform's business."""
+        self._log.write("shut-down", why=decision.reason.value)
+        self._stop.set()
+
+    def register(self) -> None:
+        """Say that it is there, as a broker does; what an old session left behind is not its registration."""
+        path = f"{BROKERS}/{self._member}"
+        stat = self._client.exists(path)
+        if stat is not None and stat.ephemeralOwner == self._client.client_id[0]:
+            return
+        if stat is not None:
+            self._client.delete(path, version=stat.version)
+        self._client.create(path, self.value, ephemeral=True, makepath=True)
+
+    def run(self, agent: OwnershipAgent, bundles: list[str]) -> None:
+        """Serve what may be served, and try to own the rest, until told to stop."""
+        claim_at = 0.0
+        while not self._stop.wait(_SERVE_SECONDS):
+            if boot_seconds() >= claim_at:
+                self._claim(agent, bundles)
+                claim_at = boot_seconds() + _CLAIM_SECONDS
+            for bundle in bundles:
+                # The moment first: what is allowed later was allowed at that moment, even if we are frozen in between.
+                at = boot_seconds()
+                if agent.serving(path_of(bundle)):
+                    self._log.write("serve", bundle, at=at)
+
+    def _claim(self, agent: OwnershipAgent, bundles: list[str]) -> None:
+        held = agent.held()
+        for bundle in bundles:
+            if path_of(bundle) not in held:
+                try:
+                    agent.own(path_of(bundle), self.value, timeout_seconds=_OWN_SECONDS)
+                except OwnershipError:
+                    continue  # another has it, or there is no session: it is asked for again
+
+
+def path_of(bundle: str) -> str:
+    """The node of a bundle."""
+    return f"{NAMESPACES}/{bundle}"
+
+
+def bundle_of(path: str) -> str:
+    """The bundle of a node."""
+    return path.removeprefix(f"{NAMESPACES}/")
+
+
+@contextmanager
+def _loop(
+    kafka: str | None, prefix: str, cluster: str, member: str, local: Guide
+) -> Iterator[tuple[Guide, Report | None]]:
+    """Who guides, and where reports go."""
+    if kafka is None:
+        yield local, None
+        return
+    try:
+        connection, topics = KafkaConnection(bootstrap_servers=kafka), TopicSettings(prefix=prefix)
+    except ValidationError as error:
+        raise UserError(f"--loop-kafka or --loop-prefix: {error.errors()[0]['msg']}.") from None
+    source = DecisionSource(connection, topics.topic(SessionDecision.topic), f"bundle-service-{member}")
+    guide = LoopGuide(Decisions(cluster, member), source, otherwise=local)
+    with Publisher(connection, PublisherMetrics(CollectorRegistry())) as publisher:
+        yield guide, observations_to(publisher.publish, topics.topic("observed.sessions"), f"bundle-service/{member}")
+
+
+def _connect(client: KazooClient, servers: str) -> None:
+    try:
+        client.start(timeout=15)
+    except KazooTimeoutError:
+        raise UserError(f"--zookeeper: no server of {servers} gives a session within 15 s.") from None
+
+
+def _client(servers: str, timeout_seconds: float) -> KazooClient:
+    retry = KazooRetry(max_tries=-1, max_delay=1)
+    try:
+        return KazooClient(servers, timeout=timeout_seconds, connection_retry=retry)
+    except ValueError as error:
+        raise UserError(f"--zookeeper: {error}: write it as host:port,host:port/chroot.") from None
+
+
+def main(
+    zookeeper: Annotated[str, typer.Option(help="host:port, comma separated, and a chroot where there is one.")],
+    member: Annotated[str, typer.Option(help="Its name, host:port.")],
+    bundles: Annotated[str, typer.Option(help="tenant/namespace/range, comma separated: what it wants to own.")],
+    session_timeout: Annotated[float, typer.Option(help="Seconds; servers have bounds of their own.")] = 10.0,
+    cluster: Annotated[str, typer.Option(help="The cluster's name in the loop's settings.")] = "example",
+    rules: Annotated[OwnershipRules, typer.Option(help="What becomes of a node of its own old session.")] = (
+        OwnershipRules.PIP57
+    ),
+    fence: Annotated[bool, typer.Option("--fence", help="Rather serve nothing than something twice.")] = False,
+    log: Annotated[Path | None, typer.Option(help="A file to append to; default: stdout.")] = None,
+    loop_kafka: Annotated[str | None, typer.Option(help="Bootstrap servers of Headgate's Kafka.")] = None,
+    loop_prefix: Annotated[str, typer.Option(help="Of the loop's topics.")] = "headgate",
+) -> None:
+    """Own bundles, and serve them."""
+    stop = stop_on_signals()
+    try:
+        with _loop(loop_kafka, loop_prefix, cluster, member, LocalGuide(rules)) as (guide, report):
+            client = _client(zookeeper, session_timeout)
+            out = sys.stdout if log is None else log.open("a", encoding="utf-8")
+            service = Service(client, member, Log(member, out), stop)
+            agent = OwnershipAgent(client, member, service, cluster=cluster, guide=guide, fence=fence, report=report)
+            _run(client, zookeeper, service, agent, [bundle for bundle in bundles.split(",") if bundle])
+    except UserError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a program's own words
+        raise typer.Exit(2) from None
+
+
+def _run(client: KazooClient, servers: str, service: Service, agent: OwnershipAgent, bundles: list[str]) -> None:
+    with agent:
+        _connect(client, servers)
+        try:
+            _begin(service)
+            service.run(agent, bundles)
+        finally:
+            agent.close()
+            client.stop()
+            client.close()
+
+
+def _begin(service: Service) -> None:
+    try:
+        service.republish()
+    except KazooException as error:
+        raise UserError(f"--member: cannot register it: {type(error).__name__}. Is another one running?") from None
+
+
+if __name__ == "__main__":
+    typer.run(main)

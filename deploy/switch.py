@@ -1,0 +1,103 @@
+"""Answers `headgate switch precheck`: from live data, read once, writing nothing."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from msgspec import structs
+from rich.console import Console
+
+from connectors.bookkeeper.settings import BookKeeperClusters
+from connectors.bookkeeper.snapshot import Look, Place, take_snapshot
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from deploy.settings import Settings
+from deploy.switch_view import report_lines
+from policies.errors import UserError
+from policies.switching.precheck import Report, precheck
+from policies.switching.remedies import explain
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A precheck, and what it rests on."""
+
+    cluster: str
+    """The broker cluster."""
+    report: Report
+    look: Look
+
+
+def answer(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
+    """Check whether a broker cluster may switch to a BookKeeper cluster, and print the report.
+
+    Returns:
+        Whether it is ready.
+
+    Raises:
+        UserError: the settings do not say where the clusters are, or what they say cannot be used.
+    """
+    checked = check(settings, cluster, target)
+    if as_json:
+        typer.echo(json.dumps(_plain(checked)))
+    else:
+        console = Console()
+        for line in report_lines(checked.report, checked.look, explained=explained):
+            console.print(line, highlight=False)
+    return checked.report.ready
+
+
+def check(settings: Settings, cluster: str, target: str) -> Checked:
+    """Read everything now, and judge it; raises as `answer` does."""
+    brokers, clusters = _named(settings, cluster)
+    rules = clusters.rules()
+    with ExitStack() as stack:
+        sessions: dict[ZooKeeperConnection, ZooKeeperSession] = {}
+
+        def session(name: str, connection: ZooKeeperConnection) -> ZooKeeperSession:
+            if connection not in sessions:
+                sessions[connection] = ZooKeeperSession(name, connection)
+                stack.callback(sessions[connection].close)
+            return sessions[connection]
+
+        def place(name: str) -> Place:
+            if name not in clusters.clusters:
+                known = ", ".join(clusters.clusters)
+                raise UserError(f"--target: clusters.{cluster}.bookkeeper names no cluster {name}; it names {known}")
+            block = clusters.clusters[name]
+            return Place(name, session(f"{cluster}/{name}", block.zookeeper or brokers), block.ledgers_root)
+
+        look = take_snapshot(
+            session(cluster, brokers), place(clusters.source), place(target), clusters.bootstrap, rules
+        )
+    return Checked(cluster, precheck(look.snapshot, rules, time.time_ns() // 1_000_000), look)
+
+
+def _named(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKeeperClusters]:
+    if cluster not in settings.clusters:
+        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
+    watched = settings.clusters[cluster]
+    if watched.bookkeeper is None or watched.zookeeper is None:
+        raise UserError(f"clusters.{cluster}.bookkeeper: is not set, so it is not known between which to switch")
+    return watched.zookeeper, watched.bookkeeper
+
+
+def _plain(checked: Checked) -> dict[str, Any]:
+    report = checked.report
+    return {
+        "cluster": checked.cluster,
+        **structs.asdict(report),
+        "hits": {hit.value: structs.asdict(hits) for hit, hits in report.hits.items()},
+        "findings": list(_plain_findings(report)),
+        "references": len(checked.look.snapshot.references),
+        "problems": checked.look.problems,
+    }
+
+
+def _plain_findings(report: Report) -> Iterator[dict[str, Any]]:
+    for finding in report.findings:
+        yield {**structs.asdict(finding), "remedy": explain(finding)}

@@ -1,0 +1,74 @@
+"""What the Pulsar actuator says of each bundle it unloaded or had owned again, or could not or would not: an audit."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.units import Instant
+from policies.wire import Event
+
+SOURCE = "headgate/actuator/unload"
+"""The CloudEvents `source`."""
+
+
+class UnloadOutcome(StrEnum):
+    """What came of a decision about a bundle."""
+
+    DONE = "done"
+    ALREADY_MOVED = "already_moved"
+    """To unload: the member does not serve it (any more), so there is nothing to take from it."""
+    ALREADY_OWNED = "already_owned"
+    """To re-own: a broker serves it already, whichever."""
+    CONTESTED = "contested"
+    """The member serves it, but it is another's too: an unload could hit the rightful owner. Looked at again."""
+    NO_TOPICS = "no_topics"
+    """To re-own: it has no topic that could be looked up, so nobody misses it."""
+    SUPERSEDED = "superseded"
+    """A decision with a higher sequence is in force."""
+    EXPIRED = "expired"
+    SHADOW = "shadow"
+    """Shadow mode: what would have been begun."""
+    FAILED = "failed"
+    """Not possible now; tried again until the decision expires."""
+
+
+class BundleReport(BaseModel):
+    """What came of one decision about one bundle; said when it is new."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    event_type: ClassVar[str]
+
+    cluster: str = Field(description="The watched cluster.")
+    member: str = Field(description="The broker that the decision is about, `host:port`.")
+    bundle: str = Field(description="`tenant/namespace/range`.")
+    decision_id: str = Field(description="The decision it carries out.")
+    sequence: int = Field(description="Of that decision.")
+    outcome: UnloadOutcome
+    served_by: tuple[str, ...] = Field(
+        default=(),
+        description="The brokers that serve it by their own word, by the last look; empty: none, or no look.",
+    )
+    attempt: int = Field(ge=1, description="Which attempt this was; several where somebody did not answer.")
+    done_at: Instant | None = Field(default=None, description="When it was done, by our clock; null unless done.")
+    detail: str | None = Field(default=None, description="What stands in the way, in a few words; never a secret.")
+
+
+class BundleUnloaded(BundleReport):
+    """What came of one decision to unload a bundle."""
+
+    event_type: ClassVar[str] = "headgate.bundle-unloaded.v1"
+
+
+class BundleReOwned(BundleReport):
+    """What came of one decision to have a bundle owned again."""
+
+    event_type: ClassVar[str] = "headgate.bundle-re-owned.v1"
+
+
+def bundle_event(said: BundleUnloaded | BundleReOwned, *, id: str, at: datetime) -> bytes:  # noqa: A002
+    """Encode what was done as a record of the audit topic; keyed by cluster."""
+    subject = f"{said.cluster}/{said.member}/{said.bundle}"
+    event = Event[BundleReport](id=id, source=SOURCE, type=said.event_type, subject=subject, time=at, data=said)
+    return event.model_dump_json().encode()

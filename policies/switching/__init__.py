@@ -1,0 +1,63 @@
+"""The switching policy: moving the brokers of a cluster to another BookKeeper cluster at run time, safely.
+
+Where to look: the pure precheck in `precheck` (with `ledger_paths`, `id_generators`, `ledgers`, `references` and
+`remedies`); the machine in `machine`, its rows in `commands`, `sightings`, `answers` and `stages`, what they ask in
+`guards`, what must hold in `invariants`, what is remembered in `state`; the wire in `readings`, `translation`,
+`decision` and `alerts`; and `policy`, which puts all of it together.
+"""
+
+from policies.policy import PolicyKind
+from policies.switching.decision import SwitchDecision, SwitchRecord
+from policies.switching.policy import NAME, SwitchingPolicy
+from policies.switching.readings import (
+    SwitchBroker,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchCommand,
+    SwitchInventory,
+    SwitchInventoryPart,
+    SwitchLease,
+    SwitchLedger,
+    SwitchPrecheck,
+    SwitchRegistry,
+    SwitchStatus,
+)
+from policies.switching.settings import SwitchingSettings
+from policies.switching.state import SwitchingState
+
+__all__ = [
+    "KIND",
+    "NAME",
+    "SwitchBroker",
+    "SwitchBrokers",
+    "SwitchCluster",
+    "SwitchCommand",
+    "SwitchDecision",
+    "SwitchInventory",
+    "SwitchInventoryPart",
+    "SwitchLease",
+    "SwitchLedger",
+    "SwitchPrecheck",
+    "SwitchRecord",
+    "SwitchRegistry",
+    "SwitchStatus",
+    "SwitchingPolicy",
+    "SwitchingSettings",
+    "SwitchingState",
+]
+
+KIND = PolicyKind(
+    name=NAME,
+    observed={
+        "observed.switches": (
+            SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
+            SwitchInventoryPart, SwitchInventory, SwitchLedger, SwitchStatus,
+        ),
+        "commands": (SwitchCommand,),
+    },
+    decisions=(SwitchDecision, SwitchRecord),
+    settings=SwitchingSettings,
+    state=SwitchingState,
+    state_version=1,
+    build=SwitchingPolicy,
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""What a person should know about a switch, from its state alone."""
+
+from collections.abc import Iterator
+
+from policies.alerts import Condition
+from policies.decisions import Severity
+from policies.switching import guards
+from policies.switching.state import FAILED, Action, Stage, Switch, SwitchingState
+
+HALTED = "switch-halted"
+BLOCKED = "switch-blocked"
+DEGRADED = "switch-degraded"
+UNATTENDED = "switch-unattended"
+LEFT_BEHIND = "switch-ledgers-left-behind"
+MEANINGS = {
+    HALTED: "an invariant is breached, or a promotion changed more than the attribution: nothing more is ordered",
+    BLOCKED: "all brokers acked, but the switch does not go live",
+    DEGRADED: "a broker cannot reach the target while others already write there",
+    UNATTENDED: "a switch is under way, and no orchestrator holds the lease",
+    LEFT_BEHIND: "a switch is done, and some ledgers stay in the old cluster",
+}
+_UNDER_WAY = frozenset(
+    {Stage.TRIGGERED, Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.CLEANUP, Stage.ROLLBACK}
+)
+_BEFORE_END = frozenset(Stage) - {Stage.DONE, Stage.REJECTED, Stage.ROLLED_BACK, Stage.DONE_WITH_FAILURES}
+
+
+def conditions(cluster: str, state: SwitchingState, now_ms: int) -> Iterator[Condition]:
+    """What is the case now."""
+    switch = state.switch
+    if switch is None:
+        return
+    move = f"the switch of {cluster} from {switch.source} to {switch.target}"
+    if switch.halted:
+        yield _condition(cluster, switch, HALTED, Severity.CRITICAL, "halted", f"{move} halts: {switch.halted}")
+    if switch.blocked and switch.stage is Stage.TRIGGERED:
+        yield _condition(cluster, switch, BLOCKED, Severity.CRITICAL, "blocked", f"{move} is blocked: {switch.blocked}")
+    if switch.degraded and switch.stage in _BEFORE_END:
+        summary = f"{move} is degraded: a broker cannot reach {switch.target}"
+        yield _condition(cluster, switch, DEGRADED, Severity.CRITICAL, "client_init_failed", summary)
+    if switch.stage in _UNDER_WAY and (why := guards.holds_lease(state, now_ms)):
+        yield _condition(cluster, switch, UNATTENDED, Severity.WARNING, "no_lease", f"{move} does not go on: {why}")
+    left = sum(u.stage in FAILED or u.awaiting is Action.GIVEN_UP for u in switch.units)
+    if switch.stage is Stage.DONE_WITH_FAILURES:
+        what = f"{left} ledgers stay in {switch.source}" if left else "a status could not be written"
+        yield _condition(cluster, switch, LEFT_BEHIND, Severity.WARNING, "failures", f"{move} is done, but {what}")
+
+
+def _condition(cluster: str, switch: Switch, alert: str, severity: Severity, reason: str, summary: str) -> Condition:
+    labels = {"cluster": cluster, "source": switch.source, "target": switch.target, "stage": switch.stage.value}
+    return Condition(alert, f"{cluster}/switch", severity, reason, summary, labels)

@@ -1,0 +1,191 @@
+"""What can happen to a switch: commands of people, and observations, of executors, brokers and clusters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from policies.switching.ledgers import Ledger
+from policies.switching.precheck import Cluster
+from policies.switching.references import Reference
+from policies.switching.state import Action, Checked, Directive, Entry, Lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What a person asks for."""
+
+    key: str
+    """The same key again is the same command again."""
+    dry_run: bool = False
+    expected_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Register(Command):
+    """Make a cluster known; its identity was read at its address. Null: it could not be."""
+
+    name: str
+    uri: str
+    instance_id: str | None
+    root: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unregister(Command):
+    """Forget a cluster."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precheck(Command):
+    """Have a target checked."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(Command):
+    """Switch to a target, or drive a switch to it on."""
+
+    target: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback(Command):
+    """Take the promotions back; unless `attribution_only`, send the brokers back as well."""
+
+    attribution_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup(Command):
+    """Delete what was promoted from the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseClient(Command):
+    """Have brokers close their client of a cluster that nobody needs any more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSeen:
+    """Who orchestrates now."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySeen:
+    """The registry as ZooKeeper has it."""
+
+    entries: tuple[Entry, ...]
+    bootstrap: str | None
+    directive: Directive | None
+    committed_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MembersSeen:
+    """The brokers that are alive."""
+
+    brokers: tuple[str, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSeen:
+    """What a broker's agent says of it."""
+
+    broker: str
+    sequence: int
+    """Of this broker's reports; only grows."""
+    epoch: int
+    """The directive it speaks of."""
+    failed: bool
+    """Its client of the target could not be made; else it follows the directive."""
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """A BookKeeper cluster as last read."""
+
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Prechecked:
+    """The report that was asked for."""
+
+    check: Checked
+
+
+@dataclass(frozen=True, slots=True)
+class InventorySeen:
+    """All references, and which of their ledgers exist in the target."""
+
+    references: tuple[Reference, ...]
+    at_ms: int
+    target: str = ""
+    """The cluster that was asked for each ledger; empty: none was."""
+    existing: Mapping[int, Ledger] = field(default_factory=dict)
+
+
+class Outcome(StrEnum):
+    """How an executor's work on a ledger ended."""
+
+    COPIED = "copied"
+    EXISTS = "exists"
+    SOURCE_UNREADABLE = "source_unreadable"
+    COPY_DELETED = "copy_deleted"
+    PROMOTED = "promoted"
+    CONFLICT = "conflict"
+    ROLLED_OVER = "rolled_over"
+    ADVANCED = "advanced"
+    REVERTED = "reverted"
+    DELETED = "deleted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDone:
+    """An executor's answer about one ledger."""
+
+    ledger_id: int
+    op: int
+    """The number of the order it answers."""
+    outcome: Outcome
+    source: Ledger | None = None
+    target: Ledger | None = None
+    changed: tuple[str, ...] = ()
+    """Fields of the reference that differ between before and after."""
+    new_id: int | None = None
+    attribution: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDone:
+    """An executor's answer about a status it was to write."""
+
+    action: Action
+    op: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed."""
+
+
+Commands = Register | Unregister | Precheck | Start | Rollback | Cleanup | CloseClient
+Event = (
+    Commands | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
+    | LedgerDone | StatusDone | Tick
+)  # fmt: skip

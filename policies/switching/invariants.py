@@ -1,0 +1,151 @@
+"""What must hold after each transition, whatever the guards let through: a second line, written without them.
+
+A breach halts the switch, is an alarm with its evidence, and stops every order of the transition that showed it.
+Source: specs/switching.md, Invariants.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policies.switching.ledgers import Intent
+from policies.switching.orders import Said, Verdict
+from policies.switching.state import LedgerStage, Stage, Status, Switch, SwitchingState, Unit
+
+_MOVING = frozenset({Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.HOLD, Stage.CLEANUP})
+_IN_TARGET = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
+
+
+class Invariant(StrEnum):
+    """By the names they have in the specification."""
+
+    IMPORT_DISJOINT = "INV-1"
+    FUTURE_DISJOINT = "INV-2"
+    ORDER_IN_TOPIC = "INV-3"
+    IDENTITY = "INV-4"
+    REVERSE = "INV-5"
+    NO_REUSE = "INV-6"
+    OWN_DELETES = "INV-7"
+    ONE_ACTIVE = "ONE-ACTIVE"
+    ONLY_UNDER_LEASE = "LEASE"
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """An invariant that does not hold, and what shows it."""
+
+    invariant: Invariant
+    evidence: str
+
+    def __str__(self) -> str:
+        """As it is written into the switch and its alarm."""
+        return f"{self.invariant.value}: {self.evidence}"
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A state after a transition, with what the transition touched and said."""
+
+    state: SwitchingState
+    units: Sequence[Unit]
+    """Those that changed; of the others everything was checked when they did."""
+    said: Sequence[Said]
+    intents: Callable[[int], Intent | None]
+    """The journalled intent to create a ledger in the switch's target."""
+    now_ms: int
+
+
+def breaches(after: After) -> Iterator[Breach]:
+    """Everything that does not hold."""
+    yield from _one_active(after.state)
+    switch = after.state.switch
+    if switch is None:
+        return
+    yield from _import_disjoint(after)
+    yield from _clusters(after.state, switch)
+    yield from _identity(after.state, switch)
+    yield from _no_reuse(after, switch)
+    yield from _own_deletes(after)
+    yield from _lease(after)
+
+
+def _import_disjoint(after: After) -> Iterator[Breach]:
+    for unit in after.units:
+        if unit.stage in _IN_TARGET and not unit.cleared:
+            yield Breach(
+                Invariant.IMPORT_DISJOINT, f"ledger {unit.ledger_id} is {unit.stage.value}, not known to be free"
+            )
+
+
+def _clusters(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
+    """INV-2, INV-3 and INV-5, from the id generators as last read; what is unknown breaks nothing."""
+    source, target = state.cluster(switch.source), state.cluster(switch.target)
+    if source is None or source.generator is None or target is None or target.generator is None:
+        return
+    ahead, behind = target.generator.next_id, source.generator.next_id
+    if switch.stage in _MOVING:
+        taken = max(behind - 1, state.attributed.greatest_id if state.attributed else -1)
+        if ahead <= taken:
+            yield Breach(Invariant.FUTURE_DISJOINT, f"{switch.target} gives {ahead} next, {taken} is taken")
+        if switch.target_floor < behind:
+            evidence = f"{switch.source} gave {behind - 1}, {switch.target} began at {switch.target_floor}"
+            yield Breach(Invariant.ORDER_IN_TOPIC, evidence)
+    back = switch.stage is Stage.ROLLBACK and not switch.attribution_only
+    if back and behind < ahead:
+        yield Breach(
+            Invariant.REVERSE, f"{switch.source} gives {behind} next, {switch.target} already gave {ahead - 1}"
+        )
+
+
+def _identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
+    source, target = state.cluster(switch.source), state.cluster(switch.target)
+    if switch.stage not in _MOVING | {Stage.TRIGGERED}:
+        return
+    if source is None or target is None or source.layout is None or target.layout is None:
+        yield Breach(Invariant.IDENTITY, f"{switch.source} or {switch.target} is not known")
+    elif (source.instance_id, source.root) == (target.instance_id, target.root):
+        yield Breach(
+            Invariant.IDENTITY, f"{switch.source} and {switch.target} are both {source.instance_id}{source.root}"
+        )
+
+
+def _no_reuse(after: After, switch: Switch) -> Iterator[Breach]:
+    target = after.state.cluster(switch.target)
+    gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
+    for said in after.said if gone else ():
+        unit = said.unit
+        if said.verdict is Verdict.START_COPY and unit and not unit.remap and unit.ledger_id in gone:
+            yield Breach(Invariant.NO_REUSE, f"ledger {unit.ledger_id} was deleted from {switch.target}")
+
+
+def _own_deletes(after: After) -> Iterator[Breach]:
+    for said in after.said:
+        unit = said.unit
+        if unit is None:
+            continue
+        if said.verdict is Verdict.DELETE_OLD and unit.promoted_op <= unit.reverted_op:
+            yield Breach(Invariant.OWN_DELETES, f"ledger {unit.ledger_id} was not promoted")
+        if said.verdict is Verdict.DELETE_OWN_COPY and not unit.remap and after.intents(unit.ledger_id) is None:
+            yield Breach(Invariant.OWN_DELETES, f"the copy of ledger {unit.ledger_id} is not in the journal")
+
+
+def _lease(after: After) -> Iterator[Breach]:
+    lease = after.state.lease
+    held = lease is not None and after.now_ms < lease.valid_until_ms
+    for said in () if held else after.said:
+        if said.verdict in (Verdict.DELETE_OLD, Verdict.DELETE_OWN_COPY, Verdict.START_COPY):
+            yield Breach(Invariant.ONLY_UNDER_LEASE, f"{said.verdict.value} without the lease")
+
+
+def _one_active(state: SwitchingState) -> Iterator[Breach]:
+    """Exactly one cluster is active for brokers at any time."""
+    if not state.entries:
+        return
+    directive = state.directive
+    if directive is not None and directive.epoch > state.committed_epoch:
+        if state.entry(directive.target) is None:
+            yield Breach(Invariant.ONE_ACTIVE, f"brokers are directed to {directive.target}, which is not registered")
+        return
+    active = [e.name for e in state.entries if e.status is Status.ACTIVE]
+    if len(active) != 1:
+        yield Breach(Invariant.ONE_ACTIVE, f"active: {', '.join(active) or 'none'}")

@@ -1,0 +1,68 @@
+"""Where a ledger's metadata lies in ZooKeeper, and which ledger lies at a path.
+
+BookKeeper's default layout (`hierarchical`) writes an id that fits 31 bits as ten digits split 2/4/4 and a larger one
+as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Source: specs/switching.md, Precheck.
+"""
+
+import re
+from enum import StrEnum
+
+from policies.units import MAX_INT64
+
+_FIRST_LONG_ID = 2**31 - 1
+"""The layout's own boundary: the greatest 31-bit id is already written the long way."""
+_SHORT_SPLIT = (2, 4, 4)
+_LONG_SPLIT = (3, 4, 4, 4, 4)
+_SHORT_PATH = re.compile(r"/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
+_LONG_PATH = re.compile(r"/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
+
+
+class Layout(StrEnum):
+    """How a cluster arranges the metadata of its ledgers."""
+
+    HIERARCHICAL = "hierarchical"
+    LONG_HIERARCHICAL = "longhierarchical"
+
+
+_FACTORIES = {
+    "hierarchical": Layout.HIERARCHICAL,
+    "longhierarchical": Layout.LONG_HIERARCHICAL,
+    "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory": Layout.HIERARCHICAL,
+    "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory": Layout.LONG_HIERARCHICAL,
+}
+
+
+def layout_of(text: str) -> Layout | None:
+    """The layout that a ``LAYOUT`` znode names (a version, then ``factory:version``); null when it can't be served.
+
+    The flat and the legacy layout are such: what is not known to hold every id is not known.
+    """
+    lines = text.strip().splitlines()
+    return _FACTORIES.get(lines[1].rpartition(":")[0]) if len(lines) == 2 else None
+
+
+def path_of(layout: Layout, ledger_id: int) -> str:
+    """The path of a ledger's metadata below the cluster's root, such as ``/00/1695/L6902``.
+
+    Raises:
+        ValueError: the id is negative (-1 means "no ledger") or larger than 63 bits.
+    """
+    if not 0 <= ledger_id <= MAX_INT64:
+        raise ValueError(f"{ledger_id} is no ledger id: it must lie between 0 and {MAX_INT64}")
+    short = layout is Layout.HIERARCHICAL and ledger_id < _FIRST_LONG_ID
+    split = _SHORT_SPLIT if short else _LONG_SPLIT
+    digits, parts = f"{ledger_id:0{sum(split)}d}", []
+    for width in split:
+        parts.append(digits[:width])
+        digits = digits[width:]
+    return "/" + "/".join((*parts[:-1], f"L{parts[-1]}"))
+
+
+def id_at(layout: Layout, path: str) -> int | None:
+    """The ledger whose metadata lies at a path below the cluster's root; null when no ledger can lie there."""
+    matched = _SHORT_PATH.fullmatch(path) or _LONG_PATH.fullmatch(path)
+    if matched is None:
+        return None
+    ledger_id = int("".join(matched.groups()))
+    # A path that BookKeeper itself would not write for this id is not the ledger's.
+    return ledger_id if ledger_id <= MAX_INT64 and path_of(layout, ledger_id) == path else None

@@ -1,0 +1,99 @@
+"""What is known of a ledger, and whether two clusters' ledgers of one id are the same one.
+
+Equal length and last entry id prove nothing: one-entry ledgers collide. A ledger in the target is *ours* only when its
+copying was journalled before it was created, from the same source; all else is foreign and never touched.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+NO_LEDGER = -1
+"""The id in a cursor that keeps no ledger."""
+
+
+class LedgerState(StrEnum):
+    """A ledger's state in its metadata."""
+
+    OPEN = "open"
+    IN_RECOVERY = "in_recovery"
+    CLOSED = "closed"
+
+
+class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
+    """A ledger as its metadata and its entries have it. Null: not known."""
+
+    ledger_id: int
+    state: LedgerState
+    last_entry_id: int
+    """-1 for an empty or open ledger."""
+    length_bytes: int
+    custom_metadata: tuple[tuple[str, str], ...] = ()
+    """Name and base64 value, sorted by name."""
+    ensemble_size: int | None = None
+    write_quorum: int | None = None
+    ack_quorum: int | None = None
+    entries_digest: str | None = None
+    """Of all entries, in order; null when they were not read."""
+    created_ms: int | None = None
+    """When ZooKeeper made the metadata, by its own clock."""
+
+
+class Intent(Struct, array_like=True, frozen=True):
+    """A journalled intent to create a ledger, written before it was created."""
+
+    ledger_id: int
+    source: str
+    """Instance id of the cluster it is copied from."""
+    target: str
+    """Instance id of the cluster it is created in."""
+    at_ms: int
+    """When the intent was first journalled."""
+
+
+Journal = Mapping[int, Intent]
+"""Intents by the ledger id in the target."""
+
+
+class Hit(StrEnum):
+    """What a ledger is that exists in the target under an id to import."""
+
+    OURS_COMPLETE = "ours_complete"
+    OURS_PARTIAL = "ours_partial"
+    FOREIGN = "foreign"
+
+
+def same_ledger(source: Ledger, target: Ledger) -> bool:
+    """Whether the target's ledger holds exactly what the source's does; an unread digest proves nothing."""
+    return (
+        source.ledger_id == target.ledger_id
+        and target.state is LedgerState.CLOSED
+        and source.last_entry_id == target.last_entry_id
+        and source.length_bytes == target.length_bytes
+        and source.custom_metadata == target.custom_metadata
+        and source.entries_digest is not None
+        and source.entries_digest == target.entries_digest
+    )
+
+
+def is_ours(target: Ledger, intent: Intent | None, source_instance: str, target_instance: str) -> bool:
+    """Whether headgate made a ledger: by a journalled intent for these clusters, older than the ledger itself.
+
+    A ledger whose time of creation is unknown could be older than the intent, so it is not ours.
+    """
+    return (
+        intent is not None
+        and (intent.ledger_id, intent.source, intent.target) == (target.ledger_id, source_instance, target_instance)
+        and target.created_ms is not None
+        and target.created_ms >= intent.at_ms
+    )
+
+
+def hit_of(
+    source: Ledger | None, target: Ledger, intent: Intent | None, source_instance: str, target_instance: str
+) -> Hit:
+    """What a ledger in the target is, given what the source has under the same id (null: unknown)."""
+    if not is_ours(target, intent, source_instance, target_instance):
+        return Hit.FOREIGN
+    return Hit.OURS_COMPLETE if source is not None and same_ledger(source, target) else Hit.OURS_PARTIAL

@@ -1,0 +1,246 @@
+"""The switching policy: hosts the machine for one broker cluster and puts what it says into decisions.
+
+Source: specs/switching.md.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from policies.alerts import Sender, review
+from policies.decisions import Decision, deterministic_id
+from policies.observations import Observation, in_order
+from policies.policy import Step
+from policies.switching import alerts
+from policies.switching.decision import Brokers, LedgerRef, SwitchDecision, SwitchRecord
+from policies.switching.events import Event, Tick
+from policies.switching.machine import apply
+from policies.switching.orders import ORDERS, Said, Verdict, Why
+from policies.switching.settings import SwitchingSettings
+from policies.switching.state import Entry, LedgerStage, Stage, SwitchingState, Unit
+from policies.switching.translation import assemble, event_of
+from policies.units import from_millis, to_millis
+
+NAME = "switching"
+
+
+class SwitchingPolicy:
+    """Decides about the switch of one broker cluster.
+
+    Args:
+        cluster: its name.
+        settings: those in force for it.
+    """
+
+    name = NAME
+
+    def __init__(self, cluster: str, settings: SwitchingSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._hash = settings.fingerprint()
+        self._sender = Sender(NAME, cluster, settings.mode, self._hash, settings.alert_grace, settings.alert_repeat)
+
+    def step(
+        self, state: SwitchingState | None, observations: Sequence[Observation], now: datetime
+    ) -> Step[SwitchingState]:
+        """Take what was observed, let time pass, and say what follows."""
+        before, now_ms = state or SwitchingState(), to_millis(now)
+        assembled, events, ids = _events(before, observations)
+        after, said = apply(assembled, (*events, Tick()), self._settings.limits, now_ms)
+        places = {u.ledger_id: place for place, u in enumerate(after.switch.units if after.switch else (), 1)}
+        decisions: list[Decision] = []
+        for one in said:
+            after = replace(after, sequence=after.sequence + 1)
+            evidence = ids[one.cause : one.cause + 1]
+            decisions.append(self._decision(after, one, places, evidence, now))
+        after, record = self._record(before, after, said, now)
+        book, raised, review_at = review(
+            after.alerts, alerts.conditions(self._cluster, after, now_ms), now, self._sender
+        )
+        after = replace(after, alerts=book)
+        due = [ms for ms in _due_ms(after) if ms > now_ms] + ([to_millis(review_at)] if review_at else [])
+        return Step(after, (*decisions, *record, *raised), from_millis(min(due)) if due else None)
+
+    def _decision(
+        self, state: SwitchingState, said: Said, places: dict[int, int], evidence: tuple[str, ...], now: datetime
+    ) -> SwitchDecision:
+        subject = f"{self._cluster}/{said.subject or 'switch'}"
+        switch, lease = state.switch, state.lease
+        return SwitchDecision(
+            decision_id=deterministic_id(NAME, self._cluster, subject, state.sequence),
+            policy=NAME,
+            cluster=self._cluster,
+            subject=subject,
+            sequence=state.sequence,
+            verdict=said.verdict,
+            reason=said.reason,
+            explanation=said.sentence,
+            decided_at=now,
+            mode=self._settings.mode,
+            settings_hash=self._hash,
+            evidence=evidence,
+            code=said.code,
+            stage=switch.stage if switch else Stage.NONE,
+            epoch=state.epoch,
+            lease_token=lease.token if lease else 0,
+            op=said.op,
+            source=switch.source if switch else None,
+            target=switch.target if switch else None,
+            ledger=_ledger_ref(said.unit, places) if said.unit else None,
+            expects=_expectations(state, said),
+            args=_plain(said.details),
+            valid_until=from_millis(lease.valid_until_ms) if lease and said.verdict in ORDERS else None,
+        )
+
+    def _record(
+        self, before: SwitchingState, after: SwitchingState, said: Sequence[Said], now: datetime
+    ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
+        """The record of the state, when it says something else than the last one."""
+        if after == before:
+            return after, ()
+        content = _content(after)
+        digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
+        if digest == before.record:
+            return after, ()
+        after = replace(after, sequence=after.sequence + 1, record=digest)
+        stage = after.switch.stage if after.switch else Stage.NONE
+        advances = [s for s in said if s.verdict is Verdict.ADVANCE]
+        why = advances[-1].reason if advances else said[-1].reason if said else Why.COMMANDED
+        record = SwitchRecord(
+            decision_id=deterministic_id(NAME, self._cluster, "record", after.sequence),
+            policy=NAME,
+            cluster=self._cluster,
+            subject=self._cluster,
+            sequence=after.sequence,
+            verdict=stage,
+            reason=why,
+            explanation=_sentence(self._cluster, after),
+            decided_at=now,
+            mode=self._settings.mode,
+            settings_hash=self._hash,
+            **content,
+        )
+        return after, (record,)
+
+
+def _events(
+    state: SwitchingState, observations: Sequence[Observation]
+) -> tuple[SwitchingState, list[Event], tuple[str, ...]]:
+    """The state with what it keeps of inventories, the events in their order, and the ids of their observations."""
+    events: list[Event] = []
+    ids: list[str] = []
+    assembly = state.assembly
+    for seen in in_order(tuple(observations)):
+        assembly, inventory = assemble(assembly, seen)
+        event = inventory or event_of(seen)
+        if event is not None:
+            events.append(event)
+            ids.append(seen.id)
+    return replace(state, assembly=assembly), events, tuple(ids)
+
+
+def _due_ms(state: SwitchingState) -> Iterator[int]:
+    """When something may change without an observation."""
+    switch = state.switch
+    if switch is None:
+        return
+    yield from (switch.rollback_until_ms, switch.cleanup_from_ms)
+    if state.lease is not None:
+        yield state.lease.valid_until_ms
+
+
+def _ledger_ref(unit: Unit, places: dict[int, int]) -> LedgerRef:
+    return LedgerRef(
+        ledger_id=unit.ledger_id,
+        target_id=unit.target_id,
+        kind=unit.kind,
+        paths=unit.paths,
+        stage=unit.stage,
+        remap=unit.remap,
+        place=places.get(unit.ledger_id, 1),
+        of=max(1, len(places)),
+    )
+
+
+def _expectations(state: SwitchingState, said: Said) -> dict[str, str | int | None]:
+    """What an executor must find, by verdict."""
+    switch, details = state.switch, said.details
+    if said.verdict is Verdict.WRITE_DIRECTIVE:
+        return {"epoch_below": state.epoch}
+    if said.verdict is Verdict.WRITE_STATUS:
+        version = details.get("expected_version")
+        return {"version": version if isinstance(version, int) else None}
+    if said.unit is None or switch is None:
+        return {}
+    unit = said.unit
+    moved = switch.target if said.verdict is Verdict.REVERT else switch.source
+    legacy = "or_none" if moved == state.bootstrap else "only"
+    expects: dict[Verdict, dict[str, str | int | None]] = {
+        Verdict.START_COPY: {"target_ledger": "absent"},
+        Verdict.DELETE_OWN_COPY: {"journalled": unit.ledger_id, "referenced_in": None},
+        Verdict.PROMOTE: {"attribution": moved, "legacy": legacy, "ledger_id": unit.ledger_id},
+        Verdict.REQUEST_ROLLOVER: {"attribution": moved, "legacy": legacy, "ledger_id": unit.ledger_id},
+        Verdict.REVERT: {"attribution": moved, "legacy": legacy, "ledger_id": _id_in_target(unit)},
+        Verdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": _id_in_target(unit)},
+    }
+    return expects.get(said.verdict, {})
+
+
+def _id_in_target(unit: Unit) -> int:
+    return unit.ledger_id if unit.target_id is None else unit.target_id
+
+
+def _plain(details: dict[str, object]) -> dict[str, str | int | bool | None]:
+    """Details as the wire has them; a registry entry is spread out."""
+    plain: dict[str, str | int | bool | None] = {}
+    for name, value in details.items():
+        if isinstance(value, Entry):
+            plain |= {"name": value.name, "uri": value.uri, "instance_id": value.instance_id, "root": value.root}
+            plain |= {"status": value.status.value, "version": value.version}
+        elif value is None or isinstance(value, str | int):
+            plain[name] = value
+    return plain
+
+
+def _content(state: SwitchingState) -> dict[str, object]:
+    switch = state.switch
+    counts = Counter(u.stage for u in switch.units) if switch else Counter[LedgerStage]()
+    live = switch is not None and switch.live_ms >= 0
+    epoch = switch.epoch if switch else state.epoch
+    return {
+        "active": state.active(),
+        "source": switch.source if switch else None,
+        "target": switch.target if switch else None,
+        "epoch": state.epoch,
+        "committed_epoch": state.committed_epoch,
+        "attempt": switch.attempt if switch else 0,
+        "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
+        "brokers": Brokers(
+            live=len(state.members.brokers) if state.members else None,
+            acked=sum(b.acked_epoch == epoch for b in state.brokers),
+        ),
+        "degraded": bool(switch and switch.degraded),
+        "blocked": switch.blocked if switch else "",
+        "halted": switch.halted if switch else "",
+        "rollback_until": from_millis(switch.rollback_until_ms) if switch and live else None,
+        "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and live else None,
+        "prechecks": {c.target: c.digest for c in state.checks},
+        "registry": {e.name: e.status.value for e in state.entries},
+    }
+
+
+def _sentence(cluster: str, state: SwitchingState) -> str:
+    switch = state.switch
+    if switch is None:
+        return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
+    units = switch.units
+    moved = sum(
+        u.stage in (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED) for u in units
+    )
+    return (
+        f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
+        f"{moved} of {len(units)} ledgers moved, brokers write to {state.active()}"
+    )

@@ -1,0 +1,298 @@
+"""What the switching policy hears: topic ``observed.switches``, and the commands of people in ``commands``.
+
+Ages count from the record's time. Where an instant matters before that (a reading takes long), a reading says how long
+it took, so that no clock but one is needed.
+"""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.observations import Outcome, Reading
+from policies.switching.events import Outcome as Result
+from policies.switching.id_generators import MAX_HOB
+from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import Hit, LedgerState
+from policies.switching.precheck import Reason
+from policies.switching.references import Kind
+from policies.switching.state import Status
+from policies.units import MAX_INT64
+
+Name = Annotated[str, Field(min_length=1, max_length=249)]
+Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
+LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
+Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
+Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class CommandName(StrEnum):
+    """What may be asked."""
+
+    REGISTER = "register"
+    UNREGISTER = "unregister"
+    PRECHECK = "precheck"
+    START = "start"
+    ROLLBACK = "rollback"
+    CLEANUP = "cleanup"
+    CLOSE_CLIENT = "close-client"
+
+
+class CommandArgs(_Value):
+    """What a command is about; each uses some of these."""
+
+    name: Name | None = Field(default=None, description="register, unregister, close-client: the BookKeeper cluster.")
+    uri: str | None = Field(default=None, description="register: its metadata service URI.")
+    instance_id: str | None = Field(default=None, description="register: the INSTANCEID read there; null: unreadable.")
+    root: str | None = Field(default=None, description="register: the path of its ledgers, such as `/ledgers`.")
+    target: Name | None = Field(default=None, description="precheck, start: the cluster to move to.")
+    attribution_only: bool = Field(default=True, description="rollback: leave the brokers on the target.")
+
+
+class SwitchCommand(Reading):
+    """A command of a person."""
+
+    event_type: ClassVar[str] = "headgate.switch-command.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`: a command is not read, it is given.")
+    command: CommandName
+    args: CommandArgs = Field(default=CommandArgs())
+    actor: str = Field(default="", max_length=249, description="Who asks.")
+    reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
+    idempotency_key: str = Field(min_length=1, max_length=249, description="The same key is the same command.")
+    dry_run: bool | None = Field(default=None, description="Say what would happen; null: only for `cleanup`.")
+    expected_epoch: Epoch | None = Field(default=None, description="Refuse at any other epoch.")
+    precheck_digest: str | None = Field(default=None, description="start: of the report that was read.")
+
+    def subject(self) -> str:
+        """``<cluster>/commands/<idempotency key>``."""
+        return f"{self.cluster}/commands/{self.idempotency_key}"
+
+
+class SwitchLease(Reading):
+    """Which orchestrator may order anything."""
+
+    event_type: ClassVar[str] = "headgate.switch-lease.v1"
+
+    token: Epoch = Field(default=0, description="Only grows: whoever takes the lease takes the next one.")
+    holder: str = Field(default="", max_length=249)
+    valid_ms: Millis = Field(default=0, description="How long it is valid from the record's time.")
+
+
+class RegisteredCluster(_Value):
+    """A BookKeeper cluster as its znode in the registry has it."""
+
+    name: Name
+    uri: str
+    instance_id: str
+    root: str
+    status: Status
+    version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Of the znode.")
+
+
+class WrittenDirective(_Value):
+    """The directive as its znode has it."""
+
+    epoch: Epoch
+    target: Name
+
+
+class SwitchRegistry(Reading):
+    """The registry of a broker cluster, whole."""
+
+    event_type: ClassVar[str] = "headgate.switch-registry.v1"
+
+    clusters: tuple[RegisteredCluster, ...] = ()
+    bootstrap: Name | None = Field(default=None, description="The cluster legacy references belong to.")
+    directive: WrittenDirective | None = None
+    committed_epoch: Epoch = 0
+
+
+class SwitchBrokers(Reading):
+    """The live brokers, whole."""
+
+    event_type: ClassVar[str] = "headgate.switch-brokers.v1"
+
+    brokers: tuple[Name, ...] = ()
+
+
+class SwitchBroker(Reading):
+    """What the agent of one broker says of it."""
+
+    event_type: ClassVar[str] = "headgate.switch-broker.v1"
+
+    broker: Name
+    sequence: Count = Field(default=0, description="Of this broker's reports; only grows, also over restarts.")
+    epoch: Epoch = Field(default=0, description="The directive it speaks of.")
+    client_init_failed: bool = Field(default=False, description="It could not make a client of the target.")
+    writes: tuple[Name, ...] = Field(default=(), description="Clusters it wrote to since it acked.")
+    reads: tuple[Name, ...] = Field(default=(), description="Clusters it has open readers on.")
+
+    def subject(self) -> str:
+        """``<cluster>/<broker>``."""
+        return f"{self.cluster}/{self.broker}"
+
+
+class GeneratorReading(_Value):
+    """The counters of the znode below which ids are made."""
+
+    hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="k of the largest `HOB-k`; null: none.")
+    cversion: int = Field(ge=-(2**31), le=2**31 - 1)
+    num_children: int = Field(ge=0, le=2**31 - 1)
+
+
+class SwitchCluster(Reading):
+    """A BookKeeper cluster: what it is, and which id it gives next."""
+
+    event_type: ClassVar[str] = "headgate.switch-cluster.v1"
+
+    name: Name
+    instance_id: str | None = None
+    root: str | None = None
+    layout: Layout | None = Field(default=None, description="Null: unknown, or one that can't hold every id.")
+    generator: GeneratorReading | None = None
+    took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
+
+    def subject(self) -> str:
+        """``<cluster>/<name>``."""
+        return f"{self.cluster}/{self.name}"
+
+
+class HitCount(_Value):
+    """Ledgers of one class that exist in the target."""
+
+    count: Count
+    samples: tuple[int, ...] = ()
+
+
+class FindingReading(_Value):
+    """One reason why a target is not ready."""
+
+    reason: Reason
+    detail: str
+    count: Count = 0
+    samples: tuple[int, ...] = ()
+    hob: int | None = None
+    remedy: str = Field(default="", description="What to do about it.")
+
+
+class SwitchPrecheck(Reading):
+    """The report of a precheck."""
+
+    event_type: ClassVar[str] = "headgate.switch-precheck.v1"
+
+    source: Name
+    target: Name
+    ready: bool = False
+    digest: str = ""
+    source_next_id: LedgerId | None = None
+    target_next_id: LedgerId | None = None
+    to_import: Count = Field(default=0, description="How many ledgers are to be copied.")
+    greatest_id: LedgerId = Field(default=-1, description="The greatest id named outside the target.")
+    hits: dict[Hit, HitCount] = Field(default_factory=dict)
+    findings: tuple[FindingReading, ...] = ()
+    valid_ms: Millis = Field(default=0, description="How long it counts from the record's time.")
+
+    def subject(self) -> str:
+        """``<cluster>/<target>``."""
+        return f"{self.cluster}/{self.target}"
+
+
+class LedgerReading(_Value):
+    """A ledger as its metadata and its entries have it."""
+
+    ledger_id: LedgerId
+    state: LedgerState
+    last_entry_id: int = Field(ge=-1, le=MAX_INT64)
+    length_bytes: Count
+    custom_metadata: dict[str, str] = Field(default_factory=dict, description="Values in base64.")
+    ensemble_size: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    write_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    ack_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    entries_digest: str | None = Field(default=None, description="Of all entries, in order; null: not read.")
+    created_ms: int | None = Field(
+        default=None, ge=0, le=MAX_INT64, description="When ZooKeeper made its metadata, by its clock."
+    )
+
+
+class ReferenceReading(_Value):
+    """One place that names a ledger."""
+
+    kind: Kind
+    path: str = Field(min_length=1)
+    ledger_id: LedgerId
+    attribution: Name | None = Field(default=None, description="Its property `_pulsar.bookieClusterName`.")
+    position: str = ""
+
+
+class SwitchInventoryPart(Reading):
+    """Some of the references, and those of their ledgers that exist in the target."""
+
+    event_type: ClassVar[str] = "headgate.switch-inventory-part.v1"
+
+    inventory: Name = Field(description="Names the inventory; its manifest says how many parts it has.")
+    part: int = Field(ge=0, le=100_000)
+    references: tuple[ReferenceReading, ...] = ()
+    existing: tuple[LedgerReading, ...] = Field(default=(), description="Found in the target under these ids.")
+
+    def subject(self) -> str:
+        """``<cluster>/<inventory>/<part>``."""
+        return f"{self.cluster}/{self.inventory}/{self.part}"
+
+
+class SwitchInventory(Reading):
+    """The manifest of an inventory: it counts only when all of its parts are there."""
+
+    event_type: ClassVar[str] = "headgate.switch-inventory.v1"
+
+    inventory: Name
+    parts: int = Field(default=0, ge=0, le=100_001)
+    references: Count = Field(default=0, description="In all parts together.")
+    target: str = Field(default="", description="The cluster that was asked for each ledger; empty: none.")
+    took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
+
+    def subject(self) -> str:
+        """``<cluster>/<inventory>``."""
+        return f"{self.cluster}/{self.inventory}"
+
+
+class SwitchLedger(Reading):
+    """An executor's answer about one ledger: copy, promote, delete, or any other order."""
+
+    event_type: ClassVar[str] = "headgate.switch-ledger.v1"
+
+    ledger_id: LedgerId
+    op: Count = Field(description="The number of the order it answers.")
+    result: Result = Field(description="How it ended; `failed` is tried again.")
+    source: LedgerReading | None = None
+    target: LedgerReading | None = None
+    changed: tuple[str, ...] = Field(
+        default=(), description="What differs between before and after: `attribution`, `ledger_id`, `entry_id` …"
+    )
+    new_id: LedgerId | None = Field(default=None, description="rolled_over: the cursor's ledger now.")
+    attribution: Name | None = Field(default=None, description="rolled_over: the cluster of that ledger.")
+
+    def subject(self) -> str:
+        """``<cluster>/ledgers/<ledger id>``."""
+        return f"{self.cluster}/ledgers/{self.ledger_id}"
+
+
+class StatusAction(StrEnum):
+    """Which status was to be written."""
+
+    STATUS_OLD = "status_old"
+    STATUS_NEW = "status_new"
+
+
+class SwitchStatus(Reading):
+    """An executor's answer about a status in the registry."""
+
+    event_type: ClassVar[str] = "headgate.switch-status.v1"
+
+    action: StatusAction
+    op: Count = Field(description="The number of the order it answers.")
+    written: bool = False

@@ -1,0 +1,335 @@
+"""All that is remembered of one broker cluster's move: immutable and sorted, so equal knowledge is equal bytes.
+
+Instants are milliseconds since the epoch. Source: specs/switching.md, States of a switch.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from policies.alerts import AlertBook
+from policies.switching.ledgers import Intent, Ledger
+from policies.switching.precheck import Cluster, Reason
+from policies.switching.references import Kind, Reference
+
+NEVER = -1
+
+
+class Stage(StrEnum):
+    """Where a switch stands."""
+
+    NONE = "none"
+    """The target is not registered."""
+    REGISTERED = "registered"
+    PRECHECKED = "prechecked"
+    TRIGGERED = "triggered"
+    LIVE_DUAL_READ = "live_dual_read"
+    BUILD = "build"
+    PROMOTE = "promote"
+    HOLD = "hold"
+    CLEANUP = "cleanup"
+    DONE = "done"
+    DONE_WITH_FAILURES = "done_with_failures"
+    REJECTED = "rejected"
+    ROLLBACK = "rollback"
+    ROLLED_BACK = "rolled_back"
+
+
+ENDED = frozenset({Stage.DONE, Stage.REJECTED, Stage.ROLLED_BACK})
+"""A switch that is over: its target is free for another. One with failures is not over, it can be driven on."""
+
+
+class LedgerStage(StrEnum):
+    """Where one ledger stands. Only `delete_intent` cannot be undone."""
+
+    PENDING = "pending"
+    COPYING = "copying"
+    BUILT = "built"
+    PROMOTING = "promoting"
+    PROMOTED = "promoted"
+    PROMOTED_VIA_ROLLOVER = "promoted_via_rollover"
+    PROMOTE_DEFERRED = "promote_deferred"
+    BUILD_FAILED = "build_failed"
+    FOREIGN_CONFLICT = "foreign_conflict"
+    DELETE_INTENT = "delete_intent"
+    CLEANED = "cleaned"
+    REVERTED = "reverted"
+
+
+FAILED = frozenset({LedgerStage.PROMOTE_DEFERRED, LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
+"""Stages in which a ledger stays behind in the source."""
+DELETING = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
+
+
+class Action(StrEnum):
+    """What an executor was asked to do and has not yet answered."""
+
+    NONE = ""
+    COPY = "copy"
+    DELETE_COPY = "delete_copy"
+    INVENTORY = "inventory"
+    PROMOTE = "promote"
+    ROLL_OVER = "roll_over"
+    REVERT = "revert"
+    DELETE_OLD = "delete_old"
+    STATUS_OLD = "status_old"
+    STATUS_NEW = "status_new"
+    GIVEN_UP = "given_up"
+    """Nothing: it failed too often, and is left for a person."""
+
+
+class Status(StrEnum):
+    """What a BookKeeper cluster is to the brokers."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    DEPRECATED = "deprecated"
+
+
+class Entry(Struct, array_like=True, frozen=True):
+    """A registered BookKeeper cluster."""
+
+    name: str
+    uri: str
+    instance_id: str
+    root: str
+    status: Status
+    version: int | None = None
+    """Of its znode, where it was read."""
+
+
+class Unit(Struct, array_like=True, frozen=True):
+    """One ledger of the plan."""
+
+    ledger_id: int
+    kind: Kind
+    paths: tuple[str, ...]
+    """Of the znodes that name it."""
+    stage: LedgerStage = LedgerStage.PENDING
+    awaiting: Action = Action.NONE
+    op: int = 0
+    """The number of the last order about it; an answer to an earlier one is late."""
+    tries: int = 0
+    """Failures in a row of the present action."""
+    remap: bool = False
+    """Whether it gets a new id in the target, as its kind's strategy was when it was planned."""
+    target_id: int | None = None
+    """Its id in the target, where it is another one."""
+    cleared: bool = False
+    """Whether the target was seen not to have it, or to have our own copy (INV-1)."""
+    promoted_op: int = 0
+    """The number of the promotion that succeeded; 0: it never was."""
+    reverted_op: int = 0
+    reason: str = ""
+    """Why it is where it is, when something went wrong."""
+
+
+class Directive(Struct, array_like=True, frozen=True):
+    """What brokers are told: from this epoch on write to that cluster."""
+
+    epoch: int
+    target: str
+
+
+class Lease(Struct, array_like=True, frozen=True):
+    """Which orchestrator may order anything; its token only grows."""
+
+    token: int
+    holder: str
+    valid_until_ms: int
+
+
+class Members(Struct, array_like=True, frozen=True):
+    """The live brokers as last read."""
+
+    brokers: tuple[str, ...]
+    at_ms: int
+
+
+class Broker(Struct, array_like=True, frozen=True):
+    """What a broker last said of itself."""
+
+    name: str
+    sequence: int
+    at_ms: int
+    acked_epoch: int = NEVER
+    failed_epoch: int = NEVER
+    writes: tuple[str, ...] = ()
+    """Clusters it wrote to since its ack."""
+    reads: tuple[str, ...] = ()
+    """Clusters it has open readers on."""
+
+
+class Checked(Struct, array_like=True, frozen=True):
+    """The last precheck of a target."""
+
+    source: str
+    target: str
+    ready: bool
+    digest: str
+    reasons: tuple[Reason, ...]
+    checked_ms: int
+    expires_ms: int
+    greatest_id: int = NEVER
+    """The greatest id that references outside the target named."""
+
+
+class Attributed(Struct, array_like=True, frozen=True):
+    """The last complete inventory, as far as it matters once the plan is made."""
+
+    at_ms: int
+    counts: dict[str, int]
+    """References by cluster."""
+    old_ids: tuple[int, ...]
+    """Ledgers still attributed to the switch's source; kept from its hold on, when they should be few. Sorted."""
+    greatest_id: int
+    """Of the references outside the switch's target."""
+
+
+class Deleted(Struct, array_like=True, frozen=True):
+    """Ids that were deleted from a cluster and must never be created there again (INV-6)."""
+
+    instance: str
+    ids: tuple[int, ...]
+
+
+class Switch(Struct, array_like=True, frozen=True, kw_only=True):
+    """A move from one BookKeeper cluster to another."""
+
+    source: str
+    target: str
+    stage: Stage
+    epoch: int
+    """Of its directive."""
+    attempt: int = 1
+    started_ms: int
+    target_floor: int
+    """The target's next id when it was triggered: all that brokers allocate there is at least this (INV-3)."""
+    live_ms: int = NEVER
+    hold_ms: int = NEVER
+    cleanup_ms: int = NEVER
+    ended_ms: int = NEVER
+    rollback_until_ms: int = NEVER
+    cleanup_from_ms: int = NEVER
+    units: tuple[Unit, ...] = ()
+    """Sorted by id."""
+    awaiting: Action = Action.NONE
+    op: int = 0
+    attribution_only: bool = True
+    """Whether a rollback leaves the brokers on the target."""
+    degraded: bool = False
+    status_failed: bool = False
+    blocked: str = ""
+    """Why it does not go live although every broker acked; empty when nothing is in the way."""
+    halted: str = ""
+    """Why nothing is ordered until a person drives it on; empty when it goes on."""
+
+
+class Counts(Struct, array_like=True, frozen=True):
+    """What was heard and changed nothing."""
+
+    repeated: int = 0
+    stale_acks: int = 0
+    rejected: int = 0
+
+
+class Part(Struct, array_like=True, frozen=True):
+    """One part of an inventory."""
+
+    number: int
+    references: tuple[Reference, ...]
+    existing: tuple[Ledger, ...]
+
+
+class Assembly(Struct, array_like=True, frozen=True):
+    """The parts of an inventory that have arrived; it counts when its manifest and all its parts are there."""
+
+    inventory: str
+    at_ms: int
+    """Of what arrived of it last."""
+    parts: tuple[Part, ...] = ()
+    """Sorted by number."""
+    expected_parts: int | None = None
+    """By its manifest; null before that has arrived."""
+    expected_references: int = 0
+    target: str = ""
+    began_ms: int = NEVER
+    """When its reading began: it shows nothing older."""
+    complete: bool = False
+    """Whether it was taken; what comes of it again is dropped."""
+
+
+class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
+    """One broker cluster."""
+
+    bootstrap: str | None = None
+    """The cluster that references without attribution belong to; written once."""
+    entries: tuple[Entry, ...] = ()
+    epoch: int = 0
+    """The greatest ever directed."""
+    committed_epoch: int = 0
+    directive: Directive | None = None
+    lease: Lease | None = None
+    members: Members | None = None
+    brokers: tuple[Broker, ...] = ()
+    clusters: tuple[Cluster, ...] = ()
+    checks: tuple[Checked, ...] = ()
+    attributed: Attributed | None = None
+    switch: Switch | None = None
+    journal: tuple[Intent, ...] = ()
+    """Copies begun and not taken back, sorted by (target, id)."""
+    deleted: tuple[Deleted, ...] = ()
+    commands: tuple[str, ...] = ()
+    """Idempotency keys of the last commands, oldest first."""
+    counts: Counts = Counts()
+    ops: int = 0
+    """Numbers all that was ever asked of executors."""
+    sequence: int = 0
+    """Numbers everything said."""
+    assembly: Assembly | None = None
+    """The last inventory that arrived, in parts until it is complete."""
+    record: str = ""
+    """Digest of the record of this state as last published."""
+    alerts: AlertBook = AlertBook()
+
+    def entry(self, name: str) -> Entry | None:
+        """A registered cluster by its name."""
+        return next((e for e in self.entries if e.name == name), None)
+
+    def cluster(self, name: str) -> Cluster | None:
+        """What was last read of a cluster."""
+        return next((c for c in self.clusters if c.name == name), None)
+
+    def check(self, target: str) -> Checked | None:
+        """The last precheck of a target."""
+        return next((c for c in self.checks if c.target == target), None)
+
+    def active(self) -> str | None:
+        """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
+        if self.directive is not None and self.directive.epoch > self.committed_epoch:
+            return self.directive.target
+        return self.committed()
+
+    def committed(self) -> str | None:
+        """The cluster that is active by the registry: where a switch begins, also after a rollback of attributions."""
+        return next((e.name for e in self.entries if e.status is Status.ACTIVE), None)
+
+    def stage(self, target: str, now_ms: int) -> Stage:
+        """Where the switch to a target stands; once a switch is over its target is registered again."""
+        if self.switch and self.switch.target == target and self.switch.stage not in ENDED:
+            return self.switch.stage
+        check = self.check(target)
+        if self.entry(target) is None:
+            return Stage.NONE
+        return Stage.PRECHECKED if check and now_ms < check.expires_ms else Stage.REGISTERED
+
+    def live(self) -> "Switch | None":
+        """The switch that is not over."""
+        return self.switch if self.switch and self.switch.stage not in ENDED else None
+
+
+def put(known: Iterable[object], new: object, key: str = "name") -> tuple:  # type: ignore[type-arg]
+    """The known structs with one put in or replaced, sorted by its key."""
+    by_key: Mapping[str, object] = {getattr(k, key): k for k in known} | {getattr(new, key): new}
+    return tuple(by_key[k] for k in sorted(by_key))

@@ -1,0 +1,178 @@
+"""One step of the machine while it is under way: the only mutable thing in this package, and it never leaves it.
+
+A batch may hold many answers about a plan of 100,000 ledgers, so the plan is spread out once per step, counted as it
+changes, and folded back at the end.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from policies.switching.ledgers import Intent
+from policies.switching.limits import Limits
+from policies.switching.orders import Code, Said, Verdict, Why
+from policies.switching.state import Action, LedgerStage, Stage, Switch, SwitchingState, Unit
+
+
+class Plan:
+    """The ledgers of a switch, by id."""
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        self._units = {u.ledger_id: u for u in units}
+        self._counts = Counter((u.stage, u.awaiting) for u in self._units.values())
+        self._ready: dict[LedgerStage, list[int]] = {}
+        for unit in self:
+            self._offer(unit)
+        self.touched: set[int] = set()
+        self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __iter__(self) -> Iterator[Unit]:
+        return (self._units[i] for i in sorted(self._units))
+
+    def get(self, ledger_id: int) -> Unit | None:
+        """A ledger of the plan."""
+        return self._units.get(ledger_id)
+
+    def put(self, unit: Unit) -> None:
+        """Put a ledger in, or in place of what was known of it."""
+        self.drop(unit.ledger_id)
+        self._units[unit.ledger_id] = unit
+        self._counts[(unit.stage, unit.awaiting)] += 1
+        self.touched.add(unit.ledger_id)
+        self._offer(unit)
+
+    def drop(self, ledger_id: int) -> None:
+        """Take a ledger out."""
+        known = self._units.pop(ledger_id, None)
+        self.changed = True
+        if known is not None:
+            self._counts[(known.stage, known.awaiting)] -= 1
+
+    def count(self, *stages: LedgerStage) -> int:
+        """How many ledgers are at one of these stages."""
+        return sum(n for (stage, _), n in self._counts.items() if stage in stages)
+
+    def unfinished(self, *stages: LedgerStage) -> int:
+        """How many at one of these stages are not given up."""
+        return sum(n for (s, a), n in self._counts.items() if s in stages and a is not Action.GIVEN_UP)
+
+    def asked(self, *actions: Action) -> int:
+        """Of how many ledgers one of these is asked."""
+        return sum(n for (_, action), n in self._counts.items() if action in actions)
+
+    def first(self, stage: LedgerStage) -> Unit | None:
+        """The ledger of least id at a stage of which nothing is asked, so that the order of batches is no matter."""
+        waiting = self._ready.get(stage, [])
+        while waiting:
+            unit = self._units.get(waiting[0])
+            if unit is not None and unit.stage is stage and unit.awaiting is Action.NONE:
+                return unit
+            heapq.heappop(waiting)
+        return None
+
+    def _offer(self, unit: Unit) -> None:
+        if unit.awaiting is Action.NONE:
+            heapq.heappush(self._ready.setdefault(unit.stage, []), unit.ledger_id)
+
+
+class Turn:
+    """A state on its way to the next one, and what is said meanwhile."""
+
+    def __init__(self, state: SwitchingState, limits: Limits, now_ms: int) -> None:
+        self.state = state
+        self.limits = limits
+        self.now_ms = now_ms
+        self.said: list[Said] = []
+        self.plan = Plan(state.switch.units if state.switch else ())
+        self._journal = {(i.target, i.ledger_id): i for i in state.journal}
+        self._journalled = False
+
+    # --- the state
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the state."""
+        self.state = replace(self.state, **changes)
+
+    @property
+    def switch(self) -> Switch:
+        """The switch; there must be one."""
+        assert self.state.switch is not None  # noqa: S101 - callers have asked
+        return self.state.switch
+
+    def set_switch(self, **changes: Any) -> None:
+        """Change fields of the switch."""
+        self.update(switch=replace(self.switch, **changes))
+
+    def begin(self, switch: Switch) -> None:
+        """A new switch takes the place of the old one."""
+        self.update(switch=switch)
+        self.plan = Plan(switch.units)
+
+    def advance(self, stage: Stage, reason: Why, sentence: str, **changes: Any) -> None:
+        """Move the switch to another stage, and say so."""
+        self.set_switch(stage=stage, **changes)
+        self.say(Verdict.ADVANCE, reason, sentence)
+
+    def next_op(self) -> int:
+        """The number of the next order; none is ever used twice, so an answer fits one order only."""
+        self.update(ops=self.state.ops + 1)
+        return self.state.ops
+
+    def count(self, what: str) -> None:
+        """Something was heard that changes nothing."""
+        counts = self.state.counts
+        self.update(counts=replace(counts, **{what: getattr(counts, what) + 1}))
+
+    def folded(self) -> SwitchingState:
+        """The state with plan and journal folded back."""
+        if self._journalled:
+            self.update(journal=tuple(self._journal[k] for k in sorted(self._journal)))
+        if self.state.switch is not None and self.plan.changed:
+            self.set_switch(units=tuple(self.plan))
+        return self.state
+
+    def instance(self, name: str) -> str | None:
+        """What a named cluster is."""
+        seen = self.state.cluster(name)
+        return seen.instance_id if seen else None
+
+    # --- the journal
+
+    def intent(self, ledger_id: int) -> Intent | None:
+        """The journalled intent to create a ledger in the switch's target."""
+        return self._journal.get((self.instance(self.switch.target) or "", ledger_id))
+
+    def journal(self, ledger_id: int) -> None:
+        """Note the intent to create a ledger, before anyone creates it; an older one of the same copy stands."""
+        source, target = self.instance(self.switch.source), self.instance(self.switch.target)
+        known = self.intent(ledger_id)
+        if source is None or target is None or (known and known.source == source):
+            return
+        self._journal[(target, ledger_id)] = Intent(ledger_id, source, target, self.now_ms)
+        self._journalled = True
+
+    def forget_intent(self, ledger_id: int) -> None:
+        """Our copy is gone: whatever appears under its id from now on is not ours."""
+        self._journal.pop((self.instance(self.switch.target) or "", ledger_id), None)
+        self._journalled = True
+
+    # --- saying
+
+    def say(self, verdict: Verdict, reason: Why, sentence: str, **more: Any) -> None:
+        """Say something of the switch."""
+        self.said.append(Said(verdict, reason, sentence, **more))
+
+    def reject(self, code: Code, sentence: str, subject: str = "") -> None:
+        """Say why nothing is done."""
+        self.count("rejected")
+        self.say(Verdict.REJECT, Why.REJECTED, sentence, subject=subject, code=code)
+
+    def say_of(self, unit: Unit, verdict: Verdict, reason: Why, sentence: str, **more: Any) -> None:
+        """Say something of a ledger."""
+        self.say(verdict, reason, sentence, subject=f"ledgers/{unit.ledger_id}", unit=unit, op=unit.op, **more)

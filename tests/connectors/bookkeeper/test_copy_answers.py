@@ -1,0 +1,162 @@
+"""What the Java side answers, and what becomes of it: every status, every phase, every code."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from connectors.bookkeeper.copy_answers import Answer, Facts, copy_result
+from connectors.bookkeeper.copy_clusters import LedgerCluster, java_settings
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopyRecord
+from connectors.bookkeeper.copy_outcomes import ANSWERS, CopyOutcome, outcome_of_failure
+from policies.switching.events import Outcome
+from policies.switching.ledgers import LedgerState
+
+_OUR_MARK = {PROVENANCE: "c291cmNlL3Rva2Vu"}
+_DIGEST = "sha256:01"
+
+
+def facts(**changes: object) -> Facts:
+    made = Facts(
+        ledger_id=7,
+        state=LedgerState.CLOSED,
+        last_entry_id=1,
+        length_bytes=10,
+        ensemble_size=2,
+        write_quorum=2,
+        ack_quorum=1,
+        created_ms=1_000,
+        custom_metadata={"application": "cHVsc2Fy"},
+        entries_digest=_DIGEST,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+SOURCE = facts()
+COPY = facts(custom_metadata={**SOURCE.custom_metadata, **_OUR_MARK}, created_ms=2_000)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ("copied", CopyOutcome.COPIED),
+        ("own_closed", CopyOutcome.BUILT),
+        ("own_partial", CopyOutcome.OWN_PARTIAL),
+        ("foreign", CopyOutcome.FOREIGN_CONFLICT),
+        ("source_open", CopyOutcome.SOURCE_OPEN),
+        ("cancelled", CopyOutcome.TIMED_OUT),
+        ("never heard of", CopyOutcome.INTERNAL_ERROR),
+    ],
+)
+def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: CopyOutcome) -> None:
+    assert copy_result(7, Answer(status=status, source=SOURCE, target=COPY), 1.0).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        facts(length_bytes=11),
+        facts(last_entry_id=2),
+        facts(entries_digest="sha256:02"),
+        facts(entries_digest=None),
+        facts(state=LedgerState.OPEN),
+        facts(custom_metadata={}),
+        facts(custom_metadata={"application": "eA=="}),
+        None,
+    ],
+    ids=["length", "last entry", "digest", "no digest", "open", "no metadata", "other metadata", "unknown"],
+)
+@pytest.mark.parametrize(
+    ("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)]
+)
+def test_a_copy_that_is_not_wholly_equal_is_no_copy(target: Facts | None, status: str, outcome: CopyOutcome) -> None:
+    assert copy_result(7, Answer(status=status, source=SOURCE, target=target), 1.0).outcome is outcome
+
+
+def test_two_unread_digests_prove_nothing() -> None:
+    answer = Answer(status="copied", source=facts(entries_digest=None), target=facts(entries_digest=None))
+    assert copy_result(7, answer, 1.0).outcome is CopyOutcome.COPY_DIFFERS
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "outcome"),
+    [
+        ("source-connect", None, CopyOutcome.SOURCE_UNREACHABLE),
+        ("source-connect", -9, CopyOutcome.SOURCE_UNREACHABLE),
+        ("source-metadata", -25, CopyOutcome.SOURCE_MISSING),
+        ("source-metadata", -7, CopyOutcome.SOURCE_MISSING),
+        ("source-metadata", -9, CopyOutcome.SOURCE_UNREACHABLE),
+        ("source-metadata", -23, CopyOutcome.SOURCE_UNREACHABLE),
+        ("source-metadata", -107, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -25, CopyOutcome.SOURCE_MISSING),
+        ("source-read", -9, CopyOutcome.SOURCE_UNREACHABLE),
+        ("source-read", -105, CopyOutcome.SOURCE_UNREACHABLE),
+        ("source-read", -8, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -13, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -23, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -5, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -102, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", None, CopyOutcome.SOURCE_UNREADABLE),
+        ("target-connect", None, CopyOutcome.TARGET_UNREACHABLE),
+        ("target-create", -6, CopyOutcome.NOT_ENOUGH_BOOKIES),
+        ("target-create", -3, CopyOutcome.NOT_ENOUGH_BOOKIES),
+        ("target-create", -9, CopyOutcome.TARGET_UNREACHABLE),
+        ("target-create", -23, CopyOutcome.TARGET_UNREACHABLE),
+        ("target-write", -6, CopyOutcome.NOT_ENOUGH_BOOKIES),
+        ("target-write", -21, CopyOutcome.TARGET_UNREACHABLE),
+        ("target-write", -101, CopyOutcome.TARGET_FAILED),
+        ("target-close", -11, CopyOutcome.TARGET_FAILED),
+        ("target-verify", -25, CopyOutcome.TARGET_FAILED),
+        ("target-verify", -13, CopyOutcome.TARGET_FAILED),
+        ("target-inspect", None, CopyOutcome.TARGET_FAILED),
+        ("copier", None, CopyOutcome.INTERNAL_ERROR),
+        ("", -9, CopyOutcome.INTERNAL_ERROR),
+    ],
+)
+def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: CopyOutcome) -> None:
+    assert outcome_of_failure(phase, code) is outcome
+    assert copy_result(7, Answer(status="failed", phase=phase, code=code), 1.0).outcome is outcome
+
+
+def test_the_policy_is_told_something_of_every_outcome() -> None:
+    assert set(ANSWERS) == set(CopyOutcome)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)],
+)
+def test_only_what_was_written_to_its_end_is_told_as_copied(outcome: CopyOutcome) -> None:
+    assert ANSWERS[outcome] is not Outcome.COPIED
+
+
+def test_a_ledger_is_told_without_our_mark_and_with_its_metadata_in_order() -> None:
+    custom = {"z": "eg==", **_OUR_MARK, "a": "YQ=="}
+    assert facts(custom_metadata=custom).ledger().custom_metadata == (("a", "YQ=="), ("z", "eg=="))
+
+
+def test_an_answer_of_java_is_understood() -> None:
+    text = (
+        '{"source":{"ledger_id":4294967296,"state":"in_recovery","last_entry_id":-1,"length_bytes":0,"ensemble_size":1,'
+        '"write_quorum":1,"ack_quorum":1,"created_ms":null,"custom_metadata":{}},"status":"source_open",'
+        '"entries":0,"bytes":0}'
+    )
+    source = copy_result(2**32, msgspec.json.decode(text, type=Answer), 1.0).source
+    assert source is not None
+    assert (source.ledger_id, source.state, source.created_ms) == (2**32, LedgerState.IN_RECOVERY, None)
+
+
+def test_the_mark_of_a_copy_names_its_source_and_its_token() -> None:
+    record = CopyRecord(7, "source-instance", "target-instance", "token", 1)
+    assert record.provenance == "source-instance/token"
+    assert replace(record, token="other").provenance != record.provenance
+
+
+def test_the_clients_own_time_outs_end_before_ours_and_passwords_are_not_shown() -> None:
+    cluster = LedgerCluster("i", "zk+hierarchical://zk/ledgers", password=b"secret", properties={"tlsProvider": "x"})
+    settings = msgspec.json.decode(java_settings(cluster, cluster, 16, 30.0, 1024))
+    properties = settings["source"]["properties"]
+    assert int(properties["readEntryTimeoutSec"]) < 30
+    assert int(properties["zkTimeout"]) < 30_000
+    assert properties["tlsProvider"] == "x"
+    assert "secret" not in repr(cluster)

@@ -1,0 +1,519 @@
+"""Carrying decisions out: the guards, the fence, the pace, and what is said; in virtual time, on brokers in memory."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, cluster, standing
+from connectors.unload.brokers import Survey
+from connectors.unload.cluster import ClusterUnloads
+from connectors.unload.guards import judge
+from connectors.unload.pace import Pace
+from connectors.unload.reports import Reports
+from policies.sessions.decision import OwnershipDecision
+from policies.sessions.unload_events import UnloadOutcome
+from tests.connectors.unload.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
+
+ANY = "any:8080"
+
+
+@dataclass
+class Pulsar:
+    """Brokers in memory that answer as real ones were seen to."""
+
+    listed: list[str] = field(default_factory=lambda: [MEMBER, OTHER])
+    serving: dict[str, dict[str, bool]] = field(default_factory=lambda: {MEMBER: {BUNDLE: True}, OTHER: {}})
+    topics: list[str] = field(default_factory=lambda: ["t/ns/b", "t/ns/a"])
+    taker: str | None = OTHER
+    """Who takes a bundle that is looked up."""
+    silent: set[str] = field(default_factory=set)
+    token: str | None = None
+    before_unload: list[Callable[[], None]] = field(default_factory=list)
+    after_unload: list[Callable[[], None]] = field(default_factory=list)
+    surveys: int = 0
+    unloads: list[tuple[str, str]] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        host = f"{request.url.host}:{request.url.port}"
+        if host in self.silent:
+            raise httpx.ReadTimeout("silent", request=request)
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return httpx.Response(401, json={"reason": "who are you?"})
+        return self._answer(request, host, request.url.path.split("/")[1:])
+
+    def _answer(self, request: httpx.Request, host: str, path: list[str]) -> httpx.Response:
+        match request.method, path:
+            case "GET", ["admin", "v2", "brokers", _]:
+                self.surveys += 1
+                return httpx.Response(200, json=self.listed)
+            case "GET", ["admin", "v2", "brokers", _, member, "ownedNamespaces"]:
+                if member != host:
+                    return httpx.Response(307, headers={"Location": f"http://{member}{request.url.path}"})
+                owned = self.serving[member].items()
+                return httpx.Response(200, json={b: {"is_active": a, "broker_assignment": "shared"} for b, a in owned})
+            case "PUT", ["admin", "v2", "namespaces", *bundle, "unload"]:
+                return self._unload(host, "/".join(bundle), request)
+            case "GET", ["admin", "v2", "persistent", _, _]:
+                assert request.url.params["bundle"] == BUNDLE.rpartition("/")[2]
+                return httpx.Response(200, json=[f"persistent://{topic}" for topic in self.topics])
+            case "GET", ["lookup", "v2", "topic", "persistent", *topic]:
+                return self._lookup("/".join(topic))
+        raise AssertionError(f"nobody asks {request.method} {request.url}")
+
+    def _unload(self, host: str, bundle: str, request: httpx.Request) -> httpx.Response:
+        if self.before_unload:
+            self.before_unload.pop(0)()
+        owner = next((member for member, owned in self.serving.items() if owned.get(bundle)), None)
+        if owner not in (None, host) and not self.serving[host].get(bundle):
+            return httpx.Response(307, headers={"Location": f"http://{owner}{request.url.path}"})
+        self.unloads.append((host, bundle))
+        self.serving[host].pop(bundle, None)
+        if self.after_unload:
+            self.after_unload.pop(0)()
+        return httpx.Response(204)
+
+    def _lookup(self, topic: str) -> httpx.Response:
+        self.lookups.append(topic)
+        if self.taker:
+            self.serving[self.taker][BUNDLE] = True
+        return httpx.Response(200, json={"brokerUrl": "pulsar://b2:6650"})
+
+
+def fails(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+class Bench:
+    """One cluster's actuator, with its clocks in hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.now = NOON + timedelta(seconds=1)
+        self.pulsar = Pulsar()
+        self.registry = CollectorRegistry()
+        self._metrics = UnloadMetrics(self.registry)
+        self.events: list[dict[str, Any]] = []
+        self._monkeypatch = monkeypatch
+        self.settings = UnloadSettings.model_validate({"grace": "0s", **settings})
+        self.admin = {"admin_url": f"http://{ANY}"}
+        self.actuator = self.made()
+
+    def made(self) -> ClusterUnloads:
+        """An actuator that knows nothing yet."""
+        transport = httpx.MockTransport(self.pulsar)
+        admin = AdminApi(PulsarAdmin.model_validate(self.admin), transport)
+        watched = WatchedUnloads(CLUSTER, admin, self.settings)
+        reports = Reports(CLUSTER, self._publish, self._metrics)
+        actuator = ClusterUnloads(watched, reports, self._metrics, clock=self.clock, transport=transport)
+        self._monkeypatch.setattr(standing, "time", SimpleNamespace(monotonic=self.monotonic))
+        actuator._pace = Pace(self.settings.per_broker_interval.total_seconds(), self.monotonic)
+        self._monkeypatch.setattr(actuator, "_nap", lambda _: None)
+        return actuator
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now.timestamp()
+
+    def _publish(self, key: str, value: bytes) -> None:
+        assert key == CLUSTER
+        self.events.append(json.loads(value))
+
+    def turn(self, *decisions: OwnershipDecision, after: float = 0.0) -> list[str]:
+        """Time passes, decisions come in, and what is due is tried; the outcomes that were said of it."""
+        self.now += timedelta(seconds=after)
+        before = len(self.events)
+        for one in decisions:
+            self.actuator.standing.arrived(one)
+        self.actuator.turn(threading.Event())
+        return [event["data"]["outcome"] for event in self.events[before:]]
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return dict(self.events[-1]["data"])
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"headgate_bundle_actions{name}", {"cluster": CLUSTER, **labels})
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+# --- unload
+
+
+def test_a_bundle_that_the_member_alone_serves_is_unloaded_there_and_it_is_said_once(bench: Bench) -> None:
+    order = decision()
+    assert bench.turn(order) == ["done"]
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+    event = bench.events[0]
+    assert (event["type"], event["subject"]) == ("headgate.bundle-unloaded.v1", f"{CLUSTER}/{MEMBER}/{BUNDLE}")
+    assert event["data"] == {
+        "cluster": CLUSTER, "member": MEMBER, "bundle": BUNDLE, "decision_id": order.decision_id, "sequence": 1,
+        "outcome": "done", "served_by": [], "attempt": 1, "done_at": "2026-11-21T12:00:01.000Z", "detail": None,
+    }  # fmt: skip
+    assert bench.turn(order, after=60) == []
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+    assert bench.metric("_total", verdict="unload", outcome="done") == 1
+    assert bench.metric("_failing") == 0
+
+
+@pytest.mark.parametrize(
+    ("serving", "by"),
+    [
+        pytest.param({MEMBER: {}, OTHER: {BUNDLE: True}}, [OTHER], id="another serves it"),
+        pytest.param({MEMBER: {}, OTHER: {}}, [], id="nobody serves it"),
+        pytest.param({MEMBER: {"t/ns/0x0_0x1": True}, OTHER: {BUNDLE: True}}, [OTHER], id="others are the member's"),
+    ],
+)
+def test_what_the_member_does_not_serve_is_unloaded_from_nobody(
+    bench: Bench, serving: dict[str, dict[str, bool]], by: list[str]
+) -> None:
+    bench.pulsar.serving = serving
+    assert bench.turn(decision()) == ["already_moved"]
+    assert bench.said["served_by"] == by
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize(
+    ("serving", "fields", "rivals"),
+    [
+        pytest.param({MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}}, {}, OTHER, id="both serve it"),
+        pytest.param({MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: False}}, {}, OTHER, id="the other lets it go"),
+        pytest.param(
+            {MEMBER: {BUNDLE: True}, OTHER: {}}, {"owner": OTHER, "reason": "other_owner"}, OTHER,
+            id="zookeeper names another",
+        ),
+        pytest.param(
+            {MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}, THIRD: {BUNDLE: True}}, {"owner": THIRD},
+            f"{OTHER}, {THIRD}", id="one that is not registered serves it too",
+        ),
+    ],
+)  # fmt: skip
+def test_what_may_be_anothers_is_left_alone_until_the_member_lets_go(
+    bench: Bench, serving: dict[str, dict[str, bool]], fields: dict[str, Any], rivals: str
+) -> None:
+    bench.pulsar.serving = serving
+    assert bench.turn(decision(**fields)) == ["contested"]
+    assert bench.said["detail"] == f"{rivals} may own it rightfully"
+    assert bench.metric("_failing") == 1
+    assert bench.turn(after=5) == []
+    del serving[MEMBER][BUNDLE]
+    assert bench.turn(after=5) == ["already_moved"]
+    assert bench.metric("_failing") == 0
+    assert bench.pulsar.unloads == []
+
+
+def test_a_bundle_that_moves_between_the_look_and_the_unload_stays_with_its_new_owner(bench: Bench) -> None:
+    def move() -> None:
+        bench.pulsar.serving = {MEMBER: {}, OTHER: {BUNDLE: True}}
+
+    bench.pulsar.before_unload.append(move)
+    assert bench.turn(decision()) == ["already_moved"]
+    assert bench.pulsar.unloads == []
+    assert bench.pulsar.serving[OTHER] == {BUNDLE: True}
+
+
+@pytest.mark.parametrize(
+    ("silent", "detail"),
+    [
+        pytest.param(MEMBER, f"broker {MEMBER}: GET /admin/v2/brokers/", id="the member"),
+        pytest.param(OTHER, f"who else serves it is not known: broker {OTHER}: GET", id="another broker"),
+        pytest.param(ANY, "GET /admin/v2/brokers/messaging: no answer in time", id="the list of brokers"),
+    ],
+)
+def test_while_somebody_does_not_say_what_it_serves_nothing_is_done_and_it_is_tried_again(
+    bench: Bench, silent: str, detail: str
+) -> None:
+    bench.pulsar.silent = {silent}
+    assert bench.turn(decision()) == ["failed"]
+    assert bench.said["detail"].startswith(detail)
+    assert (bench.pulsar.unloads, bench.metric("_failing")) == ([], 1)
+    assert bench.turn(after=1) == [], "too early"
+    assert bench.turn(after=4) == [], "the same is not said again"
+    bench.pulsar.silent = set()
+    assert bench.turn(after=5) == ["done"]
+    assert (bench.said["attempt"], bench.metric("_failing")) == (3, 0)
+
+
+def test_the_brokers_are_asked_three_times_before_it_counts_as_failed(bench: Bench) -> None:
+    bench.pulsar.silent = {OTHER}
+    bench.turn(decision())
+    assert bench.pulsar.surveys == 3
+
+
+def test_a_dead_broker_that_is_no_longer_registered_does_not_stand_in_the_way(bench: Bench) -> None:
+    bench.pulsar.listed = [MEMBER]
+    bench.pulsar.silent = {OTHER}
+    assert bench.turn(decision(), decision("t/x/0x0_0x1", member=OTHER, owner=OTHER)) == ["done", "failed"]
+
+
+def test_an_answer_from_another_broker_than_was_asked_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, member_url="http://{host}:9999")
+    assert bench.turn(decision()) == ["failed"]
+    assert bench.said["detail"] == f"another broker than {MEMBER} answers at http://b1:9999"
+
+
+def test_an_unload_without_an_answer_is_not_repeated_but_looked_at(bench: Bench) -> None:
+    bench.pulsar.after_unload.append(fails(httpx.ReadTimeout("slow")))
+    assert bench.turn(decision()) == ["failed"]
+    bench.pulsar.serving[MEMBER][BUNDLE] = False
+    assert bench.turn(after=5) == ["failed"]
+    assert bench.said["detail"] == "it is letting go of it, and not done yet"
+    del bench.pulsar.serving[MEMBER][BUNDLE]
+    assert bench.turn(after=5) == ["done"]
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+
+
+def test_an_unload_that_failed_is_repeated_no_sooner_than_the_pace_allows(bench: Bench) -> None:
+    bench.pulsar.before_unload.append(fails(httpx.ConnectError("refused")))
+    assert bench.turn(decision()) == ["failed"]
+    assert bench.turn(after=5) == []
+    assert bench.metric("_failing") == 1
+    assert bench.turn(after=5) == ["done"]
+
+
+# --- re-own
+
+
+def test_an_orphaned_bundle_is_looked_up_by_one_of_its_topics(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER] = {}
+    assert bench.turn(decision(verdict="re-own")) == ["done"]
+    assert bench.pulsar.lookups == ["t/ns/a"]
+    assert bench.events[0]["type"] == "headgate.bundle-re-owned.v1"
+    assert bench.said["served_by"] == [OTHER]
+
+
+def test_what_a_broker_serves_is_not_looked_up(bench: Bench) -> None:
+    assert bench.turn(decision(verdict="re-own", member=OTHER)) == ["already_owned"]
+    assert (bench.said["served_by"], bench.pulsar.lookups) == ([MEMBER], [])
+
+
+def test_a_bundle_without_topics_is_left_without_an_owner(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER], bench.pulsar.topics = {}, []
+    assert bench.turn(decision(verdict="re-own")) == ["no_topics"]
+    assert bench.pulsar.lookups == []
+
+
+def test_a_lookup_that_names_an_owner_that_serves_nothing_is_repeated(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER], bench.pulsar.taker = {}, None
+    assert bench.turn(decision(verdict="re-own")) == ["failed"]
+    assert bench.turn(after=5) == []
+    bench.pulsar.taker = MEMBER
+    assert bench.turn(after=5) == ["done"]
+    assert bench.pulsar.lookups == ["t/ns/a", "t/ns/a"]
+
+
+def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER], bench.pulsar.silent = {}, {MEMBER}
+    assert bench.turn(decision(verdict="re-own")) == ["done"]
+
+
+# --- what is not done
+
+
+def test_in_shadow_mode_it_is_said_and_nobody_is_asked(bench: Bench) -> None:
+    bench.pulsar.silent = {ANY, MEMBER, OTHER}
+    assert (
+        bench.turn(decision(mode="shadow"), decision(verdict="re-own", member=OTHER, mode="shadow")) == ["shadow"] * 2
+    )
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize("verdict", ["keep", "wait"])
+def test_other_verdicts_do_nothing(bench: Bench, verdict: str) -> None:
+    assert bench.turn(decision(verdict=verdict)) == []
+    assert bench.pulsar.surveys == 0
+
+
+def test_an_expired_decision_is_not_begun(bench: Bench) -> None:
+    assert bench.turn(decision(), after=299) == ["expired"]
+    assert bench.pulsar.unloads == []
+
+
+def test_what_fails_until_it_expires_ends_as_expired(bench: Bench) -> None:
+    bench.pulsar.silent = {MEMBER}
+    assert bench.turn(decision(), after=297) == ["failed"]
+    assert bench.turn(after=2) == ["expired"]
+    assert bench.metric("_failing") == 0
+
+
+def test_the_member_is_left_its_grace_to_do_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, grace="5s")
+    assert bench.turn(decision()) == []
+    assert bench.turn(after=3.9) == []
+    assert bench.pulsar.surveys == 0
+    assert bench.turn(after=0.1) == ["done"]
+
+
+def test_the_grace_is_not_longer_because_clocks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, grace="5s")
+    ahead = NOON + timedelta(hours=1)
+    assert bench.turn(decision(decided_at=ahead, valid_until=ahead + timedelta(minutes=5))) == []
+    assert bench.turn(after=5) == ["done"]
+
+
+# --- the pace
+
+
+def test_each_broker_is_made_to_unload_one_bundle_per_interval_and_the_brokers_do_not_wait_for_each_other(
+    bench: Bench,
+) -> None:
+    bundles = [f"t/ns{number}/0x0_0xf" for number in range(3)]
+    bench.pulsar.serving = {MEMBER: dict.fromkeys(bundles, True), OTHER: {BUNDLE: True}}
+    orders = [decision(bundle) for bundle in bundles]
+    assert bench.turn(*orders, decision(member=OTHER)) == ["done", "done"]
+    assert bench.pulsar.unloads == [(MEMBER, bundles[0]), (OTHER, BUNDLE)]
+    assert bench.turn(after=9.9) == []
+    assert bench.turn(after=0.1) == ["done"]
+    assert bench.metric("_failing") == 0, "to wait for one's turn is no failure"
+    assert bench.turn(after=10) == ["done"]
+    assert [bundle for member, bundle in bench.pulsar.unloads if member == MEMBER] == bundles
+
+
+def test_many_decisions_need_one_survey(bench: Bench) -> None:
+    assert set(bench.turn(*(decision(f"t/{n}/0x0_0xf") for n in range(50)))) == {"already_moved"}
+    assert bench.pulsar.surveys == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from([MEMBER, OTHER]), st.floats(0, 30)), max_size=40))
+def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[tuple[str, float]]) -> None:
+    now = 0.0
+    pace = Pace(10.0, lambda: now)
+    taken: dict[str, list[float]] = {MEMBER: [], OTHER: []}
+    for member, seconds in wanted:
+        now += seconds
+        if not pace.left_seconds(member):
+            pace.take(member)
+            taken[member].append(now)
+    for times in taken.values():
+        assert all(later - earlier >= 10.0 - 1e-6 for earlier, later in pairwise(times))
+
+
+# --- the fence
+
+
+def test_a_later_decision_overtakes_one_that_waits(bench: Bench) -> None:
+    bench.pulsar.silent = {MEMBER}
+    bench.turn(decision())
+    bench.pulsar.silent = set()
+    assert bench.turn(decision(sequence=2, verdict="keep")) == ["superseded"]
+    assert bench.turn(after=10) == []
+    assert bench.pulsar.unloads == []
+
+
+def test_a_late_or_repeated_decision_does_nothing(bench: Bench) -> None:
+    assert bench.turn(decision(sequence=5, verdict="keep")) == []
+    assert bench.turn(decision(sequence=4)) == ["superseded"]
+    assert bench.said["detail"] == "sequence 5 is in force: keep"
+    assert bench.turn(decision(sequence=4, verdict="keep")) == []
+    assert bench.pulsar.unloads == []
+
+
+def test_after_a_lost_checkpoint_a_valid_decision_succeeds_an_expired_one(bench: Bench) -> None:
+    bench.turn(decision(sequence=9, verdict="keep", valid_until=NOON))
+    assert bench.turn(decision(sequence=1)) == ["done"]
+
+
+def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serves_it_again(bench: Bench) -> None:
+    orders = decision(), decision(verdict="re-own", member=OTHER)
+    bench.turn(orders[0])
+    bench.pulsar.serving[MEMBER][BUNDLE] = True
+    bench.actuator = bench.made()
+    known = bench.actuator.standing
+    for order in orders:
+        known.recall(order)
+    since = [known.pending_since]
+    for order in orders:
+        known.recall_done(order.decision_id)
+    since.append(known.pending_since)
+    assert since == [NOON, None]
+    assert bench.turn() == []
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+
+
+def test_what_was_not_done_before_a_restart_is_done_after_it_unless_it_has_expired(bench: Bench) -> None:
+    bench.actuator.standing.recall(decision())
+    bench.actuator.standing.recall(decision("t/old/0x0_0xf", valid_until=NOON))
+    assert bench.turn() == ["done"]
+
+
+# --- and more
+
+
+def test_whatever_goes_wrong_the_next_decision_finds_somebody_at_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "asked_of", broken)
+        assert bench.turn(decision()) == ["failed"]
+    assert bench.said["detail"] == "ZeroDivisionError"
+    assert bench.turn(after=5) == ["done"]
+
+
+def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("stale-token")
+    bench.admin["token_file"] = str(file)
+    bench.pulsar.token = "fresh-token"
+    bench.actuator = bench.made()
+    assert bench.turn(decision()) == ["failed"]
+    assert "401" in bench.said["detail"]
+    file.write_text("fresh-token")
+    assert bench.turn(after=5) == ["done"]
+    assert "-token" not in json.dumps(bench.events)
+
+
+BROKERS = (MEMBER, OTHER, THIRD)
+BELIEFS = st.sampled_from([None, True, False, "silent"])
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(BROKERS, BELIEFS)), st.sampled_from([None, *BROKERS]), st.booleans())
+def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve(
+    beliefs: dict[str, Any], owner: str | None, unsure: bool
+) -> None:
+    owned = {m: {} if b is None else {BUNDLE: b} for m, b in beliefs.items() if b != "silent"}
+    survey = Survey(frozenset(BROKERS), owned, {m: "silent" for m, b in beliefs.items() if b == "silent"})
+    found = judge(decision(owner=owner), survey, unsure=unsure)
+    alone = beliefs == {MEMBER: True, OTHER: None, THIRD: None}
+    assert (found is None) == (alone and owner in (None, MEMBER))
+    if found is not None and found.outcome is UnloadOutcome.DONE:
+        assert unsure
+        assert beliefs[MEMBER] is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"member_url": "b1:8080"}, id="no address"),
+        pytest.param({"member_url": "http://b1:8080"}, id="one broker for all"),
+        pytest.param({"per_broker_interval": "0s"}, id="no pace"),
+        pytest.param({"interval": "1s"}, id="no such setting"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="UnloadSettings"):
+        UnloadSettings.model_validate(settings)

@@ -1,0 +1,85 @@
+"""Two clusters as a precheck sees them: everything well, unless a test says otherwise."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from policies.switching.id_generators import EMPTY_LONG, Generator
+from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import Intent, Ledger, LedgerState
+from policies.switching.precheck import Cluster, Rules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.references import Kind, Reference
+
+NOW_MS = 1_000_000_000
+VALIDITY_MS = 600_000
+DEDICATED = Rules(policy=TargetPolicy.DEDICATED, validity_ms=VALIDITY_MS)
+SHARED = Rules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS)
+
+OLD = Cluster(
+    name="old",
+    instance_id="id-of-old",
+    root="/ledgers",
+    layout=Layout.HIERARCHICAL,
+    generator=Generator(None, 200, 0),
+    read_ms=NOW_MS - 1000,
+)
+NEW = Cluster(
+    name="new",
+    instance_id="id-of-new",
+    root="/ledgers",
+    layout=Layout.HIERARCHICAL,
+    generator=EMPTY_LONG,
+    read_ms=NOW_MS - 1000,
+)
+
+
+def cursor(ledger_id: int, attribution: str | None = None) -> Reference:
+    return Reference(Kind.CURSOR, f"/managed-ledgers/t/n/persistent/topic/{ledger_id}", ledger_id, attribution)
+
+
+def schema(ledger_id: int, attribution: str | None = None, position: str = "info") -> Reference:
+    return Reference(Kind.SCHEMA, f"/schemas/t/n/{ledger_id}", ledger_id, attribution, position)
+
+
+def ledger(ledger_id: int, **more: Any) -> Ledger:
+    """A closed ledger of one entry."""
+    facts: dict[str, Any] = {
+        "state": LedgerState.CLOSED,
+        "last_entry_id": 0,
+        "length_bytes": 42,
+        "custom_metadata": (("application", "cHVsc2Fy"),),
+        "entries_digest": f"entries-of-{ledger_id}",
+        "created_ms": NOW_MS - 5000,
+    }
+    return Ledger(ledger_id=ledger_id, **(facts | more))
+
+
+def intent(ledger_id: int, **more: Any) -> Intent:
+    """The journalled intent to copy it, from before it was created."""
+    facts: dict[str, Any] = {"source": "id-of-old", "target": "id-of-new", "at_ms": NOW_MS - 6000}
+    return Intent(ledger_id=ledger_id, **(facts | more))
+
+
+def found(*ledgers: Ledger, listed: bool = True, looked_up: Iterable[int] = ()) -> TargetLedgers:
+    return TargetLedgers(
+        ids=frozenset(one.ledger_id for one in ledgers),
+        read_ms=NOW_MS - 1000,
+        listed=listed,
+        looked_up=frozenset(looked_up),
+        facts={one.ledger_id: one for one in ledgers},
+    )
+
+
+GOOD = Snapshot(
+    source=OLD,
+    target=NEW,
+    references=(cursor(5), schema(7), schema(7, position="index/0"), schema(9, "old"), cursor(-1)),
+    references_complete=True,
+    references_ms=NOW_MS - 1000,
+    bootstrap="old",
+    existing=found(),
+)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    return replace(GOOD, **changes)

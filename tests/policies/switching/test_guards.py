@@ -1,0 +1,321 @@
+"""Each guard taken away: what it prevented then happens. So every one of them is needed, and tested."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from policies.switching import guards
+from policies.switching.events import Cleanup, Outcome, Register, Rollback, Start, Unregister
+from policies.switching.limits import DAY_MS, Limits
+from policies.switching.orders import Verdict
+from policies.switching.state import LedgerStage, Stage, Status
+from tests.policies.switching.test_rows import tell_of
+from tests.policies.switching.world import Bookies, HarmError, Held, World
+
+S, L = Stage, LedgerStage
+
+
+def unharmed(world: World) -> None:
+    """The machine's own second line has nothing to say either."""
+    halts = [s.sentence for s in world.said if s.verdict is Verdict.HALT]
+    if halts:
+        raise HarmError(halts[0])
+
+
+def orders(world: World, verdict: Verdict) -> int:
+    return sum(s.verdict is verdict for s in world.said)
+
+
+def forbid(done: object, what: str) -> None:
+    if done:
+        raise HarmError(what)
+
+
+def registers(name: str, instance: str) -> Callable[[], None]:
+    def scenario() -> None:
+        world = World().to(S.REGISTERED)
+        before = world.state.entries
+        world.tell(Register(key="x", name=name, uri="zk://x", instance_id=instance, root="/ledgers"))
+        forbid(world.state.entries != before, "registered")
+
+    return scenario
+
+
+def forgets_what_is_used() -> None:
+    world = World().to(S.HOLD)
+    world.tell(Unregister(key="x", name="old"))
+    forbid(world.state.entry("old") is None, "forgotten")
+    unharmed(world)
+
+
+def starts(prepare: Callable[[World], None], target: str = "new", **more: Any) -> Callable[[], None]:
+    def scenario() -> None:
+        world = World()
+        world.clusters["third"] = Bookies("third", "id-of-third", hob=9)
+        world.to(S.PRECHECKED)
+        prepare(world)
+        before = world.state.epoch
+        world.tell(world.start_event(target, **more))
+        forbid(world.state.epoch != before, "started")
+
+    return scenario
+
+
+def other_switch(world: World) -> None:
+    world.checked("third").triggered("new")
+
+
+def not_standby(world: World) -> None:
+    entries = (replace(e, status=Status.DEPRECATED if e.name == "new" else e.status) for e in world.state.entries)
+    world.state = replace(world.state, entries=tuple(entries))
+
+
+def unready(world: World) -> None:
+    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms)
+    world.checked()
+
+
+def unknown_layout(world: World) -> None:
+    world.clusters["new"].layout = None
+    world.later().tell(world.cluster_event("new"))
+
+
+def overtaken(world: World) -> None:
+    world.clusters["old"].hob = 1
+    world.later().tell(world.cluster_event("old"))
+
+
+def no_lease(world: World) -> None:
+    world.state = replace(world.state, lease=None)
+
+
+def nothing(_world: World) -> None:
+    pass
+
+
+def goes_live(prepare: Callable[[World], None]) -> Callable[[], None]:
+    def scenario() -> None:
+        world = World().to(S.TRIGGERED)
+        prepare(world)
+        forbid(world.is_at(S.LIVE_DUAL_READ) or world.is_at(S.BUILD), "went live")
+        unharmed(world)
+
+    return scenario
+
+
+def with_stale_ack(world: World) -> None:
+    world.tell(world.members_event(), world.follow("b1"), world.broker_event("b2", epoch=0, writes=()))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+
+
+def with_one_ack(world: World) -> None:
+    world.tell(world.members_event(), world.follow("b1"))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+
+
+def with_writes(world: World) -> None:
+    world.tell(world.members_event(), world.follow("b1"), world.follow("b2"), world.broker_event("b2", writes=("old",)))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+
+
+def with_old_readings(world: World) -> None:
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+
+
+def with_overtaking(world: World) -> None:
+    world.clusters["old"].hob, world.clusters["old"].created = 1, 0
+    world.acks()
+
+
+def with_broken_order(world: World) -> None:
+    """The target moved to a later HOB after it was triggered, the source went beyond where it began."""
+    world.clusters["old"].hob, world.clusters["old"].created = 1, 7
+    world.clusters["new"].hob = 3
+    world.acks()
+
+
+def foreign_at_inventory() -> None:
+    world = World().to(S.LIVE_DUAL_READ)
+    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms)
+    world.work()
+    unharmed(world)
+
+
+def foreign_at_copy() -> None:
+    """Equal in length and last entry id; only its age and the journal tell."""
+    world = World().to(S.BUILD)
+    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms - DAY_MS)
+    world.work()
+    unharmed(world)
+
+
+def deleted_id() -> None:
+    world = World().to(S.DONE)
+    world.later().tell(world.inventory_event(), Unregister(key="u", name="old"))
+    world.tell(Register(key="r", name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"))
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
+    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
+    world.orders.clear()
+    world.tell(world.prechecked_event("old"))
+    check = world.state.check("old")
+    assert check is not None
+    world.state = replace(world.state, checks=(replace(check, ready=True),))
+    world.tell(Start(key="s", target="old", digest=check.digest))
+    world.later().acks().work()
+    unharmed(world)
+
+
+def different_copy() -> None:
+    world = World().to(S.BUILD)
+    source = world.facts("old", world.refs["/c1"].ledger_id)
+    tell_of(world, "/c1", Outcome.COPIED, source=source, target=replace(source, entries_digest="other"))
+    forbid(world.unit("/c1").stage is L.BUILT, "a copy that differs counts as built")
+
+
+def wide_change() -> None:
+    world = World().to(S.PROMOTE)
+    tell_of(world, "/c1", Outcome.PROMOTED, changed=("attribution", "ledger_id"))
+    forbid(world.unit("/c1").stage is L.PROMOTED, "the change was wider than the attribute")
+
+
+def endless_tries() -> None:
+    world = World().to(S.PROMOTE)
+    for _ in range(world.limits.retries + 1):
+        tell_of(world, "/c1", Outcome.CONFLICT)
+    forbid(world.unit("/c1").tries > world.limits.retries, "tried without end")
+
+
+def unrecorded_copy() -> None:
+    """After a rollback amid the build: what was never copied is not deleted either."""
+    world = World().to(S.BUILD)
+    world.clusters["new"].ledgers[world.refs["/c2"].ledger_id] = Held("foreign", world.now_ms)
+    world.tell(Rollback(key="x"))
+    world.later(15 * DAY_MS).tell(world.members_event())
+    world.work()
+    unharmed(world)
+
+
+def after_window() -> None:
+    world = World().to(S.HOLD)
+    world.now_ms = world.switch.rollback_until_ms
+    world.tell(Rollback(key="x"))
+    forbid(not world.is_at(S.HOLD), "rolled back after its window")
+
+
+def after_deletions() -> None:
+    """Driven on within the window, after some ledgers were already deleted."""
+    world = World(Limits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
+    units = tuple(replace(u, stage=L.CLEANED) if u.paths == ("/c1",) else u for u in world.switch.units)
+    world.state = replace(world.state, switch=replace(world.switch, units=units))
+    world.tell(Rollback(key="x"))
+    forbid(not world.is_at(S.HOLD), "rolled back what is deleted")
+
+
+def brokers_back_too_early() -> None:
+    world = World().to(S.HOLD)
+    world.tell(Rollback(key="x", attribution_only=False))
+    forbid(not world.is_at(S.HOLD), "brokers went back to lower ids")
+
+
+def early_cleanup() -> None:
+    world = World().to(S.HOLD)
+    world.tell(Cleanup(key="x"))
+    world.work()
+    unharmed(world)
+
+
+def referenced() -> None:
+    world = World().to(S.HOLD)
+    world.refs["/c1"].attribution = "old"
+    world.later(15 * DAY_MS).tell(Cleanup(key="x"))
+    world.work()
+    unharmed(world)
+
+
+def unpromoted() -> None:
+    world = World().to(S.HOLD)
+    units = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.units)
+    world.state = replace(world.state, switch=replace(world.switch, units=units))
+    world.later(15 * DAY_MS).tell(Cleanup(key="x"))
+    world.work()
+    unharmed(world)
+
+
+def client_in_use() -> None:
+    world = World().to(S.DONE)
+    world.tell(world.close_event())
+    forbid(orders(world, Verdict.CLOSE_CLIENT), "closed a client in use")
+
+
+def old_lease() -> None:
+    world = World().to(S.BUILD)
+    world.tell(world.lease_event(2), world.lease_event(1))
+    assert world.state.lease is not None
+    forbid(world.state.lease.token == 1, "an old orchestrator took over")
+
+
+def without_lease() -> None:
+    world = World().to(S.LIVE_DUAL_READ)
+    inventory = world.inventory_event()
+    no_lease(world)
+    world.tell(inventory)
+    forbid(orders(world, Verdict.START_COPY) or world.is_at(S.BUILD), "went on without the lease")
+    unharmed(world)
+
+
+SCENARIOS: dict[str, list[Callable[[], None]]] = {
+    "identity_is_new": [registers("alias", "id-of-old")],
+    "name_is_free": [registers("old", "id-of-fourth")],
+    "is_unused": [forgets_what_is_used],
+    "holds_lease": [starts(no_lease), without_lease],
+    "no_other_switch": [starts(other_switch, "third")],
+    "target_is_standby": [starts(not_standby)],
+    "precheck_is_ready": [starts(unready)],
+    "digest_is_quoted": [starts(nothing, digest="another")],
+    "identities_differ": [starts(unknown_layout)],
+    "future_is_disjoint": [starts(overtaken), goes_live(with_overtaking), brokers_back_too_early],
+    "epoch_is_current": [goes_live(with_stale_ack)],
+    "all_brokers_acked": [goes_live(with_one_ack)],
+    "none_writes_to_old": [goes_live(with_writes)],
+    "read_since_acks": [goes_live(with_old_readings)],
+    "order_holds": [goes_live(with_broken_order)],
+    "import_is_disjoint": [foreign_at_inventory, foreign_at_copy],
+    "id_was_not_deleted": [deleted_id],
+    "copy_is_equal": [different_copy],
+    "only_attribute_differs": [wide_change],
+    "has_tries_left": [endless_tries],
+    "before_rollback_end": [after_window],
+    "no_delete_intent": [after_deletions],
+    "window_elapsed": [early_cleanup],
+    "is_unreferenced": [referenced],
+    "is_recorded": [unrecorded_copy],
+    "was_promoted": [unpromoted],
+    "is_unread": [client_in_use],
+    "lease_is_newer": [old_lease],
+}
+CASES = [(name, scenario) for name, scenarios in SCENARIOS.items() for scenario in scenarios]
+
+
+def test_every_guard_has_a_scenario() -> None:
+    public = {
+        name
+        for name, value in vars(guards).items()
+        if callable(value) and getattr(value, "__annotations__", {}).get("return") == guards.Refusal and name[0] != "_"
+    }
+    assert public == set(SCENARIOS)
+
+
+@pytest.mark.parametrize(("name", "scenario"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+def test_with_its_guard_nothing_happens(name: str, scenario: Callable[[], None]) -> None:
+    scenario()
+
+
+@pytest.mark.parametrize(("name", "scenario"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+def test_without_its_guard_harm_is_done(
+    name: str, scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, name, lambda *args: None)
+    with pytest.raises(HarmError):
+        scenario()

@@ -1,0 +1,122 @@
+"""Each invariant is seen when it is broken, whoever broke it; and then nothing is ordered."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from policies.switching.events import Cleanup
+from policies.switching.id_generators import Generator
+from policies.switching.invariants import After, Invariant, breaches
+from policies.switching.orders import ORDERS, Said, Verdict, Why
+from policies.switching.state import Deleted, Lease, LedgerStage, Stage, Status, put
+from tests.policies.switching.world import World
+
+S = Stage
+
+
+def after(stage: Stage, *said: Said, **switch: Any) -> After:
+    world = World().to(stage)
+    state = replace(world.state, switch=replace(world.switch, **switch))
+    return After(state, world.switch.units, said, lambda _id: None, world.now_ms)
+
+
+def seen(found: After) -> set[Invariant]:
+    return {b.invariant for b in breaches(found)}
+
+
+def with_state(found: After, **changes: Any) -> After:
+    return After(replace(found.state, **changes), found.units, found.said, found.intents, found.now_ms)
+
+
+def with_cluster(found: After, name: str, **changes: Any) -> After:
+    known = found.state.cluster(name)
+    assert known is not None
+    return with_state(found, clusters=put(found.state.clusters, replace(known, **changes)))
+
+
+def order(found: After, verdict: Verdict) -> After:
+    said = Said(verdict, Why.COMMANDED, "do it", unit=found.units[0])
+    return After(found.state, found.units, (said,), found.intents, found.now_ms)
+
+
+def unclear(found: After, stage: LedgerStage) -> After:
+    units = [replace(u, cleared=False, stage=stage) for u in found.units]
+    return After(found.state, units, found.said, found.intents, found.now_ms)
+
+
+HOLD, BUILD, ROLLBACK = after(S.HOLD), after(S.BUILD), after(S.ROLLBACK, attribution_only=False)
+AHEAD, BEHIND = Generator(3, 2, 0), Generator(None, 2, 0)
+TWO_ACTIVE = tuple(replace(e, status=Status.ACTIVE) for e in HOLD.state.entries)
+UNPROMOTED = After(HOLD.state, [replace(u, promoted_op=0) for u in HOLD.units], (), HOLD.intents, HOLD.now_ms)
+
+BROKEN = {
+    "INV-1, copying": (unclear(BUILD, LedgerStage.COPYING), Invariant.IMPORT_DISJOINT),
+    "INV-1, promoted": (unclear(HOLD, LedgerStage.PROMOTED), Invariant.IMPORT_DISJOINT),
+    "INV-2, the source gave more": (with_cluster(HOLD, "old", generator=AHEAD), Invariant.FUTURE_DISJOINT),
+    "INV-2, the target gives less": (with_cluster(HOLD, "new", generator=BEHIND), Invariant.FUTURE_DISJOINT),
+    "INV-3": (after(S.HOLD, target_floor=3), Invariant.ORDER_IN_TOPIC),
+    "INV-4, one cluster": (with_cluster(HOLD, "new", instance_id="id-of-old"), Invariant.IDENTITY),
+    "INV-4, unknown layout": (with_cluster(HOLD, "new", layout=None), Invariant.IDENTITY),
+    "INV-5": (ROLLBACK, Invariant.REVERSE),
+    "INV-6": (
+        order(with_state(BUILD, deleted=(Deleted("id-of-new", (BUILD.units[0].ledger_id,)),)), Verdict.START_COPY),
+        Invariant.NO_REUSE,
+    ),
+    "INV-7, our copy": (order(BUILD, Verdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
+    "INV-7, the source's": (order(UNPROMOTED, Verdict.DELETE_OLD), Invariant.OWN_DELETES),
+    "one active": (
+        with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch), Invariant.ONE_ACTIVE,
+    ),
+    "directed nowhere": (with_state(HOLD, entries=HOLD.state.entries[1:]), Invariant.ONE_ACTIVE),
+    "the lease": (
+        order(with_state(HOLD, lease=Lease(1, "x", HOLD.now_ms)), Verdict.DELETE_OLD), Invariant.ONLY_UNDER_LEASE,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
+def test_a_breach_is_seen(broken: After, invariant: Invariant) -> None:
+    assert invariant in seen(broken)
+
+
+@pytest.mark.parametrize("stage", [s for s in Stage if s not in (Stage.NONE, Stage.REGISTERED, Stage.PRECHECKED)])
+def test_nothing_is_seen_where_all_is_well(stage: Stage) -> None:
+    assert seen(after(stage)) == set()
+
+
+def test_every_invariant_has_its_breach() -> None:
+    assert {invariant for _, invariant in BROKEN.values()} == set(Invariant)
+
+
+def test_a_breach_stops_the_irreversible_and_alarms_once() -> None:
+    world = World().to(S.CLEANUP)
+    world.clusters["old"].hob, world.clusters["old"].created = 3, 1
+    [halt] = world.later().tell(world.cluster_event("old"))
+    assert (halt.verdict, halt.reason) == (Verdict.HALT, Why.INVARIANT)
+    assert "INV-2: new gives 4294967296 next, 12884901888 is taken" in halt.sentence
+    said = world.later().tell(world.inventory_event(), world.members_event())
+    assert said == []
+    said = world.tell(world.start_event())
+    assert not [s for s in said if s.verdict in ORDERS], "driving it on does not help while it is broken"
+    assert world.switch.halted
+
+
+def test_a_command_that_meets_a_breach_orders_nothing() -> None:
+    world = World().to(S.HOLD)
+    world.clusters["old"].hob, world.clusters["old"].created = 3, 1
+    world.later(15 * 86_400_000).tell(world.cluster_event("old"))
+    said = world.tell(Cleanup(key=world.key()))
+    assert not [s for s in said if s.verdict in ORDERS]
+    assert not [o for o in world.orders if o.verdict is Verdict.DELETE_OLD]
+
+
+@pytest.mark.parametrize("name", ["old", "new"])
+def test_an_unknown_generator_breaks_nothing_and_starts_nothing(name: str) -> None:
+    assert seen(with_cluster(HOLD, name, generator=None)) == set()
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters if n != name))
+    unknown = world.cluster_event(name)
+    world.tell(type(unknown)(replace(unknown.cluster, generator=None)))
+    assert world.is_at(S.TRIGGERED)

@@ -1,0 +1,80 @@
+"""Where a ledger's metadata lies, in both layouts and on both sides of their boundary."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.switching.ledger_paths import Layout, id_at, layout_of, path_of
+
+SHORT, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
+ids = st.integers(0, 2**63 - 1) | st.sampled_from([0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1])
+
+
+@pytest.mark.parametrize(
+    ("layout", "ledger_id", "path"),
+    [
+        (SHORT, 0, "/00/0000/L0000"),
+        (SHORT, 16956902, "/00/1695/L6902"),
+        (SHORT, 2**31 - 2, "/21/4748/L3646"),
+        (SHORT, 2**31 - 1, "/000/0000/0021/4748/L3647"),
+        (SHORT, 4294967296, "/000/0000/0042/9496/L7296"),
+        (SHORT, 4294967300, "/000/0000/0042/9496/L7300"),
+        (SHORT, 2**63 - 1, "/922/3372/0368/5477/L5807"),
+        (LONG, 0, "/000/0000/0000/0000/L0000"),
+        (LONG, 16956902, "/000/0000/0000/1695/L6902"),
+        (LONG, 2**31 - 2, "/000/0000/0021/4748/L3646"),
+        (LONG, 4294967296, "/000/0000/0042/9496/L7296"),
+    ],
+    ids=str,
+)
+def test_a_ledger_lies_where_bookkeeper_puts_it(layout: Layout, ledger_id: int, path: str) -> None:
+    assert path_of(layout, ledger_id) == path
+    assert id_at(layout, path) == ledger_id
+
+
+@given(st.sampled_from(Layout), ids)
+def test_the_path_of_an_id_leads_back_to_it(layout: Layout, ledger_id: int) -> None:
+    assert id_at(layout, path_of(layout, ledger_id)) == ledger_id
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("ledger_id", [-1, -2, 2**63])
+def test_what_is_no_id_has_no_path(layout: Layout, ledger_id: int) -> None:
+    with pytest.raises(ValueError, match="is no ledger id"):
+        path_of(layout, ledger_id)
+
+
+@pytest.mark.parametrize(
+    ("layout", "path"),
+    [
+        (SHORT, "/idgen/ID-0000000001"),
+        (SHORT, "/available/readonly"),
+        (SHORT, "/00/1695/6902"),
+        (SHORT, "/00/1695/L690"),
+        (SHORT, "/000/0000/0000/1695/L6902"),
+        (SHORT, "/21/4748/L3647"),
+        (LONG, "/00/1695/L6902"),
+        (LONG, "/999/9999/9999/9999/L9999"),
+        (LONG, "/000/0000/0000/1695/L6902/x"),
+        (LONG, "/\u0660\u0660\u0660/0000/0000/1695/L6902"),
+    ],
+    ids=str,
+)
+def test_no_ledger_lies_where_bookkeeper_would_not_put_one(layout: Layout, path: str) -> None:
+    assert id_at(layout, path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1", SHORT),
+        ("2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1\n", LONG),
+        ("2\nhierarchical:1", SHORT),
+        ("1\nflat:1", None),
+        ("2\norg.apache.bookkeeper.meta.LegacyHierarchicalLedgerManagerFactory:1", None),
+        ("", None),
+        ("2", None),
+    ],
+)
+def test_a_layout_that_may_not_hold_every_id_is_unknown(text: str, layout: Layout | None) -> None:
+    assert layout_of(text) is layout

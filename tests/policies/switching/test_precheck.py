@@ -1,0 +1,265 @@
+"""The precheck: ready only when all is known and nothing is in the way."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.switching.id_generators import Generator
+from policies.switching.ledgers import Hit, Ledger, LedgerState
+from policies.switching.precheck import (
+    Finding,
+    Hits,
+    Reason,
+    Report,
+    Rules,
+    Snapshot,
+    TargetLedgers,
+    TargetPolicy,
+    precheck,
+)
+from policies.switching.references import Kind
+from policies.switching.remedies import explain
+from tests.policies.switching.snapshots import (
+    DEDICATED,
+    NEW,
+    NOW_MS,
+    OLD,
+    SHARED,
+    VALIDITY_MS,
+    cursor,
+    found,
+    intent,
+    ledger,
+    schema,
+    snapshot,
+)
+
+
+def check(rules: Rules = DEDICATED, now_ms: int = NOW_MS, **changes: Any) -> Report:
+    return precheck(snapshot(**changes), rules, now_ms)
+
+
+def test_a_dedicated_target_beyond_the_source_is_ready() -> None:
+    report = check()
+    assert report.ready
+    assert report.findings == ()
+    assert report.ids_to_import == (5, 7, 9)
+    assert (report.source_next_id, report.target_next_id) == (100, 2**32)
+    assert report.expires_ms == NOW_MS - 1000 + VALIDITY_MS
+    assert report.hits == {hit: Hits() for hit in Hit}
+
+
+changed = msgspec.structs.replace
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({"source": changed(OLD, instance_id=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, instance_id=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, root=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"source": changed(OLD, generator=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, generator=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"source": changed(OLD, layout=None)}, {Reason.LAYOUT}),
+        ({"target": changed(NEW, layout=None)}, {Reason.LAYOUT}),
+        ({"references": (cursor(-2),)}, {Reason.LAYOUT}),
+        ({"references": (cursor(2**63),)}, {Reason.LAYOUT, Reason.IDGEN_BEHIND}),
+        ({"references_complete": False}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"bootstrap": None}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"bootstrap": None, "references": (cursor(5, "old"), cursor(-1))}, set()),
+        ({"existing": None}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"existing": found(listed=False, looked_up=(5, 7, 9))}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, name="b", instance_id="id-of-old")}, {Reason.ALIAS}),
+        ({"target": changed(NEW, instance_id="id-of-old", root="/ledgers/")}, {Reason.ALIAS}),
+        ({"target": changed(NEW, instance_id="id-of-old", root="/other/ledgers")}, set()),
+        ({"target": changed(NEW, name="old")}, {Reason.ALIAS}),
+        ({"target": changed(NEW, generator=Generator(None, 10_000, 0))}, {Reason.IDGEN_BEHIND}),
+        ({"source": changed(OLD, generator=Generator(1, 0, 0))}, {Reason.IDGEN_BEHIND}),
+        ({"references": (cursor(2**32, "elsewhere"),)}, {Reason.IDGEN_BEHIND}),
+        ({"references": (cursor(2**32 - 1, "elsewhere"),)}, set()),
+        ({"deleted": frozenset({7})}, {Reason.DELETED_ID}),
+        ({"deleted": frozenset({8})}, set()),
+        ({"existing": found(ledger(7))}, {Reason.FOREIGN_ID}),
+        ({"existing": found(ledger(3))}, {Reason.FOREIGN_ID}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any], reasons: set[Reason]) -> None:
+    report = check(**changes)
+    assert set(report.reasons) == reasons
+    assert report.ready is (not reasons)
+    for finding in report.findings:
+        assert explain(finding)
+
+
+def test_a_generator_that_is_behind_is_told_how_far_to_advance() -> None:
+    [finding] = check(source=changed(OLD, generator=Generator(4, 20, 0))).findings
+    assert finding.reason is Reason.IDGEN_BEHIND
+    assert finding.hob == 5
+    assert "HOB-0000000005" in explain(finding)
+    assert check(
+        source=changed(OLD, generator=Generator(4, 20, 0)), target=changed(NEW, generator=Generator(5, 0, 0))
+    ).ready
+
+
+def test_ids_in_the_same_hob_are_not_beyond_each_other() -> None:
+    """The source goes on giving ids until every broker has moved; however far behind it is, it could catch up."""
+    [finding] = check(target=changed(NEW, generator=Generator(None, 2_000_000, 0))).findings
+    assert (finding.reason, finding.hob) == (Reason.IDGEN_BEHIND, 1)
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)]
+)
+@pytest.mark.parametrize("old", ["source", "target", "references", "existing"])
+def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: bool) -> None:
+    changes: dict[str, Any] = {
+        "source": {"source": changed(OLD, read_ms=NOW_MS - age_ms)},
+        "target": {"target": changed(NEW, read_ms=NOW_MS - age_ms)},
+        "references": {"references_ms": NOW_MS - age_ms},
+        "existing": {"existing": TargetLedgers(ids=frozenset(), read_ms=NOW_MS - age_ms, listed=True)},
+    }
+    report = check(**changes[old])
+    assert report.reasons == ((Reason.STALE,) if stale else ())
+    assert report.expires_ms == NOW_MS + VALIDITY_MS - max(age_ms, 1000)
+
+
+# --- whose a ledger is
+
+
+@pytest.mark.parametrize(
+    ("target", "journal", "hit"),
+    [
+        (ledger(7), {}, Hit.FOREIGN),
+        (ledger(7), {7: intent(7)}, Hit.OURS_COMPLETE),
+        (ledger(7), {8: intent(8)}, Hit.FOREIGN),
+        (ledger(7), {7: intent(7, source="id-of-another")}, Hit.FOREIGN),
+        (ledger(7), {7: intent(7, target="id-of-another")}, Hit.FOREIGN),
+        (ledger(7), {7: intent(7, at_ms=NOW_MS - 4999)}, Hit.FOREIGN),
+        (ledger(7), {7: intent(7, at_ms=NOW_MS - 5000)}, Hit.OURS_COMPLETE),
+        (ledger(7, created_ms=None), {7: intent(7)}, Hit.FOREIGN),
+        (ledger(7, state=LedgerState.OPEN), {7: intent(7)}, Hit.OURS_PARTIAL),
+        (ledger(7, last_entry_id=-1), {7: intent(7)}, Hit.OURS_PARTIAL),
+        (ledger(7, length_bytes=41), {7: intent(7)}, Hit.OURS_PARTIAL),
+        (ledger(7, custom_metadata=()), {7: intent(7)}, Hit.OURS_PARTIAL),
+        (ledger(7, entries_digest="others"), {7: intent(7)}, Hit.OURS_PARTIAL),
+        (ledger(7, entries_digest=None), {7: intent(7)}, Hit.OURS_PARTIAL),
+    ],
+    ids=[
+        "as the source's, not journalled", "ours", "another journalled", "from another source", "for another target",
+        "older than the intent", "as old as the intent", "of unknown age", "open", "shorter", "fewer bytes",
+        "other metadata", "other entries", "unread entries",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
+def test_a_ledger_is_ours_only_by_its_journal(target: Ledger, journal: Any, hit: Hit, rules: Rules) -> None:
+    report = check(rules, existing=found(target), journal=journal, source_facts={7: ledger(7)})
+    assert {h for h, hits in report.hits.items() if hits.count} == {hit}
+    assert report.hits[hit].samples == (7,)
+    assert report.ready is (hit is not Hit.FOREIGN)
+
+
+def test_a_copy_is_complete_only_against_a_known_source() -> None:
+    report = check(existing=found(ledger(7)), journal={7: intent(7)})
+    assert report.hits[Hit.OURS_PARTIAL].samples == (7,)
+    unread = ledger(7, entries_digest=None)
+    report = check(existing=found(unread), journal={7: intent(7)}, source_facts={7: unread})
+    assert report.hits[Hit.OURS_PARTIAL].samples == (7,)
+
+
+def test_a_shared_target_may_hold_what_is_not_in_the_way() -> None:
+    assert check(SHARED, existing=found(ledger(3))).ready
+    assert check(SHARED, existing=found(ledger(3), ledger(5))).reasons == (Reason.FOREIGN_ID,)
+
+
+def test_a_shared_target_is_asked_about_every_id() -> None:
+    assert check(SHARED, existing=found(listed=False, looked_up=(5, 7, 9))).ready
+    [finding] = check(SHARED, existing=found(listed=False, looked_up=(5, 9))).findings
+    assert (finding.reason, finding.samples) == (Reason.SNAPSHOT_INCOMPLETE, (7,))
+
+
+def test_kinds_that_get_new_ids_need_not_be_free() -> None:
+    rules = Rules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS, remapped=frozenset({Kind.CURSOR}))
+    report = check(rules, existing=found(ledger(5)), deleted=frozenset({5}))
+    assert report.ready
+    assert report.ids_to_import == (7, 9)
+
+
+def test_references_of_other_clusters_are_not_imported() -> None:
+    report = check(references=(cursor(5, "new"), schema(7, "elsewhere"), schema(9), cursor(-1)), bootstrap="elsewhere")
+    assert report.ids_to_import == ()
+
+
+def test_only_some_ids_are_named_all_are_counted() -> None:
+    report = check(existing=found(*(ledger(i) for i in range(100))))
+    assert report.hits[Hit.FOREIGN] == Hits(100, tuple(range(10)))
+    [finding] = report.findings
+    assert finding.count == 100
+    assert "and 90 more" in finding.detail
+
+
+# --- the digest
+
+
+@given(st.permutations(range(5)), st.integers(0, 1000))
+def test_the_digest_depends_on_what_was_found_alone(order: list[int], later_ms: int) -> None:
+    references = (cursor(5), schema(7), schema(7, position="index/0"), schema(9, "old"), cursor(-1))
+    shuffled = tuple(references[i] for i in order)
+    assert check(references=shuffled, now_ms=NOW_MS + later_ms).digest == check().digest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"references": (cursor(5),)},
+        {"source": changed(OLD, generator=Generator(None, 202, 0))},
+        {"target": changed(NEW, instance_id="another")},
+        {"existing": found(ledger(3))},
+        {"target": changed(NEW, layout=None)},
+    ],
+    ids=str,
+)
+def test_another_finding_has_another_digest(changes: dict[str, Any]) -> None:
+    assert check(**changes).digest != check().digest
+
+
+def test_a_hundred_thousand_references_take_far_less_than_a_minute() -> None:
+    many = snapshot(
+        references=tuple((cursor if i % 2 else schema)(i) for i in range(100_000)),
+        existing=found(*(ledger(i) for i in range(0, 200_000, 2)), listed=True),
+        journal={i: intent(i) for i in range(50_000)},
+        source_facts={i: ledger(i) for i in range(50_000)},
+    )
+    started = time.perf_counter()
+    report = precheck(many, SHARED, NOW_MS)
+    assert time.perf_counter() - started < 5
+    assert report.hits[Hit.OURS_COMPLETE].count == 25_000
+    assert report.hits[Hit.FOREIGN].count == 25_000
+
+
+def test_a_report_keeps_in_the_state() -> None:
+    report = check(existing=found(ledger(3)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=Report) == report
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_says_what_to_do(reason: Reason) -> None:
+    assert explain(Finding(reason, "found")).endswith(".")
+
+
+def test_nothing_known_is_as_unready_as_it_gets() -> None:
+    blank = {"instance_id": None, "root": None, "layout": None, "generator": None, "read_ms": 0}
+    seen = Snapshot(
+        source=changed(OLD, **blank),
+        target=changed(NEW, **blank),
+        references=(),
+        references_complete=False,
+        references_ms=0,
+        bootstrap=None,
+        existing=None,
+    )
+    assert not precheck(seen, SHARED, NOW_MS).ready

@@ -1,0 +1,161 @@
+"""Interrupted anywhere, repeated, late and out of order: the same decisions, and the same end."""
+
+from dataclasses import replace as change
+from itertools import permutations
+
+import pytest
+from msgspec.structs import replace
+
+from policies.switching.events import BrokerSeen, Event, LedgerDone, Outcome
+from policies.switching.machine import apply
+from policies.switching.orders import Code, Said, Verdict
+from policies.switching.state import LedgerStage, Stage, SwitchingState
+from tests.policies.switching.test_table import bare
+from tests.policies.switching.world import World, stored
+
+FULL = World().to(Stage.DONE)
+RUNS = {stage.value: World().to(stage) for stage in (Stage.DONE, Stage.ROLLED_BACK, Stage.DONE_WITH_FAILURES)}
+
+
+def steps(world: World) -> list[tuple[SwitchingState, tuple[Said, ...]]]:
+    """A run's states and words, event by event."""
+    state, run = SwitchingState(), []
+    for now_ms, event in world.history:
+        state, said = apply(state, (event,), world.limits, now_ms)
+        run.append((state, said))
+    return run
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_prefix_of_a_run_cut_and_resumed_decides_the_same(name: str) -> None:
+    world = RUNS[name]
+    run = steps(world)
+    assert run[-1][0] == world.state
+    for cut in range(len(run)):
+        state = stored(run[cut][0])
+        for (now_ms, event), (expected, words) in zip(world.history[cut + 1 :], run[cut + 1 :], strict=True):
+            state, said = apply(state, (event,), world.limits, now_ms)
+            assert said == words
+            assert state == expected
+
+
+def test_a_batch_decides_as_its_events_one_by_one() -> None:
+    """As far as the clock allows: events of one instant."""
+    at_once: dict[int, list[Event]] = {}
+    for now_ms, event in FULL.history:
+        at_once.setdefault(now_ms, []).append(event)
+    state = SwitchingState()
+    words: list[Said] = []
+    for now_ms, events in at_once.items():
+        state, said = apply(state, events, FULL.limits, now_ms)
+        words.extend(change(s, cause=0) for s in said)
+    assert state == FULL.state
+    assert words == FULL.said
+
+
+ORDERS_OF_A_RUN = sum(s.verdict in (Verdict.START_COPY, Verdict.PROMOTE, Verdict.DELETE_OLD) for s in FULL.said) + 8
+
+
+@pytest.mark.parametrize("lost", ["before the work", "after the work"])
+@pytest.mark.parametrize("stage", [Stage.LIVE_DUAL_READ, Stage.CLEANUP])
+@pytest.mark.parametrize("step", range(ORDERS_OF_A_RUN))
+def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: Stage, step: int, lost: str) -> None:
+    world = World().to(stage)
+    world.work(limit=step)
+    if lost == "after the work" and world.orders:
+        list(world.carry_out(world.orders[0]))
+    world.orders.clear()
+    world.state = stored(world.state)
+    world.later().tell(world.lease_event(2))
+    world.work()
+    assert world.stage is (Stage.HOLD if stage is Stage.LIVE_DUAL_READ else Stage.DONE)
+    done = LedgerStage.PROMOTED if stage is Stage.LIVE_DUAL_READ else LedgerStage.CLEANED
+    assert set(world.stages().values()) == {done}
+
+
+def test_every_event_heard_twice_is_counted_and_changes_nothing() -> None:
+    state = SwitchingState()
+    for now_ms, event in FULL.history:
+        state, _ = apply(state, (event,), FULL.limits, now_ms)
+        again, said = apply(state, (event,), FULL.limits, now_ms)
+        assert said == ()
+        assert bare(again) == bare(state)
+        assert again.counts.repeated == state.counts.repeated + 1
+
+
+def test_everything_heard_again_at_the_end_changes_nothing() -> None:
+    for order in (FULL.history, FULL.history[::-1]):
+        state = FULL.state
+        for _, event in order:
+            state, said = apply(state, (event,), FULL.limits, FULL.now_ms)
+            assert said == ()
+        assert bare(state) == bare(FULL.state)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
+def test_the_order_of_acks_and_sightings_does_not_matter(order: tuple[int, ...]) -> None:
+    world = World().to(Stage.TRIGGERED)
+    events: list[Event] = [world.members_event(), world.follow("b1"), world.follow("b2"), world.cluster_event("old")]
+    world.tell(*(events[i] for i in order))
+    assert world.is_at(Stage.TRIGGERED)
+    world.later().tell(world.cluster_event("new"), world.cluster_event("old"))
+    assert world.is_at(Stage.LIVE_DUAL_READ)
+
+
+def test_a_late_ack_of_an_earlier_switch_is_no_ack() -> None:
+    world = World().to(Stage.REJECTED)
+    world.checked().triggered()
+    late = BrokerSeen("b1", 50, 1, failed=False, writes=(), reads=(), at_ms=world.now_ms)
+    world.tell(late)
+    assert world.state.counts.stale_acks == 1
+    assert world.state.brokers[0].acked_epoch != world.switch.epoch
+
+
+def test_an_orchestrator_with_an_old_lease_is_turned_away_and_the_new_one_asks_again() -> None:
+    world = World().to(Stage.BUILD)
+    asked = {(o.verdict, o.op) for o in world.orders if o.unit}
+    said = world.later().tell(world.lease_event(2))
+    assert {(s.verdict, s.op) for s in said if s.unit} == asked, "under the same numbers, so nothing is done twice"
+    before = world.state
+    said = world.tell(world.lease_event(1))
+    assert [s.code for s in said] == [Code.INVALID_TRANSITION]
+    assert bare(world.state) == bare(before)
+
+
+def test_without_a_valid_lease_nothing_is_ordered_and_with_one_it_goes_on() -> None:
+    world = World().to(Stage.BUILD)
+    assert world.state.lease is not None
+    world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
+    orders = list(world.orders)
+    world.orders.clear()
+    for order in orders:
+        world.tell(*world.carry_out(order))
+    assert world.orders == []
+    world.tell(world.lease_event(1))
+    world.work()
+    assert world.is_at(Stage.HOLD)
+
+
+def test_what_failed_without_the_lease_is_asked_again_once_it_is_held() -> None:
+    world = World().to(Stage.BUILD)
+    assert world.state.lease is not None
+    world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
+    world.orders.clear()
+    unit = world.unit("/c1")
+    assert world.tell(LedgerDone(unit.ledger_id, unit.op, Outcome.FAILED)) == []
+    assert world.switch.halted == ""
+    said = world.tell(world.lease_event(1))
+    assert (Verdict.START_COPY, world.unit("/c1").op) in [(s.verdict, s.op) for s in said]
+    world.work()
+    assert world.is_at(Stage.HOLD)
+
+
+def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() -> None:
+    world = World().to(Stage.BUILD)
+    unit = world.unit("/c1")
+    facts = world.facts("old", unit.ledger_id)
+    world.tell(LedgerDone(unit.ledger_id, unit.op, Outcome.FAILED))
+    before = world.state
+    assert world.tell(LedgerDone(unit.ledger_id, unit.op, Outcome.COPIED, facts, facts)) == []
+    assert bare(world.state) == bare(before)
+    assert world.state.counts.repeated == before.counts.repeated + 1

@@ -1,0 +1,218 @@
+"""The model's world, with the policy in the machine's place and every event and decision over the wire."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from policies.decisions import Alert, Decision
+from policies.observations import Observation, Outcome, Reading
+from policies.policy import Step
+from policies.switching import KIND, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
+from policies.switching.events import (
+    BrokerSeen,
+    Cleanup,
+    CloseClient,
+    ClusterSeen,
+    Command,
+    Event,
+    InventorySeen,
+    LeaseSeen,
+    LedgerDone,
+    MembersSeen,
+    Precheck,
+    Prechecked,
+    Register,
+    Rollback,
+    Start,
+    StatusDone,
+    Unregister,
+)
+from policies.switching.ledgers import Ledger
+from policies.switching.orders import ORDERS, Said
+from policies.switching.readings import (
+    CommandArgs,
+    CommandName,
+    FindingReading,
+    GeneratorReading,
+    LedgerReading,
+    ReferenceReading,
+    StatusAction,
+    SwitchBroker,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchCommand,
+    SwitchInventory,
+    SwitchInventoryPart,
+    SwitchLease,
+    SwitchLedger,
+    SwitchPrecheck,
+    SwitchStatus,
+)
+from policies.units import from_millis
+from policies.wire import EventReader, audit_event, decision_event, observation_event
+from tests.policies.switching.world import World
+
+CLUSTER = "pulsar-1"
+SETTINGS = SwitchingSettings.model_validate(
+    {"copy_concurrency": 2, "max_deletions": 2, "retries": 3, "target_policy": "shared"}
+)
+READER: EventReader[Any] = EventReader(KIND.readings)
+DECIDED: EventReader[Any] = EventReader([*KIND.decisions, Alert])
+OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
+
+
+def command(which: CommandName, event: Command, **more: Any) -> SwitchCommand:
+    args = {k: v for k, v in more.items() if k in CommandArgs.model_fields}
+    rest = {k: v for k, v in more.items() if k not in args}
+    return SwitchCommand(
+        cluster=CLUSTER, command=which, args=CommandArgs(**args), actor="a test", idempotency_key=event.key,
+        dry_run=event.dry_run, expected_epoch=event.expected_epoch, **rest,
+    )  # fmt: skip
+
+
+def readings_of(event: Event, now_ms: int) -> list[Reading]:
+    """What a collector, executor or person would have published for an event."""
+    match event:
+        case Register():
+            more = {"name": event.name, "uri": event.uri, "instance_id": event.instance_id, "root": event.root}
+            return [command(CommandName.REGISTER, event, **more)]
+        case Unregister():
+            return [command(CommandName.UNREGISTER, event, name=event.name)]
+        case Precheck():
+            return [command(CommandName.PRECHECK, event, target=event.target)]
+        case Start():
+            return [command(CommandName.START, event, target=event.target, precheck_digest=event.digest)]
+        case Rollback():
+            return [command(CommandName.ROLLBACK, event, attribution_only=event.attribution_only)]
+        case Cleanup():
+            return [command(CommandName.CLEANUP, event)]
+        case CloseClient():
+            return [command(CommandName.CLOSE_CLIENT, event, name=event.name)]
+        case InventorySeen():
+            return inventory_readings(event, now_ms)
+    return [_sighting(event, now_ms)]
+
+
+def _sighting(event: Event, now_ms: int) -> Reading:
+    match event:
+        case LeaseSeen(lease):
+            return SwitchLease(**OK, token=lease.token, holder=lease.holder, valid_ms=lease.valid_until_ms - now_ms)
+        case MembersSeen():
+            return SwitchBrokers(**OK, brokers=event.brokers)
+        case BrokerSeen():
+            return SwitchBroker(
+                **OK, broker=event.broker, sequence=event.sequence, epoch=event.epoch,
+                client_init_failed=event.failed, writes=event.writes, reads=event.reads,
+            )  # fmt: skip
+        case ClusterSeen(seen):
+            generator = (
+                GeneratorReading.model_validate(msgspec.structs.asdict(seen.generator)) if seen.generator else None
+            )
+            return SwitchCluster(
+                **OK, name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout,
+                generator=generator, took_ms=now_ms - seen.read_ms,
+            )  # fmt: skip
+        case Prechecked(check):
+            return SwitchPrecheck(
+                **OK, source=check.source, target=check.target, ready=check.ready, digest=check.digest,
+                greatest_id=check.greatest_id, valid_ms=check.expires_ms - check.checked_ms,
+                findings=tuple(FindingReading(reason=r, detail="x") for r in check.reasons),
+            )  # fmt: skip
+        case LedgerDone():
+            return SwitchLedger(
+                **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=_ledger(event.source),
+                target=_ledger(event.target), changed=event.changed, new_id=event.new_id, attribution=event.attribution,
+            )  # fmt: skip
+        case StatusDone():
+            return SwitchStatus(**OK, action=StatusAction(event.action.value), op=event.op, written=event.ok)
+    raise AssertionError(event)
+
+
+def _ledger(ledger: Ledger | None) -> LedgerReading | None:
+    if ledger is None:
+        return None
+    plain = msgspec.structs.asdict(ledger)
+    return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
+
+
+def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
+    """Parts of two references, and the manifest."""
+    name = f"inventory-{event.at_ms}"
+    parts = [event.references[i : i + 2] for i in range(0, len(event.references), 2)]
+    readings: list[Reading] = [
+        SwitchInventoryPart(
+            **OK, inventory=name, part=number,
+            references=tuple(ReferenceReading.model_validate(msgspec.structs.asdict(r)) for r in part),
+            existing=tuple(
+                found for r in part if (found := _ledger(event.existing.get(r.ledger_id))) is not None
+            ),
+        )
+        for number, part in enumerate(parts)
+    ]  # fmt: skip
+    manifest = SwitchInventory(
+        **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
+        took_ms=now_ms - event.at_ms,
+    )  # fmt: skip
+    return [*readings, manifest]
+
+
+class WireWorld(World):
+    """As `World`, over the wire."""
+
+    def __init__(self, settings: SwitchingSettings = SETTINGS) -> None:
+        super().__init__(settings.limits)
+        self.host = SwitchingPolicy(CLUSTER, settings)
+        self.hosted: SwitchingState | None = None
+        self.published: list[Decision] = []
+        self.inputs: list[tuple[datetime, tuple[Observation, ...]]] = []
+        self.wake_at: datetime | None = None
+        self.seen = 0
+
+    def observation(self, reading: Reading) -> Observation:
+        """A reading after its trip over the wire."""
+        self.seen += 1
+        now = from_millis(self.now_ms)
+        record = observation_event(reading, id=f"o{self.seen:06d}", source="test", time=now)
+        event = READER.read(record)
+        assert event.data == reading
+        return Observation(event.id, now, event.data)
+
+    def tell(self, *events: Event) -> list[Said]:
+        before = len(self.said)
+        for event in events:
+            self.history.append((self.now_ms, event))
+            self.step(*(self.observation(r) for r in readings_of(event, self.now_ms)))
+        return self.said[before:]
+
+    def step(self, *observations: Observation) -> Step[SwitchingState]:
+        now = from_millis(self.now_ms)
+        self.inputs.append((now, observations))
+        step: Step[SwitchingState] = self.host.step(self.hosted, observations, now)
+        assert step.wake_at is None or step.wake_at > now
+        self.hosted = self.state = step.state
+        self.wake_at = step.wake_at
+        self.published.extend(step.decisions)
+        for decision in step.decisions:
+            assert DECIDED.read(decision_event(decision)).data == decision.model_copy(update={"numbers": {}})
+            assert audit_event(decision)
+            if isinstance(decision, SwitchDecision):
+                self._hear(decision)
+        return step
+
+    def _hear(self, decision: SwitchDecision) -> None:
+        units = self.state.switch.units if self.state.switch else ()
+        unit = next((u for u in units if decision.ledger and u.ledger_id == decision.ledger.ledger_id), None)
+        said = Said(
+            decision.verdict, decision.reason, decision.explanation, decision.subject, decision.code, unit,
+            decision.op, dict(decision.args),
+        )  # fmt: skip
+        self.said.append(said)
+        if decision.verdict in ORDERS:
+            self.orders.append(said)
+
+    def records(self) -> list[SwitchRecord]:
+        return [d for d in self.published if isinstance(d, SwitchRecord)]
+
+    def alerts(self) -> list[tuple[str, str]]:
+        return [(a.alert, a.status.value) for a in self.published if isinstance(a, Alert)]

@@ -1,0 +1,403 @@
+"""The ownership agent on a real ZooKeeper: sessions expire, connections are cut, servers restart, others are faster."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.ownership import (
+    Decisions,
+    DecisionSource,
+    LocalGuide,
+    LoopGuide,
+    NoSessionError,
+    OwnedByOtherError,
+    OwnershipAgent,
+    OwnershipError,
+)
+from connectors.ownership.contact import boot_seconds
+from policies.errors import UserError
+from policies.sessions.decision import Status
+from policies.sessions.settings import OwnershipRules
+from tests.system.loop import eventually
+from tests.system.owners import BUNDLE, T_SECONDS, Member, member, value_of
+from tests.system.tcp_proxy import TcpProxy
+from tests.system.zookeeper import ZooKeeper
+
+CURRENT = LocalGuide(OwnershipRules.CURRENT)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def servers(zookeeper: ZooKeeper) -> str:
+    """The shared server, below a chroot of this test's own."""
+    chroot = f"/ownership-{next(_numbers)}"
+    with zookeeper.client() as client:
+        client.ensure_path(chroot)
+    return zookeeper.servers + chroot
+
+
+@pytest.fixture
+def other(zookeeper: ZooKeeper, servers: str) -> Iterator[KazooClient]:
+    """Somebody else's client, below the same chroot."""
+    with zookeeper.client(chroot=chroot_of(servers), timeout=20) as client:
+        yield client
+
+
+def chroot_of(servers: str) -> str:
+    return "/" + servers.partition("/")[2]
+
+
+def own_node_of_old_session(client: KazooClient, path: str = BUNDLE, name: str = "b1:8080") -> None:
+    """What a member's crash leaves behind: a node with its value, of another session."""
+    client.create(path, value_of(name), ephemeral=True, makepath=True)
+
+
+def test_a_bundle_is_taken_served_and_released(servers: str, other: KazooClient) -> None:
+    with member(servers) as b1:
+        assert not b1.agent.serving(BUNDLE)
+        assert b1.own()
+        value, stat = other.get(BUNDLE)
+        assert (value, f"{stat.ephemeralOwner:#x}") == (value_of("b1:8080"), b1.session)
+        assert b1.agent.serving(BUNDLE)
+        assert b1.agent.owned() == (BUNDLE,)
+        b1.agent.release(BUNDLE)
+        assert other.exists(BUNDLE) is None
+        assert not b1.agent.serving(BUNDLE)
+        assert b1.application.calls == [("preload", BUNDLE), ("unload", "released")]
+
+
+def test_a_node_of_another_is_refused_with_who_owns_it_and_stays(servers: str, other: KazooClient) -> None:
+    other.create(BUNDLE, value_of("b2:8080"), ephemeral=True, makepath=True)
+    with member(servers) as b1:
+        with pytest.raises(OwnedByOtherError, match="b2:8080") as refused:
+            b1.own()
+        assert refused.value.owner == "b2:8080"
+        assert other.get(BUNDLE)[0] == value_of("b2:8080")
+        assert b1.calls == []
+        assert b1.agent.held() == ()
+
+
+def test_a_node_that_is_not_ephemeral_is_refused(servers: str, other: KazooClient) -> None:
+    other.create(BUNDLE, value_of("b1:8080"), makepath=True)
+    with member(servers) as b1, pytest.raises(OwnedByOtherError, match="not_ephemeral"):
+        b1.own()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("bundle", value_of("b1:8080")), ("/a/../b", value_of("b1:8080")), ("/a", value_of("b2:8080")), ("/a", b"b1")],
+    ids=["no path", "a relative path", "another's value", "no JSON"],
+)
+def test_a_bundle_that_nobody_could_tell_the_owner_of_is_a_users_mistake(servers: str, path: str, value: bytes) -> None:
+    with member(servers) as b1, pytest.raises(UserError):
+        b1.agent.own(path, value)
+
+
+def test_a_bundle_of_an_expired_session_is_owned_again_and_then_republished(servers: str, zookeeper: ZooKeeper) -> None:
+    with member(servers) as b1:
+        b1.own()
+        old = b1.session
+        b1.application.calls.clear()
+        zookeeper.expire(b1.client.client_id[0])
+        eventually("it owns the bundle in a new session", lambda: b1.has_new_session(old) and b1.owns())
+        eventually("it is back", lambda: "invalidate" in b1.calls)
+        assert b1.calls == ["preload", "republish", "invalidate"]
+        assert b1.client.exists(BUNDLE).ephemeralOwner == b1.client.client_id[0]
+        assert b1.reported() == [("re-own", "ok"), ("reconnect", "ok"), ("re-own", "ok"), ("republish-load-data", "ok")]
+
+
+def test_a_bundle_another_took_meanwhile_is_unloaded_and_stays_the_others(servers: str, zookeeper: ZooKeeper) -> None:
+    proxied = TcpProxy(zookeeper.servers)
+    with proxied as proxy, member(proxy.address + chroot_of(servers)) as b1, member(servers, "b2:8080") as b2:
+        b1.own()
+        session = b1.client.client_id[0]
+        proxy.cut()
+        zookeeper.expire(session)
+        assert b2.own()
+        assert b1.agent.serving(BUNDLE), "what is loaded is served while nothing better is known"
+        proxy.heal()
+        eventually("b1 unloads", lambda: ("unload", "other_owner") in b1.application.calls)
+        assert not b1.agent.serving(BUNDLE)
+        eventually("b1 is back", lambda: "invalidate" in b1.calls)
+        assert (b1.agent.owned(), b2.agent.owned()) == ((), (BUNDLE,))
+        assert b2.agent.serving(BUNDLE)
+        assert b2.client.get(BUNDLE)[0] == value_of("b2:8080")
+
+
+def test_with_the_fence_what_is_cut_off_stops_serving_before_its_session_can_expire(
+    servers: str, zookeeper: ZooKeeper
+) -> None:
+    with TcpProxy(zookeeper.servers) as proxy, member(
+        proxy.address + chroot_of(servers), fence=True
+    ) as b1, member(servers, "b2:8080") as b2:  # fmt: skip
+        b1.own()
+        eventually("the first contact", lambda: b1.agent.serving(BUNDLE))
+        assert 0 < b1.agent.seconds_left(BUNDLE) <= T_SECONDS * 5 / 6
+        proxy.cut()
+        cut_at = boot_seconds()
+        assert b1.agent.serving(BUNDLE), "a moment's cut is no reason to stop"
+        eventually("it stops", lambda: not b1.agent.serving(BUNDLE))
+        assert boot_seconds() - cut_at < T_SECONDS
+        eventually("b2 may own it", lambda: _tries(b2))
+        assert boot_seconds() - cut_at > T_SECONDS * 5 / 6
+        proxy.heal()
+        eventually("b1 unloads", lambda: "unload" in b1.calls)
+        assert not b1.agent.serving(BUNDLE)
+
+
+def _tries(one: Member) -> bool:
+    try:
+        return one.own()
+    except OwnedByOtherError:
+        return False
+
+
+def test_a_cut_shorter_than_the_watch_is_held_out_and_resumed(servers: str, zookeeper: ZooKeeper) -> None:
+    with TcpProxy(zookeeper.servers) as proxy, member(proxy.address + chroot_of(servers), timeout_seconds=6.0) as b1:
+        b1.own()
+        session = b1.session
+        b1.application.calls.clear()
+        proxy.cut()
+        eventually("it notices", lambda: b1.agent.status is Status.CONNECTION_LOST)
+        assert b1.agent.serving(BUNDLE)
+        with pytest.raises(NoSessionError):
+            b1.own("/namespace/t/ns/other")
+        proxy.heal()
+        eventually("it resumes", lambda: bool(b1.calls))
+        assert b1.session == session
+        assert b1.calls == ["invalidate"]
+        assert b1.owns()
+
+
+def test_a_longer_cut_ends_in_recovery(servers: str, zookeeper: ZooKeeper) -> None:
+    with TcpProxy(zookeeper.servers) as proxy, member(proxy.address + chroot_of(servers)) as b1:
+        b1.own()
+        old = b1.session
+        b1.application.calls.clear()
+        proxy.cut()
+        eventually("its session counts as lost", lambda: b1.agent.status is Status.SESSION_LOST)
+        eventually("a failed attempt is reported", lambda: ("reconnect", "failed") in b1.reported())
+        assert b1.agent.serving(BUNDLE)
+        proxy.heal()
+        eventually("it is back", lambda: b1.owns() and b1.calls == ["preload", "republish", "invalidate"])
+        assert b1.has_new_session(old)
+
+
+def test_pip57_waits_for_the_node_of_the_old_session_and_owns_it_when_it_goes(servers: str, other: KazooClient) -> None:
+    with member(servers, timeout_seconds=8) as b1:
+        own_node_of_old_session(other)
+        assert not b1.own(), "not yet"
+        assert not b1.agent.serving(BUNDLE), "it has never owned it"
+        other.delete(BUNDLE)
+        eventually("it owns it", b1.owns)
+        assert b1.calls == ["preload"]
+
+
+def test_pip57_gives_up_a_node_of_the_old_session_that_persists(servers: str, other: KazooClient) -> None:
+    with member(servers) as b1:
+        own_node_of_old_session(other)
+        assert not b1.own()
+        eventually("it gives up", lambda: b1.agent.held() == ())
+        assert not b1.agent.serving(BUNDLE)
+        assert other.exists(BUNDLE) is not None
+
+
+def test_current_rules_replace_the_node_of_the_old_session(servers: str, other: KazooClient) -> None:
+    own_node_of_old_session(other)
+    other.set(BUNDLE, value_of("b1:8080"))
+    with member(servers, guide=CURRENT) as b1:
+        assert b1.own()
+        assert other.exists(BUNDLE).ephemeralOwner == b1.client.client_id[0]
+
+
+@pytest.mark.parametrize("when", ["while it preloads", "between reading and writing"])
+@pytest.mark.parametrize("guide", [None, CURRENT], ids=["create", "replace"])
+def test_a_lost_race_is_an_unload(
+    servers: str, other: KazooClient, monkeypatch: pytest.MonkeyPatch, guide: LocalGuide | None, when: str
+) -> None:
+    def another_is_faster() -> None:
+        if guide is CURRENT:
+            other.set(BUNDLE, value_of("b2:8080"))
+        else:
+            other.create(BUNDLE, value_of("b2:8080"), ephemeral=True, makepath=True)
+
+    if guide is CURRENT:
+        own_node_of_old_session(other)
+    with member(servers, guide=guide) as b1:
+        if when == "while it preloads":
+            b1.application.before["preload"] = another_is_faster
+        else:
+            name = "create_async" if guide is None else "transaction"
+            write = getattr(b1.client, name)
+
+            def write_late(*arguments: Any, **options: Any) -> Any:
+                another_is_faster()
+                return write(*arguments, **options)
+
+            monkeypatch.setattr(b1.client, name, write_late)
+        with pytest.raises(OwnedByOtherError):
+            b1.own()
+        assert b1.application.calls == [("preload", BUNDLE), ("unload", "other_owner")]
+        assert other.get(BUNDLE)[0] == value_of("b2:8080")
+
+
+def test_a_node_deleted_by_hand_is_owned_again(servers: str, other: KazooClient) -> None:
+    with member(servers) as b1:
+        b1.own()
+        other.delete(BUNDLE)
+        eventually("it owns it again", lambda: other.exists(BUNDLE) is not None and b1.owns())
+
+
+def test_a_node_replaced_by_one_that_is_not_ephemeral_is_unloaded(servers: str, other: KazooClient) -> None:
+    with member(servers) as b1:
+        b1.own()
+        replace = other.transaction()
+        replace.delete(BUNDLE)
+        replace.create(BUNDLE, value_of("b1:8080"))
+        replace.commit()
+        eventually("it unloads", lambda: ("unload", "not_ephemeral") in b1.application.calls)
+        assert not b1.agent.serving(BUNDLE)
+
+
+def test_callbacks_that_fail_are_reported_and_tried_again(servers: str, zookeeper: ZooKeeper) -> None:
+    with member(servers) as b1:
+        b1.application.failing = {"preload": 2}
+        assert not b1.own()
+        eventually("it owns it in the end", b1.owns)
+        assert b1.reported() == [("re-own", "failed"), ("re-own", "failed"), ("re-own", "ok")]
+        assert [report.attempt for report in b1.reports] == [1, 2, 3]
+        b1.application.failing = {"republish": 1, "invalidate": 1}
+        zookeeper.expire(b1.client.client_id[0])
+        eventually("it is back", lambda: b1.calls.count("invalidate") == 2)
+        assert b1.calls.count("republish") == 2
+
+
+def test_a_callback_that_always_fails_is_not_called_for_ever(servers: str, other: KazooClient) -> None:
+    with member(servers) as b1:
+        b1.application.failing = {"preload": 99}
+        assert not b1.own()
+        eventually("it gives up", lambda: b1.application.calls[-1] == ("unload", "released"))
+        assert b1.calls.count("preload") == 5
+        assert other.exists(BUNDLE) is None
+        eventually("it is forgotten", lambda: b1.agent.held() == ())
+        b1.application.failing = {"unload": 99}
+        assert b1.own(), "and may be tried again"
+        b1.agent.release(BUNDLE)
+        eventually("released at last", lambda: other.exists(BUNDLE) is None)
+        assert not b1.agent.serving(BUNDLE)
+
+
+def test_a_session_lost_in_the_middle_of_a_recovery_starts_it_over(servers: str, zookeeper: ZooKeeper) -> None:
+    with member(servers) as b1:
+        b1.own()
+        b1.application.before["preload"] = lambda: zookeeper.expire(b1.client.client_id[0])
+        b1.application.calls.clear()
+        zookeeper.expire(b1.client.client_id[0])
+        eventually("it is back", lambda: b1.owns() and b1.calls[-1:] == ["invalidate"])
+        assert b1.calls.count("preload") == 2, "once for each session"
+        assert b1.client.exists(BUNDLE).ephemeralOwner == b1.client.client_id[0]
+
+
+@contextmanager
+def preloading(one: Member) -> Iterator[None]:
+    """Within the block the member is busy with a preload that does not end."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def preload() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    one.application.before["preload"] = preload
+    owner = threading.Thread(target=suppressed(one.own), args=("/namespace/t/ns/slow",))
+    owner.start()
+    try:
+        assert begun.wait(5)
+        yield
+    finally:
+        go_on.set()
+        owner.join(20)
+
+
+def suppressed(work: Callable[..., object]) -> Callable[..., None]:
+    def run(*arguments: object) -> None:
+        with suppress(OwnershipError):
+            work(*arguments)
+
+    return run
+
+
+def test_a_long_preload_does_not_let_the_fence_fall(servers: str) -> None:
+    with member(servers, fence=True) as b1:
+        b1.own()
+        eventually("the first contact", lambda: b1.agent.serving(BUNDLE))
+        with preloading(b1):
+            until = boot_seconds() + 1.5 * T_SECONDS
+            while boot_seconds() < until:
+                assert b1.agent.serving(BUNDLE)
+                time.sleep(0.05)
+
+
+def test_a_long_preload_does_not_prolong_the_serving_of_what_another_took(servers: str, zookeeper: ZooKeeper) -> None:
+    proxied = TcpProxy(zookeeper.servers)
+    with proxied as proxy, member(proxy.address + chroot_of(servers)) as b1, member(servers, "b2:8080") as b2:
+        b1.own()
+        session = b1.client.client_id[0]
+        with preloading(b1):
+            proxy.cut()
+            zookeeper.expire(session)
+            assert b2.own()
+            assert b1.agent.serving(BUNDLE)
+            proxy.heal()
+            eventually("it is not served", lambda: not b1.agent.serving(BUNDLE), timeout_seconds=5)
+            assert "unload" not in b1.calls, "the callback waits for its turn"
+        eventually("it is unloaded", lambda: ("unload", "other_owner") in b1.application.calls)
+
+
+def test_without_the_loops_kafka_the_rules_at_hand_are_followed_in_time(servers: str, free_port: int) -> None:
+    source = DecisionSource(KafkaConnection(bootstrap_servers=f"127.0.0.1:{free_port}"), "headgate.decided.sessions")
+    guide = LoopGuide(Decisions("local", "b1:8080"), source, patience=timedelta(seconds=1))
+    with member(servers, guide=guide) as b1:
+        assert not b1.own(), "the loop is waited for"
+        eventually("it owns it", b1.owns)
+
+
+def test_a_restarted_server_costs_nothing_but_time(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path, bookkeeper_jars) as server, member(server.servers, timeout_seconds=10) as b1:
+        b1.own()
+        session = b1.session
+        server.stop()
+        eventually("it notices", lambda: b1.agent.status is Status.CONNECTION_LOST)
+        assert b1.agent.serving(BUNDLE)
+        server.start()
+        eventually("it resumes", lambda: b1.calls[-1:] == ["invalidate"])
+        assert (b1.session, b1.owns()) == (session, True)
+
+
+def test_a_client_that_is_stopped_serves_nothing(servers: str) -> None:
+    with member(servers) as b1:
+        b1.own()
+        b1.client.stop()
+        eventually("it is gone", lambda: not b1.agent.serving(BUNDLE))
+        assert b1.agent.status is Status.CLOSED
+
+
+def test_the_fence_counts_on_what_the_server_granted(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
+    bounded = ZooKeeper(tmp_path, bookkeeper_jars, properties={"maxSessionTimeout": 3000})
+    with bounded as server, member(server.servers, timeout_seconds=60, fence=True) as b1:
+        b1.own()
+        eventually("the first contact", lambda: b1.agent.serving(BUNDLE))
+        assert b1.agent.seconds_left(BUNDLE) <= 2.5
+
+
+def test_the_fence_needs_a_client_that_has_not_connected_yet(servers: str, other: KazooClient) -> None:
+    with member(servers) as b1, pytest.raises(UserError, match="make the OwnershipAgent before"):
+        OwnershipAgent(b1.client, "b1:8080", b1.application, fence=True)

@@ -1,0 +1,400 @@
+"""The Pulsar actuator on real brokers: unloading, looking up, keeping its hands off; and end to end over Kafka."""
+
+import json
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.topics import TopicSettings
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.unload import Loop, UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.unload.cluster import ClusterUnloads
+from connectors.unload.reports import Reports
+from policies import sessions
+from policies.registry import POLICIES
+from policies.sessions.decision import OwnershipDecision
+from policies.wire import decision_event
+from tests.connectors.unload.orders import decision
+from tests.system.loop import Topic, eventually, produce
+from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
+from tests.system.pulsar_jars import pulsar_jars as pulsar_jars
+from tests.system.pulsar_topics import create_namespace
+from tests.system.tcp_proxy import TcpProxy
+from tests.system.test_pulsar_security import Secured, token_of
+
+RANGE = "0x00000000_0xffffffff"
+SESSION_SECONDS = 6.0
+
+
+@dataclass
+class Fleet:
+    """Two brokers; the second reaches ZooKeeper through a proxy that may be cut."""
+
+    cluster: PulsarCluster
+    first: PulsarBroker
+    second: PulsarBroker
+    proxy: TcpProxy
+
+    def bundle(self, owner: PulsarBroker | None = None) -> str:
+        """A new bundle with one topic, which a broker owns, or nobody."""
+        namespace = f"t/{uuid.uuid4().hex[:8]}"
+        create_namespace(self.cluster, namespace)
+        topic, bundle = f"{namespace}/topic", f"{namespace}/{RANGE}"
+        ask("PUT", f"{self.first.admin_url}/admin/v2/persistent/{topic}")
+        ask("PUT", f"{self.first.admin_url}/admin/v2/namespaces/{bundle}/unload")
+        assert self.node(bundle) is None
+        if owner is not None:
+            self.give(bundle, owner)
+        return bundle
+
+    def give(self, bundle: str, owner: PulsarBroker) -> None:
+        """Have a broker own a bundle that nobody owns, as the leader does once it has chosen one."""
+        topic = bundle.replace(RANGE, "topic")
+        ask("GET", f"{owner.admin_url}/lookup/v2/topic/persistent/{topic}?authoritative=true")
+        assert self.owner(bundle) == owner.broker_id
+
+    def node(self, bundle: str) -> tuple[str, int, int] | None:
+        """Who owns a bundle by ZooKeeper, in which session and by which transaction."""
+        with self.cluster.zookeeper.client() as client:
+            if client.exists(f"/namespace/{bundle}") is None:
+                return None
+            content, stat = client.get(f"/namespace/{bundle}")
+        owner = str(json.loads(content)["httpUrl"]).removeprefix("http://")
+        return owner, stat.ephemeralOwner, stat.czxid
+
+    def owner(self, bundle: str) -> str | None:
+        """Who owns a bundle by ZooKeeper."""
+        node = self.node(bundle)
+        return None if node is None else node[0]
+
+
+def ask(method: str, url: str) -> Any:
+    answer = httpx.request(method, url, timeout=30, follow_redirects=True)
+    assert answer.is_success, f"{method} {url}: {answer.status_code} {answer.text[:300]}"
+    return answer.json() if answer.content else None
+
+
+def serves(broker: PulsarBroker, bundle: str) -> bool:
+    """Whether a broker itself believes that it serves a bundle."""
+    return bundle in ask("GET", f"{broker.admin_url}/admin/v2/brokers/{CLUSTER}/{broker.broker_id}/ownedNamespaces")
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    pulsar_jars: tuple[Path, ...],
+    bookkeeper_jars: tuple[Path, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("pulsar")
+    with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
+        first = cluster.add_broker(ensemble_size=1)
+        with TcpProxy(cluster.zookeeper.servers) as proxy:
+            # Behind the cluster's own, so that it is killed with them.
+            second = PulsarBroker(
+                folder / "second", pulsar_jars, proxy.address, ensemble_size=1,
+                session_timeout_ms=int(SESSION_SECONDS * 1000),
+            )  # fmt: skip
+            cluster.brokers.append(second)
+            second.start()
+            yield Fleet(cluster, first, second, proxy)
+            second.kill()
+
+
+def decided(bundle: str, member: str, **fields: Any) -> OwnershipDecision:
+    """A decision of this moment."""
+    now = datetime.now(UTC)
+    times = {"decided_at": now, "valid_until": now + timedelta(minutes=5)}
+    names = {"cluster": CLUSTER, "member": member, "subject": f"{CLUSTER}/{member}/{bundle}"}
+    return decision(bundle, **{**names, **times, **fields})
+
+
+class Acting:
+    """One cluster's actuator at work in a thread of its own."""
+
+    def __init__(self, admin: dict[str, Any], **settings: Any) -> None:
+        self.registry = CollectorRegistry()
+        self.said: list[tuple[float, dict[str, Any]]] = []
+        metrics = UnloadMetrics(self.registry)
+        unload = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms", **settings})
+        self._admin = AdminApi(PulsarAdmin.model_validate({"timeout": "2s", **admin}))
+        self.actuator = ClusterUnloads(
+            WatchedUnloads(CLUSTER, self._admin, unload), Reports(CLUSTER, self._hear, metrics), metrics
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="acting")
+
+    def _hear(self, _: str, value: bytes) -> None:
+        self.said.append((time.monotonic(), json.loads(value)["data"]))
+
+    def __enter__(self) -> "Acting":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self.actuator.standing.news.set()
+        self._thread.join(30)
+        self._admin.close()
+        assert not self._thread.is_alive()
+
+    def decide(self, *decisions: OwnershipDecision) -> None:
+        for one in decisions:
+            self.actuator.standing.arrived(one)
+
+    def awaits(self, outcome: str, bundle: str) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            return next((s for _, s in self.said if (s["outcome"], s["bundle"]) == (outcome, bundle)), None)
+
+        return eventually(f"{outcome} is said of {bundle}, not only {self.said}", found, 40.0)
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [said["outcome"] for _, said in self.said]
+
+    @property
+    def failing(self) -> float | None:
+        return self.registry.get_sample_value("headgate_bundle_actions_failing", {"cluster": CLUSTER})
+
+
+def acting(fleet: Fleet, **settings: Any) -> Acting:
+    return Acting({"admin_url": fleet.first.admin_url}, **settings)
+
+
+def test_a_bundle_is_unloaded_at_the_broker_that_serves_it_and_is_free_then(fleet: Fleet) -> None:
+    bundle = fleet.bundle(fleet.second)
+    with acting(fleet) as actor:
+        started = time.monotonic()
+        actor.decide(decided(bundle, fleet.second.broker_id))
+        actor.awaits("done", bundle)
+        print(f"{time.monotonic() - started:.3f} s to unload a bundle")  # noqa: T201
+    assert fleet.node(bundle) is None
+    assert not serves(fleet.second, bundle)
+
+
+@pytest.mark.parametrize("owner", ["first", "second"])
+def test_a_bundle_that_another_broker_owns_stays_with_it_untouched(fleet: Fleet, owner: str) -> None:
+    rightful, named = (fleet.first, fleet.second) if owner == "first" else (fleet.second, fleet.first)
+    bundle = fleet.bundle(rightful)
+    before = fleet.node(bundle)
+    with acting(fleet) as actor:
+        actor.decide(decided(bundle, named.broker_id))
+        assert actor.awaits("already_moved", bundle)["served_by"] == [rightful.broker_id]
+        actor.decide(decided(bundle, named.broker_id, sequence=2, owner=rightful.broker_id, reason="other_owner"))
+        eventually("the second is said, too", lambda: len(actor.said) == 2)
+    assert actor.outcomes == ["already_moved"] * 2
+    assert fleet.node(bundle) == before
+    assert serves(rightful, bundle)
+
+
+def test_an_orphaned_bundle_is_owned_again(fleet: Fleet) -> None:
+    bundle = fleet.bundle()
+    with acting(fleet) as actor:
+        actor.decide(decided(bundle, fleet.second.broker_id, verdict="re-own"))
+        served_by = actor.awaits("done", bundle)["served_by"]
+        assert served_by == [fleet.owner(bundle)]
+        actor.decide(decided(bundle, fleet.second.broker_id, verdict="re-own", sequence=2))
+        actor.awaits("already_owned", bundle)
+
+
+def test_in_shadow_mode_nothing_happens(fleet: Fleet) -> None:
+    bundle, orphan = fleet.bundle(fleet.second), fleet.bundle()
+    before = fleet.node(bundle)
+    with acting(fleet) as actor:
+        actor.decide(
+            decided(bundle, fleet.second.broker_id, mode="shadow"),
+            decided(orphan, fleet.second.broker_id, verdict="re-own", mode="shadow"),
+        )
+        actor.awaits("shadow", bundle)
+        actor.awaits("shadow", orphan)
+    assert (fleet.node(bundle), fleet.node(orphan)) == (before, None)
+
+
+def test_a_broker_is_made_to_unload_no_more_than_one_bundle_per_interval(fleet: Fleet) -> None:
+    bundles = [fleet.bundle(fleet.second) for _ in range(3)]
+    other = fleet.bundle(fleet.first)
+    with acting(fleet, per_broker_interval="3s") as actor:
+        actor.decide(*(decided(bundle, fleet.second.broker_id) for bundle in bundles))
+        actor.decide(decided(other, fleet.first.broker_id))
+        for bundle in (*bundles, other):
+            actor.awaits("done", bundle)
+    times = sorted(at for at, said in actor.said if said["bundle"] in bundles)
+    # The interval is between the beginnings, and this is when they were done.
+    assert all(later - earlier > 1.5 for earlier, later in pairwise(times)), times
+    of_other = next(at for at, said in actor.said if said["bundle"] == other)
+    assert of_other < times[1]
+    assert actor.outcomes == ["done"] * 4
+
+
+def test_while_the_rest_is_down_it_fails_visibly_and_is_done_when_it_is_back(fleet: Fleet) -> None:
+    bundle = fleet.bundle(fleet.second)
+    with TcpProxy(fleet.first.broker_id) as rest, Acting({"admin_url": f"http://{rest.address}"}) as actor:
+        rest.cut()
+        actor.decide(decided(bundle, fleet.second.broker_id))
+        actor.awaits("failed", bundle)
+        eventually("it is failing", lambda: actor.failing == 1)
+        rest.heal()
+        assert actor.awaits("done", bundle)["attempt"] > 1
+        eventually("it is well again", lambda: actor.failing == 0)
+    assert fleet.node(bundle) is None
+
+
+def test_while_a_broker_is_frozen_nothing_is_done_that_it_might_object_to(fleet: Fleet) -> None:
+    bundle = fleet.bundle(fleet.second)
+    # Done before the frozen one's session has expired.
+    with Acting({"admin_url": fleet.second.admin_url, "timeout": "500ms"}) as actor:
+        with fleet.first.frozen():
+            actor.decide(decided(bundle, fleet.second.broker_id))
+            detail = actor.awaits("failed", bundle)["detail"]
+            assert detail.startswith(f"who else serves it is not known: broker {fleet.first.broker_id}")
+            assert serves(fleet.second, bundle)
+        actor.awaits("done", bundle)
+
+
+def test_a_broker_that_is_cut_off_and_still_serves_what_another_owns_is_left_to_let_go_by_itself(fleet: Fleet) -> None:
+    """Measured: made to unload it meanwhile, it hangs, and the bundle stays unusable there even when all is healed."""
+    bundle = fleet.bundle(fleet.second)
+    topic = bundle.replace(RANGE, "topic")
+    with acting(fleet) as actor:
+        fleet.proxy.cut()
+        try:
+            eventually("its session has expired", lambda: fleet.node(bundle) is None)
+            ask("GET", f"{fleet.first.admin_url}/lookup/v2/topic/persistent/{topic}")
+            rightful = fleet.node(bundle)
+            assert rightful is not None
+            assert rightful[0] == fleet.first.broker_id
+            # Now and then it answers nothing at all while it has no ZooKeeper.
+            actor.decide(decided(bundle, fleet.second.broker_id))
+            eventually("something is said", lambda: bool(actor.outcomes))
+            assert actor.outcomes[0] in ("contested", "failed")
+        finally:
+            fleet.proxy.heal()
+        assert actor.awaits("already_moved", bundle)["served_by"] == [fleet.first.broker_id]
+    assert "done" not in actor.outcomes
+    assert fleet.node(bundle) == rightful
+    assert not serves(fleet.second, bundle)
+
+
+# --- let in
+
+
+def bounds_of(secured: Secured, topic: str) -> str:
+    """The bundle of a topic."""
+    url = f"{secured.url}/lookup/v2/topic/persistent/{topic}/bundle"
+    trust = ssl.create_default_context(cafile=secured.cert)
+    return httpx.get(url, verify=trust, headers={"Authorization": f"Bearer {token_of('operator')}"}, timeout=30).text
+
+
+def test_the_token_of_the_file_lets_it_in_over_tls(
+    pulsar_jars: tuple[Path, ...],
+    bookkeeper_jars: tuple[Path, ...],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(token_of("somebody"))
+    with PulsarCluster(tmp_path / "secured", pulsar_jars, bookkeeper_jars, bookies=0) as cluster:
+        secured = Secured(cluster, tmp_path)
+        admin = {"admin_url": secured.url, "tls": {"ca_file": secured.cert}, "token_file": file}
+        operator = AdminApi(PulsarAdmin.model_validate({**admin, "token_file": None, "token": token_of("operator")}))
+        operator.lookup("public/default/topic")
+        operator.close()
+        member = cluster.brokers[0].broker_id
+        bundle = f"public/default/{bounds_of(secured, 'public/default/topic')}"
+        # By its name the broker is known to TLS, by its address to the others.
+        port, names = secured.url.rpartition(":")[2], {"ca_file": secured.cert, "verify_hostname": False}
+        with Acting({**admin, "tls": names}, member_url="https://{host}:" + port) as actor:
+            actor.decide(decided(bundle, member))
+            assert "status 40" in actor.awaits("failed", bundle)["detail"]
+            file.write_text(token_of("operator"))
+            actor.awaits("done", bundle)
+        assert token_of("operator") not in json.dumps(actor.said)
+
+
+# --- end to end
+
+
+class Running:
+    """The whole actuator, between a real Kafka and real brokers."""
+
+    def __init__(self, servers: str, prefix: str, fleet: Fleet) -> None:
+        kafka = KafkaConnection(bootstrap_servers=servers)
+        self.registry = CollectorRegistry()
+        self._publisher = Publisher(kafka, PublisherMetrics(self.registry))
+        self._admin = AdminApi(PulsarAdmin(admin_url=fleet.first.admin_url))
+        settings = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms"})
+        self.actuator = UnloadActuator(
+            Loop(kafka, f"{prefix}.decided.sessions", f"{prefix}.audit"),
+            [WatchedUnloads(CLUSTER, self._admin, settings)],
+            self._publisher.publish,
+            UnloadMetrics(self.registry),
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="actuator")
+
+    def __enter__(self) -> "Running":
+        assert self.actuator.caught_up() is not None
+        self._thread.start()
+        eventually("it has caught up", lambda: self.actuator.caught_up() is None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        self._publisher.close()
+        self._admin.close()
+        assert not self._thread.is_alive()
+
+
+def test_from_a_decision_in_kafka_to_the_broker_to_the_report_and_once_in_effect(
+    loop_kafka: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(POLICIES, "sessions", sessions.KIND)
+    prefix = f"un{uuid.uuid4().hex[:8]}"
+    create_topics(KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix))
+    topic = f"{prefix}.decided.sessions"
+    member = fleet.second.broker_id
+
+    def decide(*decisions: OwnershipDecision) -> None:
+        produce(loop_kafka, topic, *((one.subject, decision_event(one)) for one in decisions))
+
+    restart = b'{"specversion":"1.0","id":"x","source":"y","type":"headgate.session-decision.v1","data":{}}'
+    bundle, lifted, theirs = fleet.bundle(fleet.second), fleet.bundle(fleet.second), fleet.bundle(fleet.second)
+    with Topic(loop_kafka, f"{prefix}.audit") as audit:
+
+        def outcomes() -> list[tuple[str, str]]:
+            return [(said["bundle"], said["outcome"]) for said in audit.data()]
+
+        decide(decided(lifted, member), decided(lifted, member, sequence=2, verdict="keep"))
+        with Running(loop_kafka, prefix, fleet):
+            produce(loop_kafka, topic, (f"{CLUSTER}/{member}", restart), ("bad", b"{"))
+            order = decided(bundle, member)
+            decide(decided(theirs, member, cluster="other"), order, order)
+            eventually("it is said", lambda: outcomes() == [(bundle, "done")])
+        report = audit.entries()[0]
+        assert (report.key, report.event["type"]) == (CLUSTER, "headgate.bundle-unloaded.v1")
+        assert report.data["decision_id"] == order.decision_id
+        # The broker has it again, and rightly; and the actuator starts anew, with a decision that is still valid.
+        fleet.give(bundle, fleet.second)
+        again = fleet.node(bundle)
+        with Running(loop_kafka, prefix, fleet):
+            later = fleet.bundle(fleet.second)
+            decide(decided(later, member))
+            eventually("a new decision is done", lambda: (later, "done") in outcomes())
+        assert outcomes() == [(bundle, "done"), (later, "done")]
+        assert fleet.node(bundle) == again
+    assert serves(fleet.second, lifted)
+    assert serves(fleet.second, theirs)
