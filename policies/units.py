@@ -137,3 +137,8 @@ def human_seconds(seconds: float) -> str:
     if seconds < 172_800:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86_400:.0f} days"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things for a sentence: ``1 bookie``, ``2 bookies``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -15,8 +15,8 @@ from policies.isolation.decision import PlacementVerdict
 from policies.isolation.knowledge import NEVER, Bookie, Presence, Source, is_fresh
 from policies.isolation.quarantine import Order, Scene, is_pending
 from policies.isolation.verdicts import Judged
-from policies.isolation.words import NAMED_LIMIT, counted, listed
-from policies.units import format_duration, millis_of, to_millis
+from policies.isolation.words import NAMED_LIMIT, listed
+from policies.units import counted, format_duration, millis_of, to_millis
 
 UNASSIGNED = "unassigned-bookie"
 IDLE = "unassigned-bookie-idle"

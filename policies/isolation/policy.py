@@ -26,10 +26,9 @@ from policies.isolation.placement import Affinity, Membership
 from policies.isolation.quarantine import Order, Scene, is_pending, renewal_ms, review_orders
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.verdicts import Judged, judge, judge_one
-from policies.isolation.words import counted
 from policies.observations import Observation
 from policies.policy import Step
-from policies.units import format_duration, from_millis, to_millis
+from policies.units import counted, format_duration, from_millis, to_millis
 
 NAME = "isolation"
 

@@ -9,7 +9,8 @@ from policies.isolation.decision import PlacementReason, PlacementVerdict, Tier
 from policies.isolation.knowledge import Cohort
 from policies.isolation.placement import ANY_GROUP, Affinity, Membership, Placed, place
 from policies.isolation.settings import IsolationSettings, Rules
-from policies.isolation.words import bookies_named, counted, groups_named
+from policies.isolation.words import bookies_named, groups_named
+from policies.units import counted
 
 UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
 """The reasons for which brokers exclude nothing."""

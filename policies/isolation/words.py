@@ -10,11 +10,6 @@ NAMED_LIMIT = 5
 """A sentence names at most so many of a kind, and counts the others."""
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 bookie``, ``2 bookies``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def listed(first: Iterable[str], count: int) -> str:
     """``a, b, c, d, e and 12 more``, of so many in all."""
     names = list(first)[:NAMED_LIMIT]

@@ -11,7 +11,7 @@ from policies.sessions.decision import SessionVerdict as V
 from policies.sessions.member import Track
 from policies.sessions.scene import Order, Scene
 from policies.sessions.state import Claim, Member, Node
-from policies.units import human_seconds, millis_of
+from policies.units import counted, human_seconds, millis_of
 
 _HAS_A_SESSION = frozenset({Status.ESTABLISHED, Status.CONNECTION_LOST})
 
@@ -94,13 +94,15 @@ def progress(member: Member, track: Track, scene: Scene) -> Order:
         kept = sum(1 for c in claims if c.said is not None and c.said.verdict is OwnershipVerdict.KEEP)
         recovery_ms = scene.now_ms - lost_ms
         what = (
-            f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session: {kept} of {len(claims)} "
-            f"bundles are its own again, {len(claims) - kept} are given up"
+            f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session: of "
+            f"{counted(len(claims), 'bundle')} it owns {kept} again and has given up {len(claims) - kept}"
         )
         return Order(V.RESUME, R.RECOVERED, what, (member.read_id,), recovery_ms=recovery_ms)
     away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)
     order = ", then ".join(scene.settings.recovery_order)
-    what = f"has a session again, {away} after it lost the one before: {order}; it owned {len(claims)} bundles"
+    what = (
+        f"has a session again, {away} after it lost the one before: {order}; it owned {counted(len(claims), 'bundle')}"
+    )
     return Order(V.RECOVER, R.SESSION_REESTABLISHED, what, (member.read_id,))
 
 

@@ -32,7 +32,7 @@ def test_a_dedicated_target_and_the_same_ids_are_the_default() -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown bootstrap": ({"bootstrap": "odl"}, "bootstrap: clusters has no odl; it has old, new"),
     "an unknown active one": ({"active": "odl"}, "active: clusters has no odl"),
-    "no cluster": ({"clusters": {}}, "clusters has no old; it has none"),
+    "no cluster": ({"clusters": {}}, "at least 1 item"),
     "a root that ends in a slash": ({"clusters": {"old": {"ledgers_root": "/ledgers/"}}}, "ledgers_root"),
     "an unknown kind": ({"strategies": {"topic": "remap"}}, "topic"),
 }

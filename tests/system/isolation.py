@@ -1,0 +1,238 @@
+"""One watched BookKeeper cluster, the operator who changes its groups, and `headgate run` with the isolation policy.
+
+Shared by test_loop_isolation.py, test_loop_isolation_pulsar.py and bench/leak_window.py.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, NoNodeError
+from kazoo.protocol.states import ZnodeStat
+from prometheus_client.parser import text_string_to_metric_families
+
+from policies.isolation.decision import QUARANTINE_GROUP
+from policies.units import to_millis
+from tests.system.loop import Entry, Headgate, Topic, await_ready, eventually, http_get, write_settings
+
+CLUSTER = "c1"
+AVAILABLE = "/ledgers/available"
+
+_READY_SECONDS = 180.0  # a start takes 12 s, and on a machine that is busy with other tests much longer
+_ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
+_BOOKIES = {"poll_interval": "1s", "affinity_interval": "1s"}
+
+
+class Metadata:
+    """One cluster's nodes in ZooKeeper, and who changes them: its operator, and bookies that are sessions of ours.
+
+    Args:
+        client: connected; its session owns the bookies that `register` makes.
+    """
+
+    def __init__(self, client: KazooClient) -> None:
+        self.client = client
+
+    def racks(self) -> dict[str, dict[str, Any]]:
+        """The groups of bookies, as `/bookies` has them."""
+        return dict(json.loads(self.client.get("/bookies")[0] or b"{}"))
+
+    def quarantined(self) -> set[str]:
+        """Who is in the quarantine group."""
+        return set(self.racks().get(QUARANTINE_GROUP, {}))
+
+    def assign(self, bookie: str, group: str) -> None:
+        """What `set-bookie-rack` does in a broker: out of its group and into another, by compare-and-set."""
+        self._change(bookie, lambda groups: groups.setdefault(group, {}).update({bookie: {"rack": f"/{group}"}}))
+
+    def unassign(self, bookie: str) -> None:
+        """What `delete-bookie-rack` does in a broker."""
+        self._change(bookie, lambda _: None)
+
+    def _change(self, bookie: str, then: Callable[[dict[str, dict[str, Any]]], None]) -> None:
+        while True:
+            content, stat = self.client.get("/bookies")
+            groups = json.loads(content or b"{}")
+            for members in groups.values():
+                members.pop(bookie, None)
+            then(groups)
+            try:
+                self.client.set("/bookies", json.dumps(groups).encode(), version=stat.version)
+            except BadVersionError:
+                continue
+            return
+
+    def ledgers_on(self, bookie: str) -> set[str]:
+        """The nodes of all ledgers, of topics and of cursors, that name a bookie in any of their ensembles."""
+        name = bookie.encode()
+        return {
+            path for path, content in self._below("/ledgers") if path.rpartition("/")[2][0] == "L" and name in content
+        }
+
+    def _below(self, path: str) -> Iterator[tuple[str, bytes]]:
+        with suppress(NoNodeError):  # deleted while we look
+            for child in self.client.get_children(path):
+                below = f"{path}/{child}"
+                yield below, self.client.get(below)[0]
+                yield from self._below(below)
+
+    def isolate(self, namespace: str, primary: str) -> None:
+        """Give a namespace a bookie affinity, as Pulsar keeps it."""
+        groups = {"bookkeeperAffinityGroupPrimary": primary, "bookkeeperAffinityGroupSecondary": ""}
+        content = json.dumps({"bookieAffinityGroup": groups}).encode()
+        self.client.create(f"/admin/local-policies/{namespace}", content, makepath=True)
+
+    def register(self, bookie: str) -> ZnodeStat:
+        """Register a bookie as a real one does; gives its node."""
+        self.client.create(f"{AVAILABLE}/{bookie}", ephemeral=True)
+        return self.registered(bookie)
+
+    def leave(self, bookie: str) -> None:
+        """End the registration of a bookie that `register` made."""
+        self.client.delete(f"{AVAILABLE}/{bookie}")
+
+    def registration(self, bookie: str) -> ZnodeStat | None:
+        """The node of a writable bookie; null while there is none."""
+        return self.client.exists(f"{AVAILABLE}/{bookie}")
+
+    def registered(self, bookie: str) -> ZnodeStat:
+        """The node of a writable bookie that is there."""
+        stat = self.registration(bookie)
+        assert stat is not None, f"{bookie} is not registered"
+        return stat
+
+
+class WatchedLoop:
+    """What a running `headgate run` says of the cluster `c1`: its topics, all of them from the beginning, and metrics.
+
+    Args:
+        servers: of the loop's own Kafka.
+        prefix: of the topics.
+        port: where it serves its metrics.
+    """
+
+    def __init__(self, servers: str, prefix: str, port: int) -> None:
+        self._port = port
+        names = ("observed.bookies", "decided.isolation", "decided.alerts", "audit")
+        self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in names}
+
+    def close(self) -> None:
+        """Stop reading."""
+        for topic in self._topics.values():
+            topic.__exit__()
+
+    def alerts(self, alert: str | None = None, subject: str | None = None) -> list[Entry]:
+        """All alerts said so far, or those of a name, about a subject of the cluster."""
+        return [
+            entry
+            for entry in self._topics["decided.alerts"].entries()
+            if alert in (None, entry.data["alert"])
+            and (subject is None or entry.data["subject"] == f"{CLUSTER}/{subject}")
+        ]
+
+    def statuses(self, alert: str, subject: str) -> list[str]:
+        """What was said of one alert, in order: `firing`, `resolved`."""
+        return [entry.data["status"] for entry in self.alerts(alert, subject)]
+
+    def decided(self, kind: str, subject: str | None = None) -> list[Entry]:
+        """The decisions of a kind (`placement`, `bookie-quarantine`), or those about a subject of the cluster."""
+        return [
+            entry
+            for entry in self._topics["decided.isolation"].entries()
+            if entry.event["type"] == f"headgate.{kind}.v1"
+            and (subject is None or entry.data["subject"] == f"{CLUSTER}/{subject}")
+        ]
+
+    def readings(self, kind: str) -> list[Entry]:
+        """The readings of a kind (`bookies`, `bookie-racks`, `bookie-affinity`)."""
+        found = self._topics["observed.bookies"].entries()
+        return [entry for entry in found if entry.event["type"] == f"headgate.{kind}.v1"]
+
+    def carried_out(self, bookie: str) -> list[dict[str, Any]]:
+        """What the actuator reported of a bookie for the audit."""
+        return [
+            entry.data
+            for entry in self._topics["audit"].entries()
+            if entry.event["type"] == "headgate.bookie-quarantined.v1" and entry.data["bookie"] == bookie
+        ]
+
+    def await_alert(self, alert: str, subject: str, status: str, timeout_seconds: float = 30.0) -> Entry:
+        """Wait until the last that was said of an alert is this; gives its record."""
+
+        def last() -> Entry | None:
+            entries = self.alerts(alert, subject)
+            return entries[-1] if entries and entries[-1].data["status"] == status else None
+
+        return eventually(f"{alert} of {subject} is {status}", last, timeout_seconds)
+
+    def await_placement(self, namespace: str, timeout_seconds: float = 30.0, **fields: Any) -> Entry:
+        """Wait until the placement in force of a namespace has these fields; gives its record."""
+
+        def last() -> Entry | None:
+            entries = self.decided("placement", namespace)
+            return entries[-1] if entries and fields.items() <= entries[-1].data.items() else None
+
+        return eventually(f"the placement of {namespace} has {fields}", last, timeout_seconds)
+
+    def await_quarantine(self, bookie: str) -> dict[str, Any]:
+        """Wait until the actuator has reported that it put a bookie into quarantine; gives the report."""
+
+        def done() -> dict[str, Any] | None:
+            return next((said for said in self.carried_out(bookie) if said["outcome"] == "done"), None)
+
+        return eventually(f"{bookie} is in quarantine", done)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one exported series of the cluster; 0 when there is none."""
+        return next((v for given, v in self.series(name) if {"cluster": CLUSTER, **labels} == given), 0.0)
+
+    def series(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of every exported series of a name."""
+        answer = http_get(self._port, "/metrics")
+        assert answer is not None, "nobody serves /metrics"
+        families = text_string_to_metric_families(answer[1])
+        return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
+
+
+@contextmanager
+def watched_loop(
+    *, zookeeper: str, loop_kafka: str, folder: Path, port: int, isolation: Mapping[str, Any]
+) -> Iterator[WatchedLoop]:
+    """`headgate run` on one cluster `c1`. It must end well and without a traceback.
+
+    Args:
+        zookeeper: the cluster's, as `host:port`.
+        loop_kafka: bootstrap servers of the loop's own Kafka.
+        folder: for its settings, data and log.
+        port: where it is to serve its metrics.
+        isolation: `policies.isolation`.
+    """
+    prefix = f"i{uuid.uuid4().hex[:8]}"
+    settings = {
+        "kafka": {"bootstrap_servers": loop_kafka},
+        "topics": {"prefix": prefix},
+        "data_dir": str(folder / "data"),
+        "http": {"port": port},
+        "clusters": {CLUSTER: {"zookeeper": {"servers": zookeeper, **_ZOOKEEPER}, "bookies": _BOOKIES}},
+        "policies": {"isolation": dict(isolation)},
+    }
+    file = write_settings(folder / "headgate.yaml", **settings)
+    with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
+        await_ready(headgate, port, _READY_SECONDS)
+        loop = WatchedLoop(loop_kafka, prefix, port)
+        try:
+            yield loop
+        finally:
+            loop.close()
+        assert headgate.stop() == 0, headgate.output()
+        assert "Traceback" not in headgate.output(), headgate.output()
+
+
+def instant_ms(text: str) -> int:
+    """Milliseconds since the epoch of an instant in an event."""
+    return to_millis(datetime.fromisoformat(text))

@@ -1,0 +1,105 @@
+"""Where a real Pulsar puts an isolated namespace's data when nobody assigns a bookie: without Headgate, and with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.system.bookkeeper import Bookie
+from tests.system.isolation import Metadata, watched_loop
+from tests.system.loop import eventually
+from tests.system.pulsar import PulsarCluster
+from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
+from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
+
+NAMESPACE = "t/ns"
+BEFORE, *TOPICS = (f"{NAMESPACE}/{topic}" for topic in ("before", "one", "two", "three", "four", "five"))
+ISOLATION = {"quarantine": "on", "grace": "0s", "confirm_after": "2s", "member_missing_after": "2s"}
+
+
+@pytest.fixture
+def cluster(
+    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    bookkeeper_jars: tuple[Path, ...],
+    tmp_path: Path,
+) -> Iterator[PulsarCluster]:
+    """Two bookies in the group `g1`, which a namespace with ensembles of two was promised for itself."""
+    with PulsarCluster(tmp_path / "pulsar", pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
+        cluster.add_broker(ensemble_size=2)
+        for bookie in cluster.bookies:
+            set_bookie_rack(cluster, bookie, "g1")
+        create_namespace(cluster, NAMESPACE, primary="g1")
+        yield cluster
+
+
+def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
+    """What `pulsar-admin bookies set-bookie-rack` does."""
+    path = f"/admin/v2/bookies/racks-info/{bookie.bookie_id}?group={group}"
+    call(cluster, "POST", path, {"rack": f"/{group}"})
+
+
+def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster: PulsarCluster) -> None:
+    first, second = cluster.bookies
+    third = cluster.add_bookie()
+    with cluster.zookeeper.client() as client:
+        produce(cluster, BEFORE, 6)
+        assert set(ledgers(cluster, BEFORE).values()) == {frozenset({first.bookie_id, second.bookie_id})}
+        assert Metadata(client).ledgers_on(third.bookie_id) == set()
+        first.kill()
+        eventually("its session has expired", lambda: first.registration() is None)
+        for topic in TOPICS:
+            produce(cluster, topic, 1)
+        ensembles = [bookies for topic in TOPICS for bookies in ledgers(cluster, topic).values()]
+        assert ensembles == [frozenset({second.bookie_id, third.bookie_id})] * len(TOPICS)
+        assert len(Metadata(client).ledgers_on(third.bookie_id)) >= len(TOPICS)
+
+
+@pytest.mark.timeout(600)
+def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assigned(
+    cluster: PulsarCluster, loop_kafka: str, tmp_path: Path, free_port: int
+) -> None:
+    first, second = cluster.bookies
+    with (
+        cluster.zookeeper.client() as client,
+        watched_loop(
+            zookeeper=cluster.zookeeper.servers,
+            loop_kafka=loop_kafka,
+            folder=tmp_path,
+            port=free_port,
+            isolation=ISOLATION,
+        ) as loop,
+    ):
+        metadata = Metadata(client)
+        loop.await_placement(NAMESPACE, verdict="isolated", candidates=sorted([first.bookie_id, second.bookie_id]))
+        produce(cluster, BEFORE, 6)
+        third = cluster.add_bookie()
+        said = loop.await_quarantine(third.bookie_id)
+        assert metadata.quarantined() == {third.bookie_id}
+        print(f"leak window of a real bookie {said['leak_window_seconds'] * 1000:.0f} ms")  # noqa: T201
+
+        first.kill()
+        loop.await_placement(NAMESPACE, verdict="infeasible", candidates=[second.bookie_id], leak=[])
+        infeasible = loop.await_alert("placement-infeasible", NAMESPACE, "firing")
+        assert infeasible.data["severity"] == "critical"
+        for topic in (BEFORE, TOPICS[0]):
+            assert not _is_written(cluster, topic)
+        assert metadata.ledgers_on(third.bookie_id) == set()
+        assert loop.statuses("isolation-leak", NAMESPACE) == []
+
+        set_bookie_rack(cluster, third, "g1")
+        loop.await_alert("placement-infeasible", NAMESPACE, "resolved")
+        loop.await_alert("unassigned-bookie", third.bookie_id, "resolved")
+        assert metadata.quarantined() == set()
+        eventually("it is written again", lambda: _is_written(cluster, TOPICS[1]), 60)
+        assert set(ledgers(cluster, TOPICS[1]).values()) == {frozenset({second.bookie_id, third.bookie_id})}
+        assert loop.statuses("unassigned-bookie", third.bookie_id) == ["firing", "resolved"]
+
+
+def _is_written(cluster: PulsarCluster, topic: str) -> bool:
+    """Whether a topic takes messages; the broker refuses, or does not answer in time, when it cannot make a ledger."""
+    try:
+        produce(cluster, topic, 6)
+    except (AssertionError, httpx.TimeoutException):
+        return False
+    return True

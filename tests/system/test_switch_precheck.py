@@ -1,0 +1,333 @@
+"""The precheck of a switch between two real BookKeeper clusters, with ledgers that the real client made."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+from typer.testing import CliRunner
+
+from deploy.cli import app
+from deploy.settings_file import load_settings
+from deploy.switch import Checked, check
+from policies.errors import UserError
+from policies.switching.id_generators import hob_name
+from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import Hit, LedgerState
+from policies.switching.precheck import Reason
+from tests.connectors.pulsar.znodes import cursor_info, schema_locator
+from tests.system.bookkeeper import Bookie, init_cluster
+from tests.system.ledger_maker import LedgerClient, LedgerMaker
+from tests.system.zookeeper import ZooKeeper
+
+pytestmark = pytest.mark.system
+
+ROOT = "/ledgers"
+TOPICS = "/managed-ledgers/t/n/persistent"
+
+
+@pytest.fixture(scope="module")
+def maker(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerMaker]:
+    with LedgerMaker(tmp_path_factory.mktemp("maker"), bookkeeper_jars) as maker:
+        yield maker
+
+
+class BookKeeper:
+    """One cluster, its metadata and a client of it."""
+
+    def __init__(self, servers: str, maker: LedgerMaker, zookeeper: KazooClient) -> None:
+        self.servers = servers
+        self.chroot = servers[servers.index("/") :]
+        self._maker = maker
+        self._zookeeper = zookeeper
+        self._layout = zookeeper.get(f"{self.chroot}{ROOT}/LAYOUT")[0]
+
+    @cached_property
+    def client(self) -> LedgerClient:
+        """A client keeps in mind where ids are generated."""
+        return self._maker.client(self.servers)
+
+    def begin_anew(self) -> None:
+        """No ledger was ever made in it, and no broker knows of it."""
+        for name in ("ledgers/00", "ledgers/000", "ledgers/idgen", "ledgers/idgen-long", "schemas", "managed-ledgers"):
+            self._zookeeper.delete(f"{self.chroot}/{name}", recursive=True)
+        self.put(f"{ROOT}/LAYOUT", self._layout)
+        self.__dict__.pop("client", None)
+
+    def advance_to(self, hob: int) -> None:
+        """Make its generator go on with a high half, as the precheck tells one to."""
+        self._zookeeper.ensure_path(f"{self.chroot}{ROOT}/idgen-long/{hob_name(hob)}")
+
+    def put(self, path: str, data: bytes) -> None:
+        self._zookeeper.ensure_path(f"{self.chroot}{path}")
+        self._zookeeper.set(f"{self.chroot}{path}", data)
+
+
+Pair = tuple[BookKeeper, BookKeeper]
+
+
+@pytest.fixture(scope="module")
+def zookeeper_client(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    with zookeeper.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def running(
+    zookeeper: ZooKeeper,
+    zookeeper_client: KazooClient,
+    maker: LedgerMaker,
+    bookkeeper_jars: tuple[Path, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
+    """The old cluster and the new one, below chroots of their own, each with a bookie."""
+    folder, places = tmp_path_factory.mktemp("clusters"), []
+    with ExitStack() as stack:
+        for name in ("old", "new"):
+            places.append(f"{zookeeper.servers}/{name}-{uuid4().hex[:8]}")
+            init_cluster(folder / f"init-{name}", bookkeeper_jars, places[-1])
+            stack.enter_context(Bookie(folder / f"bookie-{name}", bookkeeper_jars, places[-1]))
+        old, new = (BookKeeper(servers, maker, zookeeper_client) for servers in places)
+        yield old, new
+
+
+@pytest.fixture
+def clusters(running: Pair) -> Pair:
+    """Both as on their first day."""
+    for cluster in running:
+        cluster.begin_anew()
+    return running
+
+
+@dataclass
+class Fleet:
+    """A broker cluster whose metadata lies beside the old BookKeeper cluster's."""
+
+    old: BookKeeper
+    new: BookKeeper
+    folder: Path
+
+    def settings(self, **more: Any) -> Path:
+        block = {
+            "bootstrap": "old",
+            "clusters": {"old": {}, "new": {"zookeeper": {"servers": self.new.servers}}},
+            **more,
+        }
+        file = self.folder / "headgate.yaml"
+        file.write_text(
+            yaml.safe_dump({"clusters": {"c1": {"zookeeper": {"servers": self.old.servers}, "bookkeeper": block}}})
+        )
+        return file
+
+    def check(self, target: str = "new", **more: Any) -> Checked:
+        return check(load_settings(self.settings(**more)), "c1", target)
+
+    def cursor(self, ledger_id: int, **more: Any) -> None:
+        self.old.put(f"{TOPICS}/topic-{ledger_id}/s1", cursor_info(ledger_id, **more))
+
+    def schema(self, *ledger_ids: int) -> None:
+        self.old.put(f"/schemas/t/n/topic-{ledger_ids[-1]}", schema_locator(*ledger_ids))
+
+
+@pytest.fixture
+def fleet(clusters: Pair, tmp_path: Path) -> Fleet:
+    """Three ledgers of the old cluster are referred to; the new one is empty, and its ids begin beyond."""
+    fleet = Fleet(*clusters, tmp_path)
+    first, second, third = (fleet.old.client.create() for _ in range(3))
+    fleet.cursor(first)
+    fleet.schema(second, third)
+    fleet.cursor(-1)
+    fleet.new.advance_to(1)
+    return fleet
+
+
+def reasons(checked: Checked) -> tuple[Reason, ...]:
+    assert checked.report.ready is not bool(checked.report.findings)
+    return checked.report.reasons
+
+
+def test_a_prepared_target_is_ready(fleet: Fleet) -> None:
+    checked = fleet.check()
+    assert (checked.report.ready, checked.report.findings, checked.look.problems) == (True, (), ())
+    assert checked.report.ids_to_import == (0, 1, 2)
+    assert checked.report.target_next_id == 1 << 32
+
+
+def test_the_next_id_is_the_one_that_the_server_then_gives(fleet: Fleet) -> None:
+    for _ in range(3):
+        report = fleet.check().report
+        assert report.source_next_id == fleet.old.client.create()
+        assert report.target_next_id == fleet.new.client.create()
+    fleet.old.advance_to(7)
+    assert fleet.check().report.source_next_id == 7 << 32
+
+
+def test_a_precheck_takes_no_id(fleet: Fleet) -> None:
+    first = fleet.check().report
+    second = fleet.check().report
+    assert (
+        (first.source_next_id, first.target_next_id) == (second.source_next_id, second.target_next_id) == (3, 1 << 32)
+    )
+    assert first.digest == second.digest
+
+
+def test_a_sequence_counts_ids_that_are_being_made(fleet: Fleet, zookeeper_client: KazooClient) -> None:
+    # While an id is made its znode exists for a moment.
+    zookeeper_client.create(f"{fleet.old.chroot}{ROOT}/idgen/ID-", sequence=True)
+    assert fleet.check().report.source_next_id == 4 == fleet.old.client.create()
+
+
+def test_a_generator_that_is_behind_is_named_with_the_hob_to_advance_to(clusters: Pair, tmp_path: Path) -> None:
+    fleet = Fleet(*clusters, tmp_path)
+    fleet.cursor(fleet.old.client.create())
+    (finding,) = fleet.check().report.findings
+    assert (finding.reason, finding.hob) == (Reason.IDGEN_BEHIND, 1)
+    fleet.new.advance_to(finding.hob or 0)
+    assert fleet.check().report.ready
+    assert fleet.new.client.create() == 1 << 32
+
+
+def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
+    fleet.new.client.create_at(2)
+    for policy in ("shared", "dedicated"):
+        report = fleet.check(target_policy=policy).report
+        (finding,) = report.findings
+        assert (finding.reason, finding.samples) == (Reason.FOREIGN_ID, (2,))
+        assert report.hits[Hit.FOREIGN].samples == (2,)
+
+
+def test_only_a_dedicated_target_must_have_no_other_ledger(fleet: Fleet) -> None:
+    other = fleet.new.client.create()
+    assert fleet.check(target_policy="shared").report.ready
+    (finding,) = fleet.check(target_policy="dedicated").report.findings
+    assert (finding.reason, finding.samples) == (Reason.FOREIGN_ID, (other,))
+
+
+def test_a_ledger_attributed_to_the_target_is_not_imported(fleet: Fleet) -> None:
+    moved = fleet.new.client.create()
+    fleet.cursor(moved, attribution="new")
+    report = fleet.check(target_policy="shared").report
+    assert (report.ready, report.ids_to_import) == (True, (0, 1, 2))
+
+
+def test_kinds_that_are_remapped_need_no_free_id(fleet: Fleet) -> None:
+    fleet.new.client.create_at(2)  # a schema's
+    checked = fleet.check(target_policy="shared", strategies={"schema": "remap"})
+    assert (checked.report.ready, checked.report.ids_to_import) == (True, (0,))
+
+
+@pytest.mark.parametrize("spelling", ["by another host name", "as a root below no chroot"])
+def test_one_cluster_under_two_names_is_refused(fleet: Fleet, spelling: str) -> None:
+    server, _, chroot = fleet.old.servers.partition("/")
+    alias = {
+        "by another host name": {"zookeeper": {"servers": fleet.old.servers.replace("127.0.0.1", "localhost")}},
+        "as a root below no chroot": {"zookeeper": {"servers": server}, "ledgers_root": f"/{chroot}{ROOT}"},
+    }[spelling]
+    checked = fleet.check("other", clusters={"old": {}, "other": alias}, target_policy="shared")
+    assert Reason.ALIAS in reasons(checked)
+
+
+LAYOUTS = {
+    "longhierarchical": ("org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory", Layout.LONG_HIERARCHICAL),
+    "hierarchical": ("org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory", Layout.HIERARCHICAL),
+    "flat": ("org.apache.bookkeeper.meta.FlatLedgerManagerFactory", None),
+}
+
+
+@pytest.mark.parametrize(("factory", "layout"), LAYOUTS.values(), ids=LAYOUTS)
+def test_a_layout_that_cannot_be_served_is_refused(fleet: Fleet, factory: str, layout: Layout | None) -> None:
+    fleet.new.put(f"{ROOT}/LAYOUT", f"2\n{factory}:1".encode())
+    checked = fleet.check()
+    assert checked.look.snapshot.target.layout is layout
+    assert (Reason.LAYOUT in reasons(checked)) is (layout is None)
+
+
+def test_the_metadata_of_a_ledger_in_the_way_is_read(fleet: Fleet) -> None:
+    fleet.new.client.create_at(1, entries=3)
+    snapshot = fleet.check(target_policy="shared").look.snapshot
+    assert snapshot.existing is not None
+    there, here = snapshot.existing.facts[1], snapshot.source_facts[1]
+    assert (there.state, there.last_entry_id, there.length_bytes) == (LedgerState.CLOSED, 2, 21)
+    assert (here.state, here.last_entry_id, here.length_bytes) == (LedgerState.CLOSED, 0, 7)
+
+
+def test_a_znode_that_cannot_be_parsed_makes_the_list_incomplete(fleet: Fleet) -> None:
+    fleet.old.put(f"{TOPICS}/damaged/s1", b"\x00\x00")
+    checked = fleet.check()
+    assert reasons(checked) == (Reason.SNAPSHOT_INCOMPLETE,)
+    assert f"{TOPICS}/damaged/s1" in checked.look.problems[0]
+
+
+def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zookeeper_client: KazooClient) -> None:
+    hidden = f"{fleet.old.chroot}{TOPICS}/topic-0/hidden"
+    zookeeper_client.create(hidden, cursor_info(9), acl=[make_digest_acl("broker", "secret", all=True)])
+    checked = fleet.check()
+    zookeeper_client.delete(hidden)  # its parent's ACL counts
+    assert Reason.SNAPSHOT_INCOMPLETE in reasons(checked)
+    assert checked.look.problems == (f"c1: {hidden}: its ACL does not let us read it",)
+
+
+def test_a_cluster_out_of_reach_is_not_ready_and_named(fleet: Fleet, free_port: int) -> None:
+    away = {"zookeeper": {"servers": f"127.0.0.1:{free_port}", "timeout": "1s"}}
+    checked = fleet.check(clusters={"old": {}, "new": away})
+    assert Reason.SNAPSHOT_INCOMPLETE in reasons(checked)
+    assert checked.look.problems == (f"c1/new: 127.0.0.1:{free_port}: Connection refused",)
+
+
+def test_a_root_that_does_not_exist_is_the_users_mistake(fleet: Fleet) -> None:
+    place = {"zookeeper": {"servers": fleet.new.servers}, "ledgers_root": "/ledger"}
+    with pytest.raises(UserError, match=r"no node \S+/ledger: set ledgers_root of new"):
+        fleet.check(clusters={"old": {}, "new": place})
+
+
+# --- the command
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["switch", "precheck", "--cluster", "c1", *arguments])
+    return result.exit_code, result.output
+
+
+def test_the_command_ends_with_0_when_ready_and_1_when_not(fleet: Fleet) -> None:
+    file = str(fleet.settings())
+    status, text = run("--target", "new", "-s", file)
+    assert status == 0, text
+    assert "READY: old to new" in text
+    fleet.new.client.create_at(2)
+    status, text = run("--target", "new", "-s", file, "--explain")
+    assert status == 1, text
+    assert "NOT READY: old to new: foreign_id" in text
+    assert "Take another target" in " ".join(text.split())
+
+
+def test_the_command_shows_as_unknown_what_could_not_be_read(fleet: Fleet, free_port: int) -> None:
+    away = {"zookeeper": {"servers": f"127.0.0.1:{free_port}", "timeout": "1s"}}
+    status, text = run("--target", "new", "-s", str(fleet.settings(clusters={"old": {}, "new": away})))
+    assert status == 1, text
+    assert "what exists in new is unknown" in text
+    fleet.old.put(f"{TOPICS}/damaged/s1", b"?")
+    _, text = run("--target", "new", "-s", str(fleet.settings()))
+    assert "at least: 3 schema positions and 2 cursors" in text
+
+
+def test_the_command_prints_json_that_says_the_same(fleet: Fleet) -> None:
+    fleet.new.client.create_at(2)
+    status, text = run("--target", "new", "-s", str(fleet.settings()), "--json")
+    report = json.loads(text)
+    assert (status, report["ready"], report["references"]) == (1, False, 5)
+    assert report["ids_to_import"] == [0, 1, 2]
+    assert report["hits"]["foreign"] == {"count": 1, "samples": [2]}
+    assert [(each["reason"], each["samples"]) for each in report["findings"]] == [("foreign_id", [2])]
+
+
+def test_a_target_that_has_no_name_is_the_users_mistake(fleet: Fleet) -> None:
+    with pytest.raises(UserError, match=r"names no cluster nwe; it names new, old"):
+        fleet.check("nwe")
