@@ -245,7 +245,7 @@ class TwoClusters(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=300,
+    max_examples=80,
     stateful_step_count=40,
     report_multiple_bugs=False,
     derandomize=True,
@@ -260,10 +260,8 @@ def test_random_runs_do_no_harm() -> None:
     run_state_machine_as_test(TwoClusters, settings=QUICK)
 
 
-FOUND_BY_CHANCE = [
-    "future_is_disjoint", "epoch_is_current", "all_brokers_acked", "import_is_disjoint", "window_elapsed",
-    "is_recorded", "id_was_not_deleted", "is_unreferenced",
-]  # fmt: skip
+FOUND_BY_CHANCE = ["future_is_disjoint", "window_elapsed", "is_recorded", "is_unreferenced"]
+"""Guards whose harm random runs meet within seconds; `test_guards` leads to the harm of each of the others."""
 
 
 @pytest.mark.parametrize("name", FOUND_BY_CHANCE)
