@@ -10,6 +10,9 @@ from rich.markup import escape
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import format_instant
 
+_IN_FORCE_LINES = 20
+"""So many decisions from before are told at the start, alerts first: a cluster may have thousands of namespaces."""
+
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -38,9 +41,11 @@ class Terminal:
         self.step("ready; Ctrl-C stops")
         with self._lock:
             self._ready, latest = True, list(self._latest.values())
-        for decision in latest:
-            if not _is_over(decision):
-                self._print(_line(decision))
+        in_force = sorted((d for d in latest if not _is_over(d)), key=lambda d: not isinstance(d, Alert))
+        for decision in in_force[:_IN_FORCE_LINES]:
+            self._print(_line(decision))
+        if (more := len(in_force) - _IN_FORCE_LINES) > 0:
+            self.step(f"{more} more decisions are in force")
 
     def decision(self, decision: Decision, caught_up: bool) -> None:  # noqa: ARG002 - history counts once `ready` is called
         """Take a decision; print it when what it says is in force changes. Heartbeats stay silent."""

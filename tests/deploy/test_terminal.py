@@ -104,8 +104,16 @@ def test_subjects_and_kinds_do_not_mix() -> None:
 def test_history_is_silent_and_what_is_in_force_from_it_is_told_once_all_is_ready() -> None:
     screen = Screen(INITIAL, SLOWED, WARNED)
     assert screen.before == ""
-    assert [line.split("  ")[1] for line in screen.lines] == ["throttle lower", "warning: volume-below-soft-limit"]
+    assert [line.split("  ")[1] for line in screen.lines] == ["warning: volume-below-soft-limit", "throttle lower"]
     assert len(screen.show(again(SLOWED), again(WARNED), STOPPED).lines) == 3
+
+
+def test_of_thousands_in_force_the_first_are_told_and_the_rest_counted() -> None:
+    many = [again(SLOWED, subject=f"payments-{number}") for number in range(2_000)]
+    screen = Screen(*many, WARNED)
+    assert screen.lines[0].split("  ")[1] == "warning: volume-below-soft-limit"
+    assert len(screen.lines) == 21
+    assert screen.lines[-1].endswith("1981 more decisions are in force")
 
 
 def test_an_alert_that_ended_in_history_is_not_told() -> None:
