@@ -208,9 +208,9 @@ class LedgerCopier:
             answer = msgspec.json.decode(remote.answer(name, _POLL_MS), type=Answer)
             if progress is not None and answer.entries:
                 progress(ledger_id, answer.entries, answer.bytes)
-            if answer.status != "running":
+            if answer.status not in ("queued", "running"):
                 return answer
-            if answer.entries > seen:
+            if answer.status == "queued" or answer.entries > seen:
                 seen, until = answer.entries, time.monotonic() + limit_seconds
             elif time.monotonic() > until:
                 remote.cancel(name)

@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf import proto, text_format  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from connectors.bookkeeper.copy_journal import PROVENANCE
 from connectors.bookkeeper.protobuf import build, checked, optional, repeated, required
 from connectors.zookeeper.tree import IN_FLIGHT, Reader
 from policies.switching.ledger_paths import Layout, id_at, path_of
@@ -94,8 +95,13 @@ def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
         # BookKeeper itself goes by these only when the ledger is closed.
         last_entry_id=metadata.lastEntryId if closed else -1,
         length_bytes=metadata.length if closed else 0,
+        # What marks a copy as ours is no part of what was copied.
         custom_metadata=tuple(
-            sorted((each.key, base64.b64encode(each.value).decode()) for each in metadata.customMetadata)
+            sorted(
+                (each.key, base64.b64encode(each.value).decode())
+                for each in metadata.customMetadata
+                if each.key != PROVENANCE
+            )
         ),
         ensemble_size=metadata.ensembleSize,
         write_quorum=metadata.quorumSize,

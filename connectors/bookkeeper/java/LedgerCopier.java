@@ -130,6 +130,7 @@ public final class LedgerCopier {
     private static final class Job {
         final AtomicLong entries = new AtomicLong();
         final AtomicLong bytes = new AtomicLong();
+        volatile boolean started;
         Future future;
     }
 
@@ -164,6 +165,7 @@ public final class LedgerCopier {
         final Job job = new Job();
         job.future = workers.submit(new Callable() {
             public Object call() {
+                job.started = true;
                 return work(request, job);
             }
         });
@@ -178,7 +180,7 @@ public final class LedgerCopier {
             jobs.remove(name);
             return answer;
         } catch (TimeoutException still) {
-            ObjectNode running = JSON.createObjectNode().put("status", "running");
+            ObjectNode running = JSON.createObjectNode().put("status", job.started ? "running" : "queued");
             return running.put("entries", job.entries.get()).put("bytes", job.bytes.get()).toString();
         } catch (CancellationException cancelled) {
             jobs.remove(name);

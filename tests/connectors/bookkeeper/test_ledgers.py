@@ -59,6 +59,12 @@ def test_without_an_ack_quorum_the_write_quorum_counts() -> None:
     assert ledger.state is LedgerState.IN_RECOVERY
 
 
+def test_what_marks_a_copy_as_ours_is_no_part_of_what_was_copied() -> None:
+    head = b"BookieMetadataFormatVersion\t2\nquorumSize: 1\nensembleSize: 1\nlength: 0\nstate: OPEN\n"
+    entries = b'customMetadata { key: "headgate.copy" value: "x" }\ncustomMetadata { key: "a" value: "b" }\n'
+    assert parse_ledger(1, head + entries, 1).custom_metadata == (("a", base64.b64encode(b"b").decode()),)
+
+
 def test_only_a_closed_ledger_has_an_end() -> None:
     numbers = b"quorumSize: 1\nensembleSize: 1\nlength: 40\nlastEntryId: 9\n"
     ends = {}

@@ -1,0 +1,177 @@
+"""Copying ledgers with Headgate, and with a plain Java program of the same client, as a ratio.
+
+Two real BookKeeper clusters of one bookie each on this machine. Both contenders copy the same shapes of ledgers, 16 at
+a time, in a warm JVM, in turns; `bare` only copies, `verified` reads the copy back and compares a digest, as Headgate
+always does. Headgate journals each copy in ZooKeeper besides (two writes). Needs a JDK; takes some minutes:
+
+    python bench/ledger_copy.py
+    python bench/ledger_copy.py --rounds 1 --share 0.2
+"""
+
+import argparse
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from connectors.bookkeeper.copier import LedgerCopier
+from connectors.bookkeeper.copy_clusters import LedgerCluster
+from connectors.bookkeeper.copy_journal import ZnodeJournal
+from connectors.bookkeeper.copy_outcomes import CopyOutcome
+from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from deploy.jars import default_cache_dir, ensure_jars
+from deploy.jvm import find_java
+from tests.system import bookkeeper
+from tests.system.bookkeeper import Bookie, init_cluster
+from tests.system.zookeeper import ZooKeeper
+
+MEGABYTE = 1_000_000
+PROGRAM = Path(__file__).parent / "PlainLedgerCopy.java"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Ledgers of one kind."""
+
+    name: str
+    ledgers: int
+    entries: int
+    entry_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all their entries."""
+        return self.ledgers * self.entries * self.entry_bytes
+
+
+SHAPES = (
+    Shape("schemas: 1 entry of 200 B", 600, 1, 200),
+    Shape("cursors: 20 entries of 500 B", 300, 20, 500),
+    Shape("large: 400 entries of 16 KB", 8, 400, 16_000),
+)
+WARM_UP = Shape("warm-up", 200, 3, 300)
+ROOMY = {"maxPendingReadRequestsPerThread": 10_000}
+"""As bookies have it by default; those of tests have little of everything."""
+CONTENDERS = ("headgate", "verified", "bare")
+
+
+class Plain:
+    """The Java program, running."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(self, command: str, *numbers: int) -> float:
+        """Have it do something; gives the seconds it took."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join((command, *map(str, numbers))) + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+@contextmanager
+def plain(folder: Path, jars: tuple[Path, ...], source: str, target: str) -> Iterator[Plain]:
+    """Start it; it ends with its standard input."""
+    (folder / "quiet.properties").write_text("rootLogger.level = off\n")
+    flags = ("-Xmx256m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={folder / 'quiet.properties'}")
+    command = [str(find_java()), *flags, "-cp", ":".join(map(str, jars)), str(PROGRAM), source, target]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        yield Plain(process)
+
+
+class Bench:
+    """Both contenders on two clusters.
+
+    Args:
+        copier: Headgate's.
+        java: the plain one, warm or not.
+    """
+
+    def __init__(self, copier: LedgerCopier, java: Plain) -> None:
+        self._copier = copier
+        self._java = java
+        self._next_id = 1
+
+    def seconds(self, contender: str, shape: Shape) -> float:
+        """Fill the source with new ledgers of a shape, and have them copied."""
+        first, self._next_id = self._next_id, self._next_id + shape.ledgers
+        self._java.run("fill", first, shape.ledgers, shape.entries, shape.entry_bytes)
+        if contender != "headgate":
+            return self._java.run(contender, first, shape.ledgers)
+        started = time.perf_counter()
+        for result in self._copier.copy_many(range(first, first + shape.ledgers)):
+            assert result.outcome is CopyOutcome.COPIED, result
+        return time.perf_counter() - started
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Two clusters, both contenders."""
+    jars = ensure_jars("bookkeeper", default_cache_dir())
+    bookkeeper.HEAP_MEBIBYTES = 256  # those of tests cannot take what the plain program has in flight
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", jars))
+        clusters = []
+        for side in ("source", "target"):
+            servers = f"{zookeeper.servers}/{side}"
+            init_cluster(folder / f"init-{side}", jars, servers)
+            stack.enter_context(Bookie(folder / side, jars, servers, properties=ROOMY))
+            clusters.append(LedgerCluster(side, f"zk+hierarchical://{servers}/ledgers"))
+        source, target = clusters
+        session = ZooKeeperSession("bench", ZooKeeperConnection(servers=zookeeper.servers))
+        stack.callback(session.close)
+        jvm = BookKeeperJvm(find_java(), (*jars, *support_jars()), folder / "jvm")
+        stack.callback(jvm.close)
+        journal = ZnodeJournal(session, "/copies", source=source.instance_id, target=target.instance_id)
+        copier = LedgerCopier(jvm, source, target, journal)
+        stack.callback(copier.close)
+        java = stack.enter_context(plain(folder, jars, source.metadata_service_uri, target.metadata_service_uri))
+        yield Bench(copier, java)
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="of each shape and contender (default: %(default)s)")
+    parser.add_argument("--share", type=float, default=1.0, help="of the ledgers (default: all)")
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    print("| ledgers | contender | ledgers/s | MB/s | Headgate's rate to it |\n|---|---|---|---|---|")
+    with bench() as measured:
+        for contender in (*CONTENDERS, *CONTENDERS):
+            measured.seconds(contender, WARM_UP)
+        for shape in SHAPES:
+            ledgers = max(1, round(shape.ledgers * options.share))
+            report(measured, Shape(shape.name, ledgers, shape.entries, shape.entry_bytes), options.rounds)
+
+
+def report(measured: Bench, shape: Shape, rounds: int) -> None:
+    """Measure one shape and print its rows."""
+    seconds: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
+    for number in range(rounds):
+        # In turns, each beginning once: whatever else the machine does meets all of them.
+        for offset in range(len(CONTENDERS)):
+            contender = CONTENDERS[(number + offset) % len(CONTENDERS)]
+            seconds[contender].append(measured.seconds(contender, shape))
+    medians = {contender: statistics.median(found) for contender, found in seconds.items()}
+    for contender in CONTENDERS:
+        took = medians[contender]
+        ratio = "" if contender == "headgate" else f"{took / medians['headgate']:.2f}"
+        rates = f"{shape.ledgers / took:.0f} | {shape.total_bytes / took / MEGABYTE:.2f}"
+        print(f"| {shape.name} | {contender} | {rates} | {ratio} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

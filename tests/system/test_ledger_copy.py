@@ -1,0 +1,560 @@
+"""Ledgers copied between two real BookKeeper clusters, and everything that may befall a copy on its way."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.bookkeeper import gateway
+from connectors.bookkeeper.copier import LedgerCopier
+from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
+from connectors.bookkeeper.copy_journal import (
+    PROVENANCE,
+    CopiedLedger,
+    CopyRecord,
+    JournalConflictError,
+    JournalError,
+    ZnodeJournal,
+)
+from connectors.bookkeeper.copy_outcomes import CopyOutcome, DeleteOutcome
+from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from deploy.jvm import find_java
+from policies.errors import UserError
+from policies.switching.ledger_paths import Layout, path_of
+from tests.system.bookkeeper import Bookie, init_cluster
+from tests.system.ledgers import LedgerClient
+from tests.system.loop import eventually
+from tests.system.zookeeper import ZooKeeper
+
+pytestmark = pytest.mark.system
+
+TIMEOUT = timedelta(seconds=9)
+MEBIBYTE = 1024 * 1024
+BORDERS = (2**31 - 2, 2**31 - 1, 2**31, 2**31 + 7, 2**32 - 1, 2**32, 2**32 + 9, 2**63 - 1)
+"""Ids around which the layout of metadata, or the type of a number, changes."""
+
+
+@dataclass(frozen=True)
+class Two:
+    """Two clusters of one bookie each below two chroots of one ZooKeeper, and a client of both."""
+
+    zookeeper: ZooKeeper
+    jars: tuple[Path, ...]
+    old: str
+    new: str
+    old_bookie: Bookie
+    new_bookie: Bookie
+    ledgers: LedgerClient
+    jvm: BookKeeperJvm
+    session: ZooKeeperSession
+
+    def cluster(self, servers: str) -> LedgerCluster:
+        with self.zookeeper.client() as client:
+            path = "/" + servers.partition("/")[2]
+            instance = client.get(f"{path}/ledgers/INSTANCEID")[0].decode()
+        return LedgerCluster(instance, f"zk+hierarchical://{servers}/ledgers")
+
+    @contextmanager
+    def copier(self, *, wrap: Callable[[Any], Any] = lambda journal: journal, **options: Any) -> Iterator[LedgerCopier]:
+        source, target = self.cluster(self.old), self.cluster(self.new)
+        journal = wrap(self.journal(source.instance_id))
+        copier = LedgerCopier(self.jvm, source, target, journal, **{"timeout": TIMEOUT, **options})
+        try:
+            yield copier
+        finally:
+            copier.close()
+
+    def journal(self, source: str | None = None) -> ZnodeJournal:
+        source = source or self.cluster(self.old).instance_id
+        return ZnodeJournal(self.session, "/headgate/copies", source=source, target=self.cluster(self.new).instance_id)
+
+    def tree(self, servers: str) -> dict[str, tuple[bytes, Any]]:
+        """Every znode of a cluster's metadata, with its data and all of its stat."""
+        with self.zookeeper.client() as client:
+            found: dict[str, tuple[bytes, Any]] = {}
+            ahead = ["/" + servers.partition("/")[2]]
+            while ahead:
+                path = ahead.pop()
+                found[path] = client.get(path)
+                ahead += [f"{path}/{child}" for child in client.get_children(path)]
+            return found
+
+    def exists(self, servers: str, ledger_id: int) -> bool:
+        path = "/" + servers.partition("/")[2] + "/ledgers" + path_of(Layout.HIERARCHICAL, ledger_id)
+        with self.zookeeper.client() as client:
+            return client.exists(path) is not None
+
+
+@pytest.fixture(scope="module")
+def two(
+    zookeeper: ZooKeeper, bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Two]:
+    folder, jars = tmp_path_factory.mktemp("two-clusters"), bookkeeper_jars
+    old, new = f"{zookeeper.servers}/copy-old", f"{zookeeper.servers}/copy-new"
+    with ExitStack() as stack:
+        for name, servers in (("old", old), ("new", new)):
+            init_cluster(folder / f"init-{name}", jars, servers)
+        bookies = (Bookie(folder / "old", jars, old), Bookie(folder / "new", jars, new))
+        for bookie in bookies:
+            stack.enter_context(bookie)
+        client = stack.enter_context(LedgerClient(folder / "client", jars))
+        jvm = BookKeeperJvm(find_java(), (*jars, *support_jars()), folder / "jvm", heap_mebibytes=64)
+        stack.callback(jvm.close)
+        session = ZooKeeperSession("journal", ZooKeeperConnection(servers=zookeeper.servers))
+        stack.callback(session.close)
+        yield Two(zookeeper, jars, old, new, *bookies, client, jvm, session)
+
+
+_ids = iter(range(5_000_000, 6_000_000))
+
+
+@pytest.fixture
+def ledger_id() -> int:
+    """An id of this test's own."""
+    return next(_ids)
+
+
+def some_entries(number: int) -> list[bytes]:
+    """Of a ledger by its number: none, one, an empty one, all bytes there are, one of 300 KB among short ones."""
+    shapes: tuple[list[bytes], ...] = (
+        [],
+        [b"a single entry"],
+        [b""],
+        [bytes(range(256)), b"\x00", b"\xff\xfe\n\r\x00"],
+        [b"short", secrets.token_bytes(300_000), b"", b"short"],
+        [secrets.token_bytes(50 + i) for i in range(5)],
+    )
+    return shapes[number % len(shapes)]
+
+
+def test_hundreds_of_ledgers_are_copied_byte_for_byte_and_the_source_is_not_touched(two: Two) -> None:
+    ids = [*BORDERS, *range(100, 300), 0]
+    custom = {"application": b"pulsar", "pulsar/cursor": b"\x00\xffbinary"}
+    for number, each in enumerate(ids):
+        two.ledgers.write(two.old, each, some_entries(number), custom)
+    before, seen = two.tree(two.old), dict[int, tuple[int, int]]()
+
+    with two.copier() as copier:
+        results = list(copier.copy_many(ids, lambda i, entries, size: seen.update({i: (entries, size)})))
+        again = {result.outcome for result in copier.copy_many(ids)}
+
+    assert {result.ledger_id: result.outcome for result in results} == dict.fromkeys(ids, CopyOutcome.COPIED)
+    assert two.tree(two.old) == before
+    for number, each in enumerate(ids):
+        entries = two.ledgers.read(two.old, each)
+        assert two.ledgers.read(two.new, each) == entries
+        assert len(entries) == len(some_entries(number))
+        assert seen.get(each, (0, 0)) == (len(entries), sum(map(len, entries)))
+        copied = two.ledgers.custom_metadata(two.new, each)
+        assert copied.pop(PROVENANCE).startswith(two.cluster(two.old).instance_id.encode() + b"/")
+        assert copied == custom
+    assert again == {CopyOutcome.BUILT}
+    assert all(r.source == replace_created(r.target, r.source) for r in results)
+
+
+def replace_created(target: Any, source: Any) -> Any:
+    """The target's facts with the source's time of creation: all else must be the same."""
+    import msgspec
+
+    assert target.created_ms > source.created_ms
+    return msgspec.structs.replace(target, created_ms=source.created_ms)
+
+
+def test_a_foreign_ledger_of_equal_length_and_last_entry_is_neither_overwritten_nor_deleted(
+    two: Two, ledger_id: int
+) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"ours"])
+    two.ledgers.write(two.new, ledger_id, [b"else"])
+    before = two.tree(two.new)
+    with two.copier() as copier:
+        result = copier.copy(ledger_id)
+        deleted = copier.delete_own(ledger_id)
+    assert result.outcome is CopyOutcome.FOREIGN_CONFLICT
+    assert result.target is not None
+    assert (result.target.length_bytes, result.target.last_entry_id) == (4, 0)
+    assert deleted.outcome is DeleteOutcome.REFUSED
+    assert two.tree(two.new) == before
+    assert two.ledgers.read(two.new, ledger_id) == [b"else"]
+
+
+def test_even_the_same_content_is_foreign_when_we_did_not_make_it(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"same"])
+    two.ledgers.write(two.new, ledger_id, [b"same"], {PROVENANCE: b"another/token"})
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
+
+
+def test_a_foreign_ledger_with_a_writer_is_not_fenced(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"ours"])
+    writer = two.ledgers.create(two.new, ledger_id, password=b"theirs")
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
+    assert writer.addEntry(0, b"goes on") == 0
+    writer.close()
+
+
+def test_an_open_ledger_is_not_copied_and_its_writer_goes_on(two: Two, ledger_id: int) -> None:
+    writer = two.ledgers.create(two.old, ledger_id)
+    writer.addEntry(0, b"before")
+    with two.copier() as copier:
+        result = copier.copy(ledger_id)
+        assert result.outcome is CopyOutcome.SOURCE_OPEN
+        assert not two.exists(two.new, ledger_id)
+        writer.addEntry(1, b"after")
+        writer.close()
+        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
+    assert two.ledgers.read(two.new, ledger_id) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("ledger_id", [-1, -(2**40), 2**63])
+def test_what_is_no_ledger_id_never_reaches_the_client(two: Two, ledger_id: int) -> None:
+    with two.copier() as copier:
+        for ask in (copier.copy, copier.delete_own, copier.delete_old):
+            with pytest.raises(ValueError, match="is no ledger id"):
+                ask(ledger_id)
+
+
+def test_a_cluster_is_not_copied_into_itself(two: Two) -> None:
+    cluster = two.cluster(two.old)
+    alias = replace(cluster, metadata_service_uri=cluster.metadata_service_uri.replace("127.0.0.1", "localhost"))
+    with pytest.raises(UserError, match="the same BookKeeper cluster"):
+        LedgerCopier(two.jvm, cluster, alias, two.journal())
+
+
+# --- killed on the way
+
+
+class KillsAfterIntent:
+    """A journal, and a JVM that is killed as soon as an intent is written."""
+
+    def __init__(self, journal: ZnodeJournal, jvm: BookKeeperJvm) -> None:
+        self._journal, self._jvm, self._armed = journal, jvm, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def intend(self, ledger_id: int) -> CopyRecord:
+        record = self._journal.intend(ledger_id)
+        if self._armed and self._jvm.pid is not None:
+            os.kill(self._jvm.pid, signal.SIGKILL)
+            eventually("the JVM is dead", lambda: self._jvm.pid is None)
+        self._armed = False
+        return record
+
+
+class FailsToComplete:
+    """A journal that cannot be written when a copy is complete, once."""
+
+    def __init__(self, journal: ZnodeJournal) -> None:
+        self._journal, self._armed = journal, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
+        if self._armed:
+            self._armed = False
+            raise JournalError("the journal is away")
+        return self._journal.complete(record, copied)
+
+
+def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> None:
+    warm, ledger_id = next(_ids), next(_ids)
+    for each in (warm, ledger_id):
+        two.ledgers.write(two.old, each, [b"1", b"2"])
+    with two.copier() as copier:
+        assert copier.copy(warm).outcome is CopyOutcome.COPIED
+    with two.copier(wrap=lambda journal: KillsAfterIntent(journal, two.jvm)) as copier:
+        # The copier starts a JVM in place of the dead one, in the same breath.
+        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
+    assert two.ledgers.read(two.new, ledger_id) == [b"1", b"2"]
+
+
+def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(two: Two, ledger_id: int) -> None:
+    entries = [secrets.token_bytes(10_000) for _ in range(20)]
+    two.ledgers.write(two.old, ledger_id, entries)
+    with two.copier(window_bytes=20_000) as copier, ThreadPoolExecutor(1) as pool:
+        with two.new_bookie.frozen():
+            copying = pool.submit(copier.copy, ledger_id)
+            eventually("the copy exists", lambda: two.exists(two.new, ledger_id))
+            assert two.jvm.pid is not None
+            os.kill(two.jvm.pid, signal.SIGKILL)
+            died = copying.result()
+        assert died.outcome is CopyOutcome.JVM_DIED
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+        assert copier.copy(ledger_id).outcome is CopyOutcome.OWN_PARTIAL
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.DELETED
+        assert not two.exists(two.new, ledger_id)
+        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
+    assert two.ledgers.read(two.new, ledger_id) == entries
+
+
+def test_killed_between_completion_and_its_note_the_copy_counts_as_built(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier(wrap=FailsToComplete) as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.JOURNAL_FAILED
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+        assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.DELETED
+
+
+def test_a_partial_copy_that_somebody_else_closed_is_partial_still(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
+    record = two.journal().intend(ledger_id)
+    two.ledgers.write(two.new, ledger_id, [b"1"], {PROVENANCE: record.provenance.encode()})
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.OWN_PARTIAL
+
+
+@pytest.mark.parametrize("others", [[b"1", b"23"], [b"12", b"4"]], ids=["other borders", "other content"])
+def test_a_copy_of_ours_with_other_entries_of_the_same_length_is_partial(
+    two: Two, ledger_id: int, others: list[bytes]
+) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"12", b"3"])
+    record = two.journal().intend(ledger_id)
+    two.ledgers.write(two.new, ledger_id, others, {PROVENANCE: record.provenance.encode()})
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.OWN_PARTIAL
+
+
+def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    two.jvm.close()
+    monkeypatch.setattr(gateway, "ANSWER_SECONDS", 12.0)
+    with two.copier() as copier:
+        copier.copy(ledger_id)
+        pid = two.jvm.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        died = copier.copy(ledger_id)
+        assert died.outcome is CopyOutcome.JVM_DIED
+        assert not Path(f"/proc/{pid}").exists()
+        assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
+
+
+def test_the_jvm_dies_with_the_process_that_started_it(two: Two, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from connectors.bookkeeper.gateway import BookKeeperJvm\n"
+        "jvm = BookKeeperJvm(Path(sys.argv[1]), [Path(p) for p in sys.argv[3:]], Path(sys.argv[2]))\n"
+        "jvm.start(); print(jvm.pid, flush=True); time.sleep(600)"
+    )
+    jars = [str(jar) for jar in (*two.jars, *support_jars())]
+    command = [sys.executable, "-c", code, str(find_java()), str(tmp_path), *jars]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        pid = next(int(line) for line in lines if line.strip().isdigit())
+        assert Path(f"/proc/{pid}").exists()
+        process.kill()
+    eventually("the JVM is gone", lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_jvm_that_cannot_start_says_why(two: Two, tmp_path: Path) -> None:
+    jars = [tmp_path / jar.name for jar in (*two.jars, *support_jars())]
+    jvm = BookKeeperJvm(find_java(), jars, tmp_path)
+    with pytest.raises(JvmDiedError, match=r"does not start: .*py4j\.GatewayServer"):
+        jvm.start()
+
+
+def test_a_missing_jar_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no jar bookkeeper-server-\*\.jar"):
+        BookKeeperJvm(find_java(), support_jars(), tmp_path)
+
+
+# --- what is down
+
+
+def test_a_source_whose_bookie_is_dead_is_unreadable(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    two.old_bookie.kill()
+    try:
+        with two.copier() as copier:
+            result = copier.copy(ledger_id)
+    finally:
+        two.old_bookie.start()
+    assert result.outcome is CopyOutcome.SOURCE_UNREADABLE
+    with two.copier() as copier:
+        copier.delete_own(ledger_id)
+        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
+
+
+def test_a_source_ledger_that_does_not_exist_is_missing(two: Two, ledger_id: int) -> None:
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.SOURCE_MISSING
+    assert not two.exists(two.new, ledger_id)
+
+
+@pytest.mark.parametrize(
+    ("side", "outcome"),
+    [("source", CopyOutcome.SOURCE_UNREACHABLE), ("target", CopyOutcome.TARGET_UNREACHABLE)],
+)
+def test_a_cluster_whose_zookeeper_does_not_answer_is_unreachable(
+    two: Two, ledger_id: int, free_port: int, side: str, outcome: CopyOutcome
+) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    away = f"zk+hierarchical://127.0.0.1:{free_port}/ledgers"
+    clusters = {"source": two.cluster(two.old), "target": two.cluster(two.new)}
+    clusters[side] = replace(clusters[side], metadata_service_uri=away)
+    copier = LedgerCopier(two.jvm, clusters["source"], clusters["target"], two.journal(), timeout=timedelta(seconds=6))
+    try:
+        assert copier.copy(ledger_id).outcome is outcome
+    finally:
+        copier.close()
+
+
+def test_a_target_with_too_few_bookies_says_so(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier(replication=Replication(ensemble_size=3, write_quorum=2, ack_quorum=2)) as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.NOT_ENOUGH_BOOKIES
+    assert not two.exists(two.new, ledger_id)
+
+
+def test_a_wrong_password_opens_nothing(two: Two, ledger_id: int) -> None:
+    writer = two.ledgers.create(two.old, ledger_id, password=b"secret")
+    writer.addEntry(0, b"1")
+    writer.close()
+    with two.copier() as copier:
+        result = copier.copy(ledger_id)
+    assert result.outcome is CopyOutcome.SOURCE_UNREADABLE
+    assert "UnauthorizedAccess" in result.detail
+    assert not two.exists(two.new, ledger_id)
+
+
+def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: Path) -> None:
+    entries = [b"s" * 10] * 20 + [secrets.token_bytes(MEBIBYTE) for _ in range(64)]
+    two.ledgers.write(two.old, ledger_id, entries)
+    jvm = BookKeeperJvm(find_java(), (*two.jars, *support_jars()), tmp_path, heap_mebibytes=32)
+    source, target = two.cluster(two.old), two.cluster(two.new)
+    copier = LedgerCopier(jvm, source, target, two.journal(), timeout=TIMEOUT, window_bytes=2 * MEBIBYTE)
+    seen: list[int] = []
+    try:
+        result = copier.copy(ledger_id, lambda _, entries, size: seen.append(size))
+    finally:
+        copier.close()
+        jvm.close()
+    assert result.outcome is CopyOutcome.COPIED, result
+    assert seen == sorted(seen)
+    assert seen[-1] == sum(map(len, entries))
+    assert two.ledgers.read(two.new, ledger_id) == entries
+
+
+# --- deleting
+
+
+def test_what_was_never_journalled_is_not_deleted(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.new, ledger_id, [b"1"])
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier() as copier:
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+    assert two.exists(two.new, ledger_id)
+    assert two.exists(two.old, ledger_id)
+
+
+def test_the_old_ledger_is_deleted_once_it_was_copied_and_again_counts_as_deleted(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.DELETED
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.ABSENT
+    assert not two.exists(two.old, ledger_id)
+    assert two.ledgers.read(two.new, ledger_id) == [b"1"]
+
+
+def test_another_ledger_under_the_old_id_is_not_deleted(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier() as copier:
+        copier.copy(ledger_id)
+        copier.delete_old(ledger_id)
+        two.ledgers.write(two.old, ledger_id, [b"2"])  # of the same length
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.REFUSED
+    assert two.exists(two.old, ledger_id)
+
+
+def test_our_copy_is_deleted_once_and_then_forgotten(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier() as copier:
+        copier.copy(ledger_id)
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.DELETED
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+        two.ledgers.write(two.new, ledger_id, [b"1"])
+        assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
+
+
+# --- the journal
+
+
+def test_an_id_journalled_for_another_source_is_a_conflict(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    two.journal("another-instance").intend(ledger_id)
+    with two.copier() as copier:
+        result = copier.copy(ledger_id)
+        assert result.outcome is CopyOutcome.FOREIGN_CONFLICT
+        assert "another-instance" in result.detail
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+    assert not two.exists(two.new, ledger_id)
+
+
+def test_an_intent_stands_and_its_token_is_never_drawn_twice(two: Two) -> None:
+    journal, first, second = two.journal(), next(_ids), next(_ids)
+    intended = journal.intend(first)
+    assert journal.intend(first) == intended == journal.find(first)
+    assert journal.intend(second).token != intended.token
+    journal.forget(intended)
+    assert journal.find(first) is None
+    assert journal.intend(first).token != intended.token
+
+
+def test_many_intents_at_once_are_one(two: Two, ledger_id: int) -> None:
+    journal, barrier = two.journal(), threading.Barrier(8)
+
+    def intend(_: int) -> CopyRecord:
+        barrier.wait()
+        return journal.intend(ledger_id)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(intend, range(8)))) == 1
+
+
+def test_a_stale_record_is_not_written(two: Two, ledger_id: int) -> None:
+    journal = two.journal()
+    stale = journal.intend(ledger_id)
+    copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="sha256:00", created_ms=1)
+    complete = journal.complete(stale, copied)
+    assert journal.find(ledger_id) == complete
+    other = CopiedLedger(length_bytes=2, last_entry_id=0, entries_digest="sha256:00", created_ms=1)
+    with pytest.raises(JournalConflictError):
+        journal.complete(stale, other)
+    with pytest.raises(JournalConflictError):
+        journal.forget(stale)
+    assert journal.find(ledger_id) == complete
+
+
+def test_a_journal_that_is_away_lets_nothing_be_created(two: Two, ledger_id: int, free_port: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    away = ZooKeeperConnection(servers=f"127.0.0.1:{free_port}", timeout="0.5s")
+    session = ZooKeeperSession("away", away)
+    source, target = two.cluster(two.old), two.cluster(two.new)
+    journal = ZnodeJournal(session, "/x", source=source.instance_id, target=target.instance_id)
+    copier = LedgerCopier(two.jvm, source, target, journal)
+    try:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.JOURNAL_FAILED
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.FAILED
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.FAILED
+    finally:
+        copier.close()
+        session.close()
+    assert not two.exists(two.new, ledger_id)
