@@ -1,6 +1,7 @@
 """The quarantine actuator: puts bookies that nobody assigned into a group of their own."""
 
-from connectors.quarantine.actuator import Loop, QuarantineActuator
+from connectors.actuation import Loop
+from connectors.quarantine.actuator import QuarantineActuator
 from connectors.quarantine.admin import AdminRacks
 from connectors.quarantine.cluster import WatchedRacks
 from connectors.quarantine.metrics import QuarantineMetrics

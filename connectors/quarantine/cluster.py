@@ -7,7 +7,7 @@ is simply made again. Nobody is ever taken out of a group.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 from tenacity import (
@@ -20,12 +20,12 @@ from tenacity import (
 )
 from tenacity.stop import stop_when_event_set
 
+from connectors.actuation import Standing, Worker, utc_now
 from connectors.quarantine.guards import Finding, done, refusal, refusal_before_look
 from connectors.quarantine.metrics import QuarantineMetrics
 from connectors.quarantine.reports import Reports
-from connectors.quarantine.standing import Standing
 from connectors.quarantine.store import RackStore, StoreError, UnknownOutcomeError
-from policies.isolation.decision import BookieQuarantine
+from policies.isolation.decision import BookieQuarantine, QuarantineVerdict
 from policies.isolation.quarantine_events import QuarantineOutcome
 
 _ATTEMPTS = 10
@@ -46,11 +46,7 @@ class WatchedRacks:
     """Of `policies.isolation`: with so many in the group, no more are put there."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class ClusterQuarantine:
+class ClusterQuarantine(Worker[BookieQuarantine]):
     """Carries out one cluster's decisions, which come in by its `standing`. Use it from one thread.
 
     Args:
@@ -66,35 +62,18 @@ class ClusterQuarantine:
         reports: Reports,
         metrics: QuarantineMetrics,
         *,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        standing = Standing(reports.superseded, _is_to_be_done, clock, renewals_overtake=False)
+        super().__init__(watched.cluster, standing, metrics)
         self._watched = watched
         self._reports = reports
-        self._metrics = metrics
         self._clock = clock
-        self.standing = Standing(reports, clock)
         self._unsure: set[str] = set()
         """The subjects of which a write got no answer."""
 
-    def run(self, stop: threading.Event) -> None:
-        """Carry decisions out until `stop` is set (and there are news)."""
-        try:
-            while not stop.is_set():
-                self.turn(stop)
-                # The news that came with `stop` may have been taken in already.
-                if not stop.is_set():
-                    self.standing.news.wait(self.standing.pause_seconds())
-        finally:
-            self._watched.store.close()
-
-    def turn(self, stop: threading.Event) -> None:
-        """Take in what has come, and try what is due."""
-        self.standing.read()
-        for decision in self.standing.due():
-            if stop.is_set():
-                return
-            self._try(decision, stop)
-        self._metrics.failing(self._watched.cluster, yes=self.standing.failing)
+    def _close(self) -> None:
+        self._watched.store.close()
 
     def _try(self, decision: BookieQuarantine, stop: threading.Event) -> None:
         retrying = Retrying(
@@ -118,12 +97,8 @@ class ClusterQuarantine:
         except StoreError as error:
             self._failed(decision, str(error), number)
         except Exception as error:  # whatever it is, the next decision must find somebody at work
-            _log.exception("carrying a decision out failed", cluster=self._watched.cluster)
+            _log.exception("carrying a decision out failed", cluster=self._cluster)
             self._failed(decision, type(error).__name__, number)
-
-    def _nap(self, seconds: float) -> None:
-        """Wait; news cut it short."""
-        self.standing.news.wait(seconds)
 
     def _attempt(self, decision: BookieQuarantine) -> Finding | None:
         """One attempt; null when the decision is no longer in force."""
@@ -151,4 +126,8 @@ class ClusterQuarantine:
     def _failed(self, decision: BookieQuarantine, detail: str, number: int) -> None:
         finding = Finding(QuarantineOutcome.FAILED, detail)
         self._reports.found(decision, finding, attempt=number, at=self._clock())
-        self.standing.postpone(decision, _AGAIN_SECONDS)
+        self.standing.postpone(decision, _AGAIN_SECONDS, failed=True)
+
+
+def _is_to_be_done(decision: BookieQuarantine) -> bool:
+    return decision.verdict is QuarantineVerdict.QUARANTINE

@@ -1,6 +1,7 @@
 """The Pulsar actuator: unloads bundles, and has them owned again, as the sessions policy decides."""
 
-from connectors.unload.actuator import Loop, UnloadActuator
+from connectors.actuation import Loop
+from connectors.unload.actuator import UnloadActuator
 from connectors.unload.cluster import WatchedUnloads
 from connectors.unload.metrics import UnloadMetrics
 from connectors.unload.settings import UnloadSettings

@@ -7,7 +7,7 @@ only ever unloaded at the broker that the decision names, while that broker alon
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import httpx
 import structlog
@@ -15,6 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if
 from tenacity import wait_random_exponential as back_off
 from tenacity.stop import stop_when_event_set
 
+from connectors.actuation import Standing, Worker, utc_now
 from connectors.pulsar.admin import AdminApi
 from connectors.unload.brokers import BrokerError, Brokers, RedirectedError, Survey, UnknownOutcomeError
 from connectors.unload.guards import NOT_FINAL, Finding, asked_of, judge, refusal_before_look
@@ -22,7 +23,6 @@ from connectors.unload.metrics import UnloadMetrics
 from connectors.unload.pace import Pace
 from connectors.unload.reports import Reports
 from connectors.unload.settings import UnloadSettings
-from connectors.unload.standing import Standing
 from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
 
@@ -45,11 +45,7 @@ class WatchedUnloads:
     settings: UnloadSettings
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class ClusterUnloads:
+class ClusterUnloads(Worker[OwnershipDecision]):
     """Carries out one cluster's decisions, which come in by its `standing`. Use it from one thread.
 
     Args:
@@ -66,41 +62,28 @@ class ClusterUnloads:
         reports: Reports,
         metrics: UnloadMetrics,
         *,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = utc_now,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._cluster = watched.cluster
+        grace = watched.settings.grace
+        standing = Standing(reports.superseded, _is_to_be_done, clock, grace=grace, renewals_overtake=True)
+        super().__init__(watched.cluster, standing, metrics)
         self._brokers = Brokers(watched.cluster, watched.admin, watched.settings, transport)
         self._reports = reports
-        self._metrics = metrics
         self._clock = clock
         self._pace = Pace(watched.settings.per_broker_interval.total_seconds())
-        self.standing = Standing(reports, watched.settings.grace, clock)
         self._survey: Survey | None = None
         """Shared by the decisions of a turn, until one is carried out."""
         self._unsure: set[str] = set()
         """The decisions of which an action got no answer."""
 
-    def run(self, stop: threading.Event) -> None:
-        """Carry decisions out until `stop` is set (and there are news)."""
-        try:
-            while not stop.is_set():
-                self.turn(stop)
-                # The news that came with `stop` may have been taken in already.
-                if not stop.is_set():
-                    self.standing.news.wait(self.standing.pause_seconds())
-        finally:
-            self._brokers.close()
-
     def turn(self, stop: threading.Event) -> None:
         """Take in what has come, and try what is due."""
-        self.standing.read()
         self._survey = None
-        for decision in self.standing.due():
-            if stop.is_set():
-                return
-            self._try(decision, stop)
-        self._metrics.failing(self._cluster, yes=self.standing.failing)
+        super().turn(stop)
+
+    def _close(self) -> None:
+        self._brokers.close()
 
     def _try(self, decision: OwnershipDecision, stop: threading.Event) -> None:
         try:
@@ -143,10 +126,6 @@ class ClusterUnloads:
             self._survey = retrying(self._brokers.survey, members)
         return self._survey
 
-    def _nap(self, seconds: float) -> None:
-        """Wait; news cut it short."""
-        self.standing.news.wait(seconds)
-
     def _act(self, decision: OwnershipDecision, stop: threading.Event) -> Finding:
         self._pace.take(decision.member)
         self._survey = None
@@ -178,6 +157,10 @@ class ClusterUnloads:
         else:
             self._unsure.discard(decision.decision_id)
             self.standing.settle(decision)
+
+
+def _is_to_be_done(decision: OwnershipDecision) -> bool:
+    return decision.verdict in (OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN)
 
 
 def _is_incomplete(survey: Survey) -> bool:

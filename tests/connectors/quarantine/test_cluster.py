@@ -361,6 +361,12 @@ def test_what_failed_is_not_done_any_more_once_it_is_lifted(bench: Bench) -> Non
     assert bench.quarantined == []
 
 
+def test_what_failed_is_renewed_without_a_word(bench: Bench) -> None:
+    bench.racks.before_look = [fails(StoreError("away"))] * 3
+    bench.turn(decision())
+    assert bench.turn(decision(sequence=2)) == ["done"]
+
+
 def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
     def lifted() -> None:
         bench.actuator.standing.arrived(decision(sequence=2, verdict="lift"))

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation import standing
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, cluster, standing
+from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, cluster
 from connectors.unload.brokers import Survey
 from connectors.unload.cluster import ClusterUnloads
 from connectors.unload.guards import judge
@@ -411,6 +412,13 @@ def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[
 
 
 # --- the fence
+
+
+def test_a_later_decision_to_do_the_same_overtakes_one_that_waits(bench: Bench) -> None:
+    bench.pulsar.silent = {MEMBER}
+    bench.turn(decision())
+    bench.pulsar.silent = set()
+    assert bench.turn(decision(sequence=2)) == ["superseded", "done"]
 
 
 def test_a_later_decision_overtakes_one_that_waits(bench: Bench) -> None:
