@@ -67,11 +67,16 @@ class Metadata:
                 continue
             return
 
-    def ledgers_on(self, bookie: str) -> set[str]:
-        """The nodes of all ledgers, of topics and of cursors, that name a bookie in any of their ensembles."""
-        name = bookie.encode()
+    def ledgers_on(self, bookie: str, namespace: str) -> set[str]:
+        """The nodes of a namespace's ledgers, of topics and of cursors, that name a bookie in any of their ensembles.
+
+        Other namespaces, such as that of the broker's own heartbeat, were promised nothing.
+        """
+        needed = (bookie.encode(), f"{namespace}/persistent/".encode())
         return {
-            path for path, content in self._below("/ledgers") if path.rpartition("/")[2][0] == "L" and name in content
+            path
+            for path, content in self._below("/ledgers")
+            if path.rpartition("/")[2][0] == "L" and all(part in content for part in needed)
         }
 
     def _below(self, path: str) -> Iterator[tuple[str, bytes]]:

@@ -45,14 +45,14 @@ def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster:
     with cluster.zookeeper.client() as client:
         produce(cluster, BEFORE, 6)
         assert set(ledgers(cluster, BEFORE).values()) == {frozenset({first.bookie_id, second.bookie_id})}
-        assert Metadata(client).ledgers_on(third.bookie_id) == set()
+        assert Metadata(client).ledgers_on(third.bookie_id, NAMESPACE) == set()
         first.kill()
         eventually("its session has expired", lambda: first.registration() is None)
         for topic in TOPICS:
             produce(cluster, topic, 1)
         ensembles = [bookies for topic in TOPICS for bookies in ledgers(cluster, topic).values()]
         assert ensembles == [frozenset({second.bookie_id, third.bookie_id})] * len(TOPICS)
-        assert len(Metadata(client).ledgers_on(third.bookie_id)) >= len(TOPICS)
+        assert len(Metadata(client).ledgers_on(third.bookie_id, NAMESPACE)) >= len(TOPICS)
 
 
 @pytest.mark.timeout(600)
@@ -84,7 +84,7 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
         assert infeasible.data["severity"] == "critical"
         for topic in (BEFORE, TOPICS[0]):
             assert not _is_written(cluster, topic)
-        assert metadata.ledgers_on(third.bookie_id) == set()
+        assert metadata.ledgers_on(third.bookie_id, NAMESPACE) == set()
         assert loop.statuses("isolation-leak", NAMESPACE) == []
 
         set_bookie_rack(cluster, third, "g1")

@@ -199,14 +199,22 @@ def session_password(session_id: int) -> bytes:
     return struct.pack("<4I", *words)
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port nobody listens on, below those of outgoing connections: a server that is down must get it back."""
+    """A port nobody listens on, below those of outgoing connections: a server that is down must get it back.
+
+    None is given twice: to a cluster a bookie is its port, and one that is gone has left its cookie there.
+    """
     while True:
         port = 20_000 + secrets.randbelow(10_000)
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
-            return port
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def _serves(servers: str) -> bool:
