@@ -65,8 +65,9 @@ class OwnershipAgent:
         guide: who says what to do after a loss; null: the rules that `settings` name, applied here.
         settings: `ownership_rules`, `recovery_order` and `wait_for_deletion` count.
         fence: see above.
-        report: takes each `headgate.recovery.v1`, from the agent's thread; such as what
-            `connectors.kafka.publisher.observations_to` gives.
+        report: takes each `headgate.recovery.v1`, and a `headgate.zk-session.v1` with each new session after a loss,
+            from the agent's thread; such as what `connectors.kafka.publisher.observations_to` gives.
+        role: the fleet the member belongs to, as the loop's collector of sessions names it.
         clock: seconds that go on while the machine sleeps.
 
     Raises:
@@ -84,6 +85,7 @@ class OwnershipAgent:
         settings: SessionsSettings | None = None,
         fence: bool = False,
         report: Report | None = None,
+        role: str = "broker",
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         if fence and client.connected:
@@ -101,7 +103,7 @@ class OwnershipAgent:
         self._heartbeat = Heartbeat(client, self._timeout, clock, self._suspect_taken)
         self._standing = Standing(self._timeout, clock)
         self._holdings = Holdings()
-        reports = Reports(cluster, member, report)
+        reports = self._reports = Reports(cluster, member, report, role=role)
         nodes = Nodes(client, lambda: self._timeout.ms / 1000)
         self._caretaker = Caretaker(
             member, self._holdings, nodes, self._guide, callbacks, reports, clock, self._on_watch
@@ -285,6 +287,7 @@ class OwnershipAgent:
         else:
             self._holdings.look_again()  # watches do not outlive a connection
         if reestablished:
+            self._reports.connected(session, self._timeout.ms)
             self._comeback.begin()
         elif SessionEvent.RECONNECTED in events:
             self._comeback.resume()

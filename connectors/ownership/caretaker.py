@@ -128,7 +128,8 @@ class Caretaker:
         node = self._told(holding, answer)
         now = self._clock()
         waited_ms = round((now - max(present.since, holding.claimed_at)) * 1000)
-        claimant = Claimant(self._member, present.session, max(0, waited_ms), present.wait_ms)
+        is_new = holding.claimed_at >= present.since
+        claimant = Claimant(self._member, present.session, max(0, waited_ms), present.wait_ms, is_new)
         ruling = self._guide.ruling(holding.path, claimant, node)
         with self._holdings.lock:
             if holding.changes != changes:

@@ -29,10 +29,11 @@ def _utc_now() -> datetime:
 class LoopGuide:
     """The decisions of the loop, where there is one for the present session and for the node as it is now.
 
-    Some things need no decision: a node that is the member's own in its present session is kept, and one that is not
-    its own to have is let go at once. Everything else waits for the loop, at most `patience` after the session was
-    established, and is then left to `otherwise`; so it is when a decision is past its `valid_until`, was made for
-    another session, for another state of the node, or in shadow.
+    Some things need no decision: a node that is the member's own in its present session is kept, one that is not its
+    own to have is let go at once, and a bundle that it has not owned before and nobody owns is taken. Everything else
+    waits for the loop, at most `patience` after the session was established, and is then left to `otherwise`; so it is
+    when a decision is past its `valid_until`, was made for another session, for another state of the node, or in
+    shadow.
 
     Args:
         decisions: of the member; `read_from` or a test fills them.
@@ -71,6 +72,8 @@ class LoopGuide:
         """By the loop's decision, or without one by the rules at hand, in time."""
         own = self._otherwise.ruling(path, claimant, node)
         if node is None or own.verdict is OwnershipVerdict.KEEP or own.reason in _AT_ONCE:
+            return own
+        if claimant.is_new and own.reason is OwnershipReason.ABSENT:
             return own
         decided = self._decisions.ruling(path, claimant.session, node, self._clock())
         if decided is not None:

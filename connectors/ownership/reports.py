@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import structlog
 
-from policies.sessions.readings import Recovery, RecoveryAction, RecoveryResult
+from policies.observations import Reading
+from policies.sessions.readings import Recovery, RecoveryAction, RecoveryResult, SessionState, ZkSession
 
-Report = Callable[[Recovery], None]
+Report = Callable[[Reading], None]
 
 _log = structlog.get_logger(__name__)
 
@@ -17,13 +18,28 @@ class Reports:
     Args:
         cluster: its name in the loop's settings.
         member: who reports.
+        role: the fleet it belongs to, as the loop's collector names it.
         report: where reports go, such as `connectors.kafka.publisher.observations_to`; null: only to the log.
     """
 
-    def __init__(self, cluster: str, member: str, report: Report | None) -> None:
+    def __init__(self, cluster: str, member: str, report: Report | None, *, role: str = "broker") -> None:
         self._cluster = cluster
         self._member = member
+        self._role = role
         self._report = report
+
+    def connected(self, session: str, timeout_ms: int) -> None:
+        """There is a session again: from outside that is seen only when the member registers, after its bundles."""
+        self._publish(
+            ZkSession(
+                cluster=self._cluster,
+                member=self._member,
+                role=self._role,
+                session=session,
+                state=SessionState.CONNECTED,
+                timeout_ms=timeout_ms,
+            )
+        )
 
     def ok(self, action: RecoveryAction, path: str | None = None, *, attempt: int = 1) -> None:
         """Something was done."""
@@ -40,17 +56,21 @@ class Reports:
     def _send(
         self, action: RecoveryAction, path: str | None, result: RecoveryResult, attempt: int, detail: str | None
     ) -> None:
+        self._publish(
+            Recovery(
+                cluster=self._cluster,
+                member=self._member,
+                action=action,
+                path=path,
+                result=result,
+                attempt=attempt,
+                detail=None if detail is None else detail[:200],
+            )
+        )
+
+    def _publish(self, said: Reading) -> None:
         if self._report is None:
             return
-        said = Recovery(
-            cluster=self._cluster,
-            member=self._member,
-            action=action,
-            path=path,
-            result=result,
-            attempt=attempt,
-            detail=None if detail is None else detail[:200],
-        )
         try:
             self._report(said)
         except Exception as error:  # the application's own code

@@ -90,7 +90,10 @@ class SessionStates:
 
     def update(self, look: Look) -> None:
         """Take in what was seen. Looks come in order of time."""
-        for session in [session for session in self._lives if session not in look.table.expiries_ms]:
+        # A server moves a session that shows signs of life from one expiry to the next, and may list it under neither
+        # for a moment. While it is connected, it has not ended.
+        listed = {*look.table.expiries_ms, *look.contacts}
+        for session in [session for session in self._lives if session not in listed]:
             life = self._lives.pop(session)
             self._ended[session] = (_end_of(life, look), life.timeout_ms)
         for session, expiry_ms in look.table.expiries_ms.items():

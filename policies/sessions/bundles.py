@@ -58,6 +58,8 @@ class Claimant:
     """Since its session was established again."""
     wait_ms: int = 30_000
     """How long it waits for the node of its old session to be deleted."""
+    is_new: bool = False
+    """Whether it wants the bundle only since it has this session: then nothing was lost, and nobody decides for it."""
 
 
 def rule(

@@ -16,8 +16,9 @@ from kazoo.retry import KazooRetry
 
 from connectors.ownership import OwnershipAgent, OwnershipCallbacks
 from connectors.ownership.contact import session_of
+from policies.observations import Reading
 from policies.sessions.decision import OwnershipReason, SessionDecision
-from policies.sessions.readings import Recovery
+from policies.sessions.readings import Recovery, ZkSession
 from tests.system.loop import eventually
 from tests.system.zookeeper import close
 
@@ -72,7 +73,7 @@ class Member:
     client: KazooClient
     application: Application
     agent: OwnershipAgent = field(init=False)
-    reports: list[Recovery] = field(default_factory=list)
+    reports: list[Reading] = field(default_factory=list)
 
     @property
     def session(self) -> str | None:
@@ -89,7 +90,13 @@ class Member:
         return path in self.agent.owned()
 
     def reported(self) -> list[tuple[str, str]]:
-        return [(report.action.value, report.result.value) for report in self.reports]
+        return [(said.action.value, said.result.value) for said in self.recoveries()]
+
+    def recoveries(self) -> list[Recovery]:
+        return [said for said in self.reports if isinstance(said, Recovery)]
+
+    def sessions_told(self) -> list[str | None]:
+        return [said.session for said in self.reports if isinstance(said, ZkSession)]
 
     def has_new_session(self, old: str | None) -> bool:
         return self.session is not None and self.session != old

@@ -113,6 +113,7 @@ def test_a_bundle_of_an_expired_session_is_owned_again_and_then_republished(serv
         assert b1.calls == ["preload", "republish", "invalidate"]
         assert b1.client.exists(BUNDLE).ephemeralOwner == b1.client.client_id[0]
         assert b1.reported() == [("re-own", "ok"), ("reconnect", "ok"), ("re-own", "ok"), ("republish-load-data", "ok")]
+        assert b1.sessions_told() == [b1.session], "told before it registers, so that a loop can guide it"
 
 
 def test_a_bundle_another_took_meanwhile_is_unloaded_and_stays_the_others(servers: str, zookeeper: ZooKeeper) -> None:
@@ -274,7 +275,7 @@ def test_callbacks_that_fail_are_reported_and_tried_again(servers: str, zookeepe
         assert not b1.own()
         eventually("it owns it in the end", b1.owns)
         assert b1.reported() == [("re-own", "failed"), ("re-own", "failed"), ("re-own", "ok")]
-        assert [report.attempt for report in b1.reports] == [1, 2, 3]
+        assert [said.attempt for said in b1.recoveries()] == [1, 2, 3]
         b1.application.failing = {"republish": 1, "invalidate": 1}
         zookeeper.expire(b1.client.client_id[0])
         eventually("it is back", lambda: b1.calls.count("invalidate") == 2)
@@ -362,12 +363,16 @@ def test_a_long_preload_does_not_prolong_the_serving_of_what_another_took(server
         eventually("it is unloaded", lambda: ("unload", "other_owner") in b1.application.calls)
 
 
-def test_without_the_loops_kafka_the_rules_at_hand_are_followed_in_time(servers: str, free_port: int) -> None:
+def test_without_the_loops_kafka_the_rules_at_hand_are_followed_in_time(
+    servers: str, other: KazooClient, free_port: int
+) -> None:
     source = DecisionSource(KafkaConnection(bootstrap_servers=f"127.0.0.1:{free_port}"), "headgate.decided.sessions")
-    guide = LoopGuide(Decisions("local", "b1:8080"), source, patience=timedelta(seconds=1))
+    guide = LoopGuide(Decisions("local", "b1:8080"), source, otherwise=CURRENT, patience=timedelta(seconds=1))
+    own_node_of_old_session(other)
     with member(servers, guide=guide) as b1:
         assert not b1.own(), "the loop is waited for"
         eventually("it owns it", b1.owns)
+        assert b1.own("/namespace/t/ns/new"), "what the loop cannot know of does not wait for it"
 
 
 def test_a_restarted_server_costs_nothing_but_time(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_everything_else_waits_for_the_loop_and_not_for_ever(node: NodeNow) -> N
     assert guide(rules=OwnershipRules.CURRENT).ruling(PATH, LATE, node).verdict is OwnershipVerdict.RE_OWN
 
 
+def test_a_bundle_that_is_new_to_the_member_and_nobodys_is_taken_without_asking_the_loop() -> None:
+    new = Claimant(MEMBER, SESSION, 0, is_new=True)
+    assert guide().ruling(PATH, new, ABSENT).verdict is OwnershipVerdict.RE_OWN
+    assert guide().ruling(PATH, new, OLD).verdict is OwnershipVerdict.WAIT
+
+
 def test_the_loop_is_followed_where_the_rules_at_hand_say_otherwise() -> None:
     decided = ownership_decision(
         PATH, "re-own", "old_session", owner=MEMBER, node_session="0xa", delete_first=True, expected_version=3

@@ -123,6 +123,15 @@ def test_a_session_that_is_gone_long_before_its_timeout_was_closed(watcher: Watc
     assert watcher.states.timeout_ms(S) == 6000
 
 
+def test_a_connected_session_that_the_table_misses_once_has_not_ended(watcher: Watcher) -> None:
+    """As seen of a real server, while it moved the session from one expiry to the next."""
+    watcher.watch(5, ping_every=2)
+    look = watcher.servers.look()
+    watcher.states.update(Look(look.began_at, look.ended_at, SessionTable({}), look.contacts, look.complete))
+    assert watcher.states.state(S) is CONNECTED
+    assert set(watcher.watch(5, ping_every=2)) == {CONNECTED}
+
+
 def test_a_session_cut_off_and_gone_after_its_timeout_has_expired(watcher: Watcher) -> None:
     watcher.servers.where = None
     watcher.watch(3)

@@ -1,0 +1,284 @@
+"""The sessions policy on real parts: a ZooKeeper, agents as processes that follow `headgate run`, and their mishaps.
+
+Two clusters in one loop. `kept` is told to reconnect; its agents serve unfenced, as PIP-57 has it. `strict` is told to
+shut down; its ten agents serve fenced. At the end everything that anybody served is held against the bounds.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from connectors.ownership.contact import boot_seconds
+from policies.sessions.settings import monitor_ms
+from tests.system.loop import eventually
+from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
+from tests.system.zookeeper import ZooKeeper, free_port
+
+pytestmark = pytest.mark.timeout(600)  # of which the start of all parts takes most
+
+T_SECONDS = 6.0
+MONITOR_SECONDS = monitor_ms(int(T_SECONDS * 1000)) / 1000
+LAST_HEARD_SECONDS = T_SECONDS / 3
+"""How far back the last ping may lie when an agent is cut off or frozen."""
+LEARN_SECONDS = 5.0
+"""For an agent that can reach ZooKeeper again: kazoo tries once a second, then reads twice. On a busy machine."""
+
+KEPT, STRICT = "kept", "strict"
+SHARED, OF_B1, OF_B2, *PRIVATE = (f"t/ns/0x{n:08x}_0x{n + 1:08x}" for n in range(13))
+PAIRS = [f"t/pairs/0x{n:08x}_0x{n + 1:08x}" for n in range(5)]
+B1, B2 = "b1:8080", "b2:8080"
+TEN = [f"s{number}:8080" for number in range(10)]
+WATCHED = {"sessions": {"poll_interval": "300ms"}, "ownership": {"poll_interval": "300ms", "republish": "1s"}}
+SESSIONS = {
+    "settle": "5s",
+    "fleet_window": "5s",  # so that what befalls one after the other is not taken for one loss
+    "wait_for_deletion": "30s",
+    "clusters": {STRICT: {"on_session_lost": "shutdown", "fleet_ratio": 0.5, "shutdown_delay": "3s"}},
+}
+
+
+@dataclass
+class World:
+    """All parts, and what becomes of them over the whole run."""
+
+    zookeeper: ZooKeeper
+    loop: SessionsLoop
+    kept: Fleet
+    strict: Fleet
+
+    def start_the_ten(self) -> None:
+        """Each has a bundle of its own, and shares one with its neighbour."""
+        if self.strict.services:
+            return
+        for number, member in enumerate(TEN):
+            self.strict.start(member, private(member), PAIRS[number // 2])
+        for member in TEN:
+            self.strict.await_serving(member, private(member))
+        eventually("the loop knows them all", self._knows_the_ten)
+
+    def _knows_the_ten(self) -> bool:
+        return self.loop.metric("headgate_sessions", cluster=STRICT, role="broker", status="established") == len(TEN)
+
+
+def private(member: str) -> str:
+    """The bundle that only one of the ten wants."""
+    return PRIVATE[TEN.index(member)]
+
+
+@pytest.fixture(scope="module")
+def world(
+    bookkeeper_jars: tuple[Path, ...], loop_kafka: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    folder, port = tmp_path_factory.mktemp("sessions"), free_port()
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", bookkeeper_jars))
+        client = stack.enter_context(zookeeper.client(timeout=30.0))
+        for cluster in (KEPT, STRICT):
+            client.ensure_path(f"/{cluster}")
+        clusters = {
+            name: {"zookeeper": {"servers": f"{zookeeper.servers}/{name}", **ZOOKEEPER}, **WATCHED}
+            for name in (KEPT, STRICT)
+        }
+        loop = stack.enter_context(
+            sessions_loop(loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=SESSIONS)
+        )
+        timeout = ("--session-timeout", str(T_SECONDS))
+        kept = Fleet(KEPT, zookeeper.servers, client, folder, loop, timeout)
+        strict = Fleet(STRICT, zookeeper.servers, client, folder, loop, (*timeout, "--fence"))
+        world = World(zookeeper, loop, stack.enter_context(kept), stack.enter_context(strict))
+        kept.start(B1, OF_B1, SHARED)
+        kept.start(B2, OF_B2, SHARED)
+        kept.await_serving(B1, OF_B1)
+        kept.await_serving(B2, OF_B2)
+        eventually(
+            "the loop knows them",
+            lambda: (
+                loop.metric("headgate_bundles", cluster=KEPT, state="owned") == 3
+                and loop.metric("headgate_sessions", cluster=KEPT, role="broker", status="established") == 2
+            ),
+            60,
+        )
+        yield world
+
+
+def sharers(world: World) -> tuple[str, str, str]:
+    """Who owns the shared bundle, who else would, and the first one's own bundle."""
+    owner = world.kept.await_owner(SHARED)
+    other, own = (B2, OF_B1) if owner == B1 else (B1, OF_B2)
+    return owner, other, own
+
+
+def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
+    loop, kept = world.loop, world.kept
+    owner, _, own = sharers(world)
+    session, mark = kept.session_of(own), loop.mark()
+    with kept.cut(owner) as cut_at:
+        held = loop.await_decision(KEPT, owner, "hold", "connection_lost", since=mark)
+        assert 0 < held.data["seconds_left"] <= MONITOR_SECONDS
+        kept.await_serving(owner, SHARED, cut_at + 1.0)
+    loop.await_decision(KEPT, owner, "resume", "reconnected", since=mark)
+    kept.services[owner].await_line("invalidate-caches", cut_at)
+    assert (kept.session_of(own), kept.session_of(SHARED)) == (session, session)
+    assert not [line for line in kept.services[owner].lines("unload") if line["at"] > cut_at]
+    assert loop.alerts(KEPT, "session-lost") == []
+
+
+def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: World) -> None:
+    owner, other, own = sharers(world)
+    before, mark = world.kept.session_of(own), world.loop.mark()
+    with world.kept.cut(owner) as cut_at:
+        lost = world.loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
+        taken_at = world.kept.await_serving(other, SHARED, cut_at)
+        assert taken_at >= cut_at + T_SECONDS - LAST_HEARD_SECONDS, "its session was alive"
+        assert taken_at <= cut_at + T_SECONDS + LEARN_SECONDS, "what is free waits for nobody"
+    assert lost.data["session"] == before
+    comes_back(world, owner, own, mark, cut_at)
+
+
+def test_a_process_stopped_past_its_expiry_is_replaced_and_comes_back(world: World) -> None:
+    owner, other, own = sharers(world)
+    mark = world.loop.mark()
+    with world.kept.frozen(owner) as frozen_at:
+        world.loop.await_decision(KEPT, owner, "hold", "connection_lost", since=mark)
+        world.loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
+        taken_at = world.kept.await_serving(other, SHARED, frozen_at)
+        assert taken_at >= frozen_at + T_SECONDS - LAST_HEARD_SECONDS, "its session was alive"
+    comes_back(world, owner, own, mark, frozen_at)
+
+
+def comes_back(world: World, member: str, own: str, mark: int, lost_at: float) -> None:
+    """A member without contact since a moment owns again what is still its own, and lets go of what is another's."""
+    loop, kept = world.loop, world.kept
+    recover = loop.await_decision(KEPT, member, "recover", "session_reestablished", since=mark)
+    assert recover.data["plan"] == ["re-own", "republish-load-data", "invalidate-caches"]
+    assert f"/namespace/{own}" in recover.data["bundles"]
+    loop.await_decision(KEPT, member, "unload", "other_owner", "double_ownership", bundle=SHARED, since=mark)
+    loop.await_decision(KEPT, member, "keep", "own_session", bundle=own, since=mark)
+    resume = loop.await_decision(KEPT, member, "resume", "recovered", since=mark)
+    assert ("re-own", "absent") in loop.verdicts(KEPT, member, own, since=mark)
+    unloaded = kept.services[member].await_line("unload", lost_at)
+    again = kept.services[member].await_line("preload", lost_at)
+    assert (unloaded["bundle"], again["bundle"]) == (SHARED, own)
+    # The loop knew of its new session before it registered, else it had waited for T.
+    assert again["at"] < kept.incidents[-1].ended_at + T_SECONDS
+    kept.services[member].await_line("republish", again["at"])
+    assert kept.session_of(own) == kept.registered_session(member) == recover.data["session"]
+    loop.await_alert(KEPT, "session-lost", f"{KEPT}/{member}", "resolved")
+    for said in loop.alerts(KEPT, "double-ownership"):
+        loop.await_alert(KEPT, "double-ownership", said.data["subject"], "resolved")
+    print(f"\n{member}: lost → all re-owned {resume.data['recovery_seconds']:.1f} s")  # noqa: T201
+
+
+def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(world: World) -> None:
+    loop, kept = world.loop, world.kept
+    owner, _, own = sharers(world)
+    old, before, mark = kept.services[owner], kept.session_of(own), loop.mark()
+    kept.start(owner)  # the platform has started its successor before the old process has ended
+    waits = loop.await_decision(KEPT, owner, "wait", "old_session", bundle=own, since=mark)
+    assert waits.data["node_session"] == before != waits.data["session"]
+    assert 0 < waits.data["seconds_left"] <= 30
+    assert kept.services[owner].lines("serve") == []
+    assert old.stop() == 0
+    ended_at = boot_seconds()
+    assert kept.await_serving(owner, own) > ended_at - 1.0
+    loop.await_decision(KEPT, owner, "keep", "own_session", bundle=own, since=mark)
+    decided = loop.verdicts(KEPT, owner, own, since=mark)
+    # On a busy machine the agent may own it by the rules at hand, when it has waited for the loop long enough.
+    assert [each for each in decided if each != ("wait", "unread")] in (
+        [("wait", "old_session"), ("re-own", "absent"), ("keep", "own_session")],
+        [("wait", "old_session"), ("keep", "own_session")],
+    )
+    assert kept.session_of(own) == kept.registered_session(owner)
+
+
+def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody_down(world: World) -> None:
+    loop, strict = world.loop, world.strict
+    world.start_the_ten()
+    kept_sessions = {member: world.kept.registered_session(member) for member in (B1, B2)}
+    sessions = {member: strict.registered_session(member) for member in TEN}
+    mark = loop.mark()
+    with strict.cut(*TEN) as cut_at:
+        world.zookeeper.stop()
+        for cluster in (KEPT, STRICT):
+            loop.await_alert(cluster, "zookeeper-unread", cluster, "firing")
+        world.zookeeper.start()
+        for member in TEN:
+            loop.await_decision(STRICT, member, "reconnect", "fleet_wide", since=mark)
+        fleet_wide = loop.await_alert(STRICT, "session-fleet-wide", f"{STRICT}/broker", "firing")
+        assert fleet_wide.data["severity"] == "critical"
+        loop.await_alert(STRICT, "zookeeper-unread", STRICT, "resolved")
+        eventually("all sessions are over", lambda: not any(map(strict.registered_session, TEN)))
+    for member in TEN:
+        loop.await_decision(STRICT, member, "recover", since=mark)
+        strict.await_serving(member, private(member), cut_at + T_SECONDS)
+        loop.await_decision(STRICT, member, "resume", "recovered", since=mark)
+        assert strict.registered_session(member) not in (None, sessions[member])
+    loop.await_alert(STRICT, "session-fleet-wide", f"{STRICT}/broker", "resolved")
+    said = loop.verdicts_of_cluster(STRICT)
+    assert not [each for each in said if each[1] in ("shutdown", "restart")]
+    assert loop.alerts(STRICT, "session-lost") == []
+    assert all(strict.services[member].process.poll() is None for member in TEN)
+    # Who could connect again in time has lost nothing.
+    assert {member: world.kept.registered_session(member) for member in (B1, B2)} == kept_sessions
+    assert not [each for each in loop.verdicts_of_cluster(KEPT, mark) if each[1] not in ("hold", "resume")]
+
+
+def test_of_three_lost_of_ten_one_is_shut_down_and_the_guard_keeps_the_others(world: World) -> None:
+    loop, strict = world.loop, world.strict
+    world.start_the_ten()
+    time.sleep(SETTLED_SECONDS)
+    lost, mark = TEN[2:5], loop.mark()
+    with strict.cut(*lost) as cut_at:
+        for member in lost:
+            loop.await_decision(STRICT, member, "hold", "confirming", since=mark)
+        down = eventually("one is shut down", lambda: _shut_down(loop, mark) or None)
+        others = [member for member in lost if member not in down]
+        for member in others:
+            loop.await_decision(STRICT, member, "reconnect", "shutdown_budget", since=mark)
+        (gone,) = down
+        assert strict.services[gone].process.wait(30) == 0
+        (said,) = strict.services[gone].lines("shut-down")
+        assert said["why"] == "session_lost"
+        assert said["at"] > cut_at + MONITOR_SECONDS
+    for member in others:
+        loop.await_decision(STRICT, member, "recover", since=mark)
+        strict.await_serving(member, private(member), cut_at + T_SECONDS)
+        loop.await_decision(STRICT, member, "resume", "recovered", since=mark)
+    strict.start(gone)  # which is the platform's part
+    strict.await_serving(gone, private(gone))
+    assert _shut_down(loop, 0) == [gone], "one in the whole run"
+    unlost = {each[0] for each in loop.verdicts_of_cluster(STRICT, mark)} - set(lost)
+    assert unlost == set(), "nothing is said of the seven"
+
+
+SETTLED_SECONDS = 6.0
+"""Longer than `settle`, so that three losses are not the second ones of a flapping fleet."""
+
+
+def _shut_down(loop: SessionsLoop, since: int) -> list[str]:
+    return [member for member, verdict, _ in loop.verdicts_of_cluster(STRICT, since) if verdict == "shutdown"]
+
+
+def test_over_the_whole_run_nobody_served_a_bundle_of_another_beyond_the_bound(world: World) -> None:
+    """Fenced: never two at once. Unfenced: only while one has no contact, after its session's end, and until it reads.
+
+    So an overlap lasts for at most (time without contact - T) + the time an agent takes to connect and read.
+    """
+    kept, strict = world.kept, world.strict
+    assert len(kept.servers_of(SHARED)) >= 3, "it changed hands too seldom: the test shows nothing"
+    assert strict.overlaps() == []
+    overlaps = kept.overlaps()
+    for overlap in overlaps:
+        assert any(
+            incident.member in overlap.members
+            and incident.began_at + T_SECONDS - LAST_HEARD_SECONDS <= overlap.began_at
+            and overlap.ended_at <= incident.ended_at + LEARN_SECONDS
+            for incident in kept.incidents
+        ), overlap
+    assert overlaps, "an unfenced agent that is cut off serves on"
+    longest = max(overlap.ended_at - overlap.began_at for overlap in overlaps)
+    print(f"\nfenced: 0 overlaps; unfenced: {len(overlaps)}, the longest {longest:.2f} s")  # noqa: T201

@@ -1,0 +1,305 @@
+"""A real Pulsar broker under `headgate run`: what it does when its session is lost, and what headgate says of it."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
+
+from connectors.ownership.contact import session_name
+from policies.sessions.knowledge import registration
+from policies.sessions.readings import BROKERS
+from tests.system.loop import eventually
+from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
+from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
+from tests.system.pulsar_topics import create_namespace, produce
+from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
+from tests.system.zookeeper import ZooKeeper, free_port
+
+pytestmark = pytest.mark.timeout(600)  # of which the start of all parts takes most
+
+T_MS = 6_000
+ZOMBIE_AFTER_SECONDS = 12
+"""2 T; without the setting it would be 20 s, the least."""
+AWAY_SECONDS = 20
+BACK_SECONDS = 10.0
+"""In which its old node is gone, or a broker that comes back has registered: measured 1 to 9 s."""
+NOTICE_SECONDS = 8.0
+"""A poll of the registrations, one of the health, a batch of the query. On a busy machine."""
+
+NODES_ONLY = "nodes-only"
+"""The same cluster, watched without its health: a broker that does not answer is not given up."""
+TOPIC = "t/ns/topic"
+WATCHED: dict[str, Any] = {
+    "sessions": {"poll_interval": "500ms"},
+    "ownership": {"poll_interval": "500ms", "republish": "1s"},
+}
+HEALTH = {"poll_interval": "1s", "timeout": "3s", "republish": "3s"}
+SESSIONS = {
+    "ownership_rules": "current",
+    "zombie_after": f"{ZOMBIE_AFTER_SECONDS}s",
+    "settle": "1s",  # so that no outage is taken for flapping
+    "shutdown_budget": 1,
+}
+
+
+@dataclass
+class World:
+    """A Pulsar of one broker, which owns a bundle, and a loop that watches it in two ways."""
+
+    pulsar: PulsarCluster
+    loop: SessionsLoop
+    client: KazooClient
+
+    @property
+    def broker(self) -> PulsarBroker:
+        return self.pulsar.brokers[0]
+
+    @property
+    def member(self) -> str:
+        return self.broker.broker_id
+
+    @property
+    def zookeeper(self) -> ZooKeeper:
+        return self.pulsar.zookeeper
+
+    def registered(self) -> bool:
+        return self.node(registration(self.member)) is not None
+
+    def node(self, path: str) -> dict[str, Any] | None:
+        """A node's session and transaction; null while there is none."""
+        try:
+            stat = self.client.exists(path)
+        except NoNodeError:
+            return None
+        return None if stat is None else {"session": session_name(stat.ephemeralOwner), "czxid": stat.czxid}
+
+    def bundle(self) -> str:
+        """The path of the one bundle of `t/ns`, as its owner made it."""
+        (child,) = self.client.get_children("/namespace/t/ns")
+        return f"/namespace/t/ns/{child}"
+
+    def is_healthy(self) -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{self.broker.admin_url}/admin/v2/brokers/health", timeout=5).is_success
+        return False
+
+    def await_well(self) -> None:
+        """Return when the broker is registered, serves, and headgate knows that it does."""
+        eventually("it is registered", self.registered, 60)
+        eventually("it serves", self._serves, 60)
+        labels = {"cluster": CLUSTER, "role": "broker", "status": "established"}
+        eventually("headgate knows", lambda: self.loop.metric("headgate_sessions", **labels) == 1, 60)
+
+    def _serves(self) -> bool:
+        try:
+            produce(self.pulsar, TOPIC, 1)
+        except (AssertionError, httpx.TransportError, json.JSONDecodeError):
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def world(
+    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    bookkeeper_jars: tuple[Path, ...],
+    loop_kafka: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[World]:
+    folder, port = tmp_path_factory.mktemp("pulsar-sessions"), free_port()
+    with ExitStack() as stack:
+        pulsar = stack.enter_context(PulsarCluster(folder / "pulsar", pulsar_jars, bookkeeper_jars, bookies=1))
+        pulsar.add_broker(ensemble_size=1, session_timeout_ms=T_MS)
+        create_namespace(pulsar, "t/ns")
+        produce(pulsar, TOPIC, 1)
+        zookeeper = {"servers": pulsar.zookeeper.servers, **ZOOKEEPER}
+        clusters = {
+            CLUSTER: {"zookeeper": zookeeper, "pulsar": {"admin_url": pulsar.admin_url}, **WATCHED, "health": HEALTH},
+            NODES_ONLY: {"zookeeper": zookeeper, **WATCHED},
+        }
+        loop = stack.enter_context(
+            sessions_loop(loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=SESSIONS)
+        )
+        world = World(pulsar, loop, stack.enter_context(pulsar.zookeeper.client(timeout=60.0)))
+        world.await_well()
+        yield world
+
+
+def zookeeper_away(seconds: float) -> Callable[[World], None]:
+    def happen(world: World) -> None:
+        world.zookeeper.stop()
+        time.sleep(seconds)
+        world.zookeeper.start()
+
+    return happen
+
+
+def frozen(seconds: float) -> Callable[[World], None]:
+    def happen(world: World) -> None:
+        with world.broker.frozen():
+            time.sleep(seconds)
+
+    return happen
+
+
+def shut_down_in_order(down_seconds: float, slow_seconds: float = 0.0) -> Callable[[World], None]:
+    """Ended with SIGTERM, away, and started; `slow_seconds` of the start it hangs."""
+
+    def happen(world: World) -> None:
+        world.broker.stop()
+        time.sleep(down_seconds)
+        starting = threading.Thread(target=world.broker.start)
+        starting.start()
+        if slow_seconds:
+            eventually("it has begun to start", lambda: world.broker.is_alive)
+            time.sleep(1.0)
+            with world.broker.frozen():
+                time.sleep(slow_seconds)
+        starting.join(90)
+
+    return happen
+
+
+def make_a_zombie(world: World) -> tuple[int, float]:
+    """Gives when the broker's registration went for good, and what had been decided by then.
+
+    ZooKeeper is away for 20 s, which may do: once 4 of 4 brokers did not come back, on a busier day 1 of 8. If it comes
+    back, its registration is deleted and it may not make another: it is healthy and registered nowhere, too.
+    """
+    mark = world.loop.mark()
+    zookeeper_away(AWAY_SECONDS)(world)
+    time.sleep(BACK_SECONDS)
+    gone_ms = (time.time() - BACK_SECONDS) * 1000
+    if world.registered():
+        world.await_well()
+        world.client.set_acls(BROKERS, [make_acl("world", "anyone", read=True, delete=True, admin=True)])
+        mark, gone_ms = world.loop.mark(), time.time() * 1000
+        world.client.delete(registration(world.member))
+    return mark, gone_ms
+
+
+def test_a_zombie_is_named_in_time_with_its_evidence_and_a_restart_cures_it(world: World) -> None:
+    world.await_well()
+    loop, member = world.loop, world.member
+    mark, gone_ms = make_a_zombie(world)
+    fired = loop.await_alert(CLUSTER, "zombie-member", f"{CLUSTER}/{member}", "firing", 90)
+    restart = loop.await_decision(CLUSTER, member, "restart", "zombie", since=mark)
+    named_seconds = (fired.appended_ms - gone_ms) / 1000
+    assert world.broker.is_alive
+    assert world.is_healthy(), "it says it is well"
+    assert not world.registered(), "but it is a zombie"  # its list of brokers may be an old one, with its own name
+    print(f"\nzombie: no registration → named after {named_seconds:.1f} s")  # noqa: T201
+    assert ZOMBIE_AFTER_SECONDS - 1 <= named_seconds <= ZOMBIE_AFTER_SECONDS + T_MS / 1000 + NOTICE_SECONDS
+    assert fired.data["severity"] == "critical"
+    health, nodes = (
+        {entry.event["id"]: entry.data for entry in loop.readings(kind, CLUSTER)}
+        for kind in ("member-health", "ownerships")
+    )
+    (of_health,) = (health[each] for each in restart.data["evidence"] if each in health)
+    (of_nodes,) = (nodes[each] for each in restart.data["evidence"] if each in nodes)
+    assert (of_health["member"], of_health["healthy"]) == (member, True)
+    assert (of_nodes["tree"], of_nodes["nodes"]) == ("/loadbalance/brokers", [])
+    assert len([each for each in loop.verdicts_of_cluster(CLUSTER, mark) if each[1] == "restart"]) == 1
+
+    world.client.set_acls(BROKERS, OPEN_ACL_UNSAFE)
+    world.broker.kill()
+    world.broker.start()
+    loop.await_alert(CLUSTER, "zombie-member", f"{CLUSTER}/{member}", "resolved")
+    world.await_well()
+    loop.await_decision(CLUSTER, member, "resume", since=restart.offset)
+
+
+TWENTY_TROUBLES = (
+    *(zookeeper_away(seconds) for seconds in (0, 0, 0, 0, 0.5, 0.5, 0.5, 1, 1, 2, 2, 4)),
+    *(frozen(seconds) for seconds in (0.5, 1, 2, 4)),
+    shut_down_in_order(0),
+    shut_down_in_order(ZOMBIE_AFTER_SECONDS + 1),
+    shut_down_in_order(0, slow_seconds=2),
+    shut_down_in_order(0, slow_seconds=4),
+)
+
+
+def test_twenty_shorter_outages_slow_starts_and_orderly_shutdowns_make_no_zombie(world: World) -> None:
+    assert len(TWENTY_TROUBLES) == 20
+    world.await_well()
+    mark, began_ms = world.loop.mark(), time.time() * 1000
+    for happen in TWENTY_TROUBLES:
+        happen(world)
+    world.await_well()
+    assert world.registered()
+    for cluster in (CLUSTER, NODES_ONLY):
+        zombies = world.loop.alerts(cluster, "zombie-member")
+        assert not [said for said in zombies if said.appended_ms > began_ms and said.data["status"] == "firing"]
+        verdicts = world.loop.verdicts_of_cluster(cluster, mark)
+        assert not [each for each in verdicts if each[1] in ("restart", "shutdown") or each[2] == "shutdown_budget"]
+
+
+def test_what_a_frozen_broker_does_when_it_thaws_is_what_headgate_says(world: World) -> None:
+    world.await_well()
+    loop, member, path = world.loop, world.member, world.bundle()
+    before, mark = world.node(path), loop.mark()
+    with watching(world, registration(member), path) as seen:
+        began = time.time()
+        with world.broker.frozen():
+            eventually("its nodes are gone", lambda: world.node(path) is None and not world.registered())
+            loop.await_decision(NODES_ONLY, member, "reconnect", "session_lost", since=mark)
+            loop.await_decision(CLUSTER, member, "gone", "unreachable", since=mark)
+        thawed = time.time()
+        loop.await_decision(CLUSTER, member, "recover", "session_reestablished", since=mark)
+        loop.await_decision(NODES_ONLY, member, "recover", "session_reestablished", since=mark)
+        eventually("it owns its bundle again", lambda: world.node(path) or None)
+        bundle = path.removeprefix("/namespace/")
+        kept = loop.await_decision(NODES_ONLY, member, "keep", "own_session", bundle=bundle, since=mark)
+        loop.await_decision(NODES_ONLY, member, "resume", "recovered", since=mark)
+    after = world.node(path)
+    said = [
+        (entry.appended_ms / 1000 - began, f"{cluster}: {entry.data['verdict']}, {entry.data['reason']}{of}")
+        for cluster in (NODES_ONLY, CLUSTER)
+        for of, name in (("", None), (" (bundle)", bundle))
+        for entry in loop.decided(cluster, member, name, mark)
+    ]
+    did = [(at - began, f"broker: {what}") for at, what in seen]
+    print(f"\nfrozen at 0.0 s, thawed at {thawed - began:.1f} s")  # noqa: T201
+    for at, what in sorted([*did, *said]):
+        print(f"{at:6.1f} s  {what}")  # noqa: T201
+
+    assert before is not None
+    assert after is not None
+    assert (after["session"], after["czxid"] > before["czxid"]) == (kept.data["session"], True)
+    assert after["session"] == (world.node(registration(member)) or {})["session"] != before["session"]
+    verdicts = [entry.data["verdict"] for entry in loop.decided(NODES_ONLY, member, bundle, mark)]
+    assert verdicts in (["keep"], ["re-own", "keep"], ["wait", "keep"], ["wait", "re-own", "keep"])
+
+
+@contextmanager
+def watching(world: World, *paths: str) -> Iterator[list[tuple[float, str]]]:
+    """What becomes of nodes during a block: each change with its time (seconds since the epoch), every 50 ms."""
+    seen: list[tuple[float, str]] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        last: dict[str, Any] = {path: world.node(path) for path in paths}
+        while not ended.wait(0.05):
+            for path in paths:
+                node = world.node(path)
+                if node != last[path]:
+                    last[path] = node
+                    is_now = "is gone" if node is None else f"is there, session {node['session']} czxid {node['czxid']}"
+                    seen.append((time.time(), f"{path} {is_now}"))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        looking.join(10)
