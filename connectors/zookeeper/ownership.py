@@ -49,7 +49,9 @@ class WatchedOwnership(BaseModel):
         default=parse_duration("2s"), description="From one reading to the next; what has not changed costs little."
     )
     republish: PositiveDuration = Field(
-        default=parse_duration("15s"), description="A reading that has not changed is published again after this."
+        default=parse_duration("5s"),
+        description="A tree that has not changed is published again after this: so long a member that is back may have "
+        "to wait for news of its bundles.",
     )
 
 

@@ -114,7 +114,7 @@ def _session_lost(member: Member, track: Track, scene: Scene) -> Order:
         what = f"has lost its session ({how}): it is shut down in {wait}, unless others lose theirs as well"
         return Order(V.HOLD, R.CONFIRMING, what, (member.read_id,), confirm_ms)
     if scene.budget.spend(member.member, scene.now_ms):
-        what = f"alone has lost its session ({how}), {_shares(member, scene)}: it is to shut down"
+        what = f"has lost its session ({how}), {_shares(member, scene)}: it is to shut down"
         return Order(V.SHUTDOWN, R.SESSION_LOST, what, (member.read_id,))
     what = f"has lost its session ({how}) and should shut down, but {scene.spent()}: {in_time}"
     return Order(V.RECONNECT, R.SHUTDOWN_BUDGET, what, (member.read_id,), left_ms)
