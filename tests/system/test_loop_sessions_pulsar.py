@@ -172,7 +172,7 @@ def shut_down_in_order(down_seconds: float, slow_seconds: float = 0.0) -> Callab
 def make_a_zombie(world: World) -> tuple[int, float]:
     """Gives when the broker's registration went for good, and what had been decided by then.
 
-    ZooKeeper is away for 20 s, which may do: once 4 of 4 brokers did not come back, on a busier day 1 of 8. If it comes
+    ZooKeeper is away for 20 s, which may do: once 4 of 4 brokers did not come back, on a busier day 1 of 9. If it comes
     back, its registration is deleted and it may not make another: it is healthy and registered nowhere, too.
     """
     mark = world.loop.mark()
