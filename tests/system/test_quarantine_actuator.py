@@ -264,13 +264,20 @@ def _readable() -> list[Any]:
 # --- other writers
 
 
+_BREATH_SECONDS = 0.004
+
+
 def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
-    """In a process of its own, without a pause: `set-bookie-rack` for one bookie after the other, until told."""
+    """In a process of its own, `set-bookie-rack` for one bookie after the other, until told.
+
+    With a breath in between: on an idle machine compare-and-sets without one would starve any other writer.
+    """
     client = KazooClient(servers)
     client.start(timeout=15)
     while written.value < rounds or not enough.is_set():
         assign(client, f"op{written.value % 100}:1", "shared", f"/r{written.value}")
         written.value += 1
+        time.sleep(_BREATH_SECONDS)
     client.stop()
     client.close()
 
