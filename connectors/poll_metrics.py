@@ -1,8 +1,14 @@
-"""What collectors count, for all of them alike."""
+"""What collectors count, and what no error of a poll may do, for all of them alike."""
 
+from collections.abc import Callable
+
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+_log = structlog.get_logger(__name__)
 
 
 class PollMetrics:
@@ -22,3 +28,13 @@ class PollMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
+
+    def survives(self, cluster: str, poll: Callable[[], None]) -> bool:
+        """Poll; an unexpected error is counted and logged, and ends nothing. Returns whether there was none."""
+        try:
+            poll()
+        except Exception:
+            self.failures.labels(cluster).inc()
+            _log.exception("poll failed", cluster=cluster)
+            return False
+        return True

@@ -11,6 +11,7 @@ from pydantic import Field
 from connectors.kafka.cluster_client import Broker, ClusterClient
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
+from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
 from policies.observations import Outcome, Reading
@@ -62,17 +63,13 @@ class LogDirsCollector:
         self._metrics = metrics
         self._client: ClusterClient | None = None
         self._fingerprint = ""
-        self._outcomes: dict[int | None, Outcome] = {}
+        self._outcome_log = OutcomeLog()
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                try:
-                    self.poll_once()
-                except Exception:
-                    self._metrics.failures.labels(self._cluster).inc()
-                    _log.exception("poll failed", cluster=self._cluster)
+                if not self._metrics.survives(self._cluster, self.poll_once):
                     self.close()
         finally:
             self.close()
@@ -110,29 +107,21 @@ class LogDirsCollector:
         return self._client
 
     def _read(self, client: ClusterClient, brokers: tuple[Broker, ...]) -> None:
+        outcomes = set()
         for broker, answer in client.log_dirs(brokers):
             reading = log_dirs_reading(self._cluster, broker, answer)
+            outcomes.add(reading.outcome)
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
-        self._forget_others({broker.broker for broker in brokers})
-        if Outcome.UNAUTHORIZED in self._outcomes.values():
+        self._outcome_log.keep_only([None, *(broker.broker for broker in brokers)])
+        if Outcome.UNAUTHORIZED in outcomes:
             # A refused login sticks to kafka-python's client, even when the broker would accept it by now.
             self.close()
 
     def _announce(self, broker: int | None, reading: Reading) -> None:
         """Publish a reading, and log it when it ended in another way than the one before."""
         self._publish(reading)
-        before, now = self._outcomes.get(broker), reading.outcome
-        self._outcomes[broker] = now
-        if before is not now:
-            good = _log.debug if before is None else _log.info
-            say = good if now is Outcome.OK else _log.warning
-            what = {"cluster": self._cluster} | ({} if broker is None else {"broker": broker})
-            say("reading changed", **what, outcome=now.value, before=before and before.value, detail=reading.detail)
-
-    def _forget_others(self, members: set[int]) -> None:
-        for broker in [b for b in self._outcomes if b is not None and b not in members]:
-            del self._outcomes[broker]
+        self._outcome_log.note(broker, reading, **({} if broker is None else {"broker": broker}))
 
 
 def cluster_reading(cluster: str, brokers: tuple[Broker, ...]) -> KafkaCluster:

@@ -9,6 +9,7 @@ import httpx
 import structlog
 from pydantic import Field
 
+from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.affinity import AffinityWalk
@@ -81,7 +82,7 @@ class PulsarBookieCollector:
         self._bookies = BookieHttp(settings.bookie_url, admin.settings)
         self._publish = publish
         self._metrics = metrics
-        self._outcomes: dict[str, tuple[Outcome, str | None]] = {}
+        self._outcome_log = OutcomeLog()
         self._stop = threading.Event()
 
     def run(self, stop: threading.Event) -> None:
@@ -92,7 +93,7 @@ class PulsarBookieCollector:
         affinity.start()
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._guard(self.poll_once)
+                self._metrics.survives(self._cluster, self.poll_once)
         finally:
             stop.set()
             affinity.join()
@@ -139,21 +140,8 @@ class PulsarBookieCollector:
             return  # it was cut short
         self._publish(reading)
         self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-        now = (reading.outcome, reading.detail)
-        before, self._outcomes[reading.event_type] = self._outcomes.get(reading.event_type), now
-        if before != now:
-            good = _log.debug if before is None else _log.info
-            say = good if reading.outcome is Outcome.OK else _log.warning
-            what = {"cluster": self._cluster, "reading": reading.event_type, "outcome": reading.outcome.value}
-            say("reading changed", **what, before=before and before[0].value, detail=reading.detail)
+        self._outcome_log.note(reading.event_type, reading, reading=reading.event_type)
 
     def _poll_affinity(self) -> None:
         for _ in ticks(self._settings.affinity_interval.total_seconds(), self._stop.wait):
-            self._guard(self.poll_affinity_once)
-
-    def _guard(self, poll: Callable[[], None]) -> None:
-        try:
-            poll()
-        except Exception:
-            self._metrics.failures.labels(self._cluster).inc()
-            _log.exception("poll failed", cluster=self._cluster)
+            self._metrics.survives(self._cluster, self.poll_affinity_once)

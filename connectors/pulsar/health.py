@@ -116,17 +116,14 @@ class MemberHealthCollector:
         self._list = AdminApi(admin, transport)
         self._apis: dict[str, AdminApi] = {}
         self._seen_at: dict[str, float] = {}
+        self._is_listing = True
         self._levels = Levels(publish, settings.republish.total_seconds(), clock)
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                try:
-                    self.poll_once()
-                except Exception:
-                    self._metrics.failures.labels(self._cluster).inc()
-                    _log.exception("poll failed", cluster=self._cluster)
+                self._metrics.survives(self._cluster, self.poll_once)
         finally:
             self.close()
 
@@ -155,10 +152,16 @@ class MemberHealthCollector:
     def _listed(self) -> frozenset[str] | None:
         """Who is listed; null when nobody could say."""
         try:
-            return frozenset(self._list.brokers(self._cluster))
+            listed = frozenset(self._list.brokers(self._cluster))
         except _OBSERVED as error:
-            _log.warning("no list of brokers", cluster=self._cluster, detail=detail_of(error))
+            if self._is_listing:
+                _log.warning("no list of brokers", cluster=self._cluster, detail=detail_of(error))
+            self._is_listing = False
             return None
+        if not self._is_listing:
+            _log.info("a list of brokers again", cluster=self._cluster)
+        self._is_listing = True
+        return listed
 
     def _members(self, listed: frozenset[str] | None) -> list[str]:
         """Whom to ask: the configured, the listed, and those remembered."""

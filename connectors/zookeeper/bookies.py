@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
 from connectors.zookeeper.affinity import AffinityTree
@@ -18,7 +19,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
-from policies.observations import Outcome, Reading
+from policies.observations import Reading
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/zookeeper"
@@ -81,7 +82,7 @@ class BookieCollector:
         self._publish = publish
         self._metrics = metrics
         self._affinity = AffinityTree()
-        self._outcomes: dict[str, tuple[Outcome, str | None]] = {}
+        self._outcome_log = OutcomeLog()
         self._polling = threading.Lock()
         self._polled_at = 0.0
         self._hints: SimpleQueue[bool] = SimpleQueue()
@@ -99,7 +100,7 @@ class BookieCollector:
             helper.start()
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._guard(self.poll_once)
+                self._metrics.survives(self._cluster, self.poll_once)
         finally:
             stop.set()
             self._hints.put(item=False)
@@ -158,14 +159,7 @@ class BookieCollector:
             return  # it was cut short
         self._publish(reading)
         self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-        is_ok = reading.outcome is Outcome.OK
-        now = (reading.outcome, reading.detail if is_ok else None)
-        before, self._outcomes[reading.event_type] = self._outcomes.get(reading.event_type), now
-        if before != now:
-            good = _log.debug if before is None else _log.info
-            say = good if is_ok and reading.detail is None else _log.warning
-            what = {"cluster": self._cluster, "reading": reading.event_type, "outcome": reading.outcome.value}
-            say("reading changed", **what, before=before and before[0].value, detail=reading.detail)
+        self._outcome_log.note(reading.event_type, reading, reading=reading.event_type)
 
     def _hint(self, _event: Any = None) -> None:
         """Something may have changed: what kazoo says of it is not relied upon."""
@@ -176,7 +170,7 @@ class BookieCollector:
             self._stop.wait(max(0.0, self._polled_at + DEBOUNCE_SECONDS - time.monotonic()))
             if self._stop.is_set() or not self._drain():
                 return
-            self._guard(self.poll_once)
+            self._metrics.survives(self._cluster, self.poll_once)
 
     def _drain(self) -> bool:
         """Take the hints that the next poll covers; false when among them was the one to end."""
@@ -189,11 +183,4 @@ class BookieCollector:
 
     def _poll_affinity(self) -> None:
         for _ in ticks(self._settings.affinity_interval.total_seconds(), self._stop.wait):
-            self._guard(self.poll_affinity_once)
-
-    def _guard(self, poll: Callable[[], None]) -> None:
-        try:
-            poll()
-        except Exception:
-            self._metrics.failures.labels(self._cluster).inc()
-            _log.exception("poll failed", cluster=self._cluster)
+            self._metrics.survives(self._cluster, self.poll_affinity_once)

@@ -2,11 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-import structlog
-
-from policies.observations import Outcome, Reading
-
-_log = structlog.get_logger(__name__)
+from connectors.outcome_log import OutcomeLog
+from policies.observations import Reading
 
 
 class Levels:
@@ -25,7 +22,7 @@ class Levels:
         self._republish_seconds = republish_seconds
         self._clock = clock
         self._published: dict[str, tuple[Reading, float]] = {}
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcome_log = OutcomeLog()
 
     def announce(self, key: str, reading: Reading) -> None:
         """Publish a reading if it is due, and log it when it ended in another way than the one before.
@@ -39,7 +36,7 @@ class Levels:
         if before is None or before[0] != reading or now - before[1] >= self._republish_seconds:
             self._publish(reading)
             self._published[key] = reading, now
-        self._log_change(key, reading)
+        self._outcome_log.note(key, reading, what=key)
 
     def hold_all_but(self, key: str) -> None:
         """What the others are is not known for the moment: their next readings are news, whatever they say."""
@@ -49,12 +46,4 @@ class Levels:
         """Forget all others."""
         wanted = set(keys)
         self._published = {key: value for key, value in self._published.items() if key in wanted}
-        self._outcomes = {key: value for key, value in self._outcomes.items() if key in wanted}
-
-    def _log_change(self, key: str, reading: Reading) -> None:
-        before, now = self._outcomes.get(key), reading.outcome
-        self._outcomes[key] = now
-        if before is not now:
-            good = _log.debug if before is None else _log.info
-            say = good if now is Outcome.OK else _log.warning
-            say("reading changed", what=key, outcome=now.value, before=before and before.value, detail=reading.detail)
+        self._outcome_log.keep_only(wanted)

@@ -95,11 +95,7 @@ class OwnershipCollector:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         self._stop = stop
         for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-            try:
-                self.poll_once()
-            except Exception:
-                self._metrics.failures.labels(self._cluster).inc()
-                _log.exception("poll failed", cluster=self._cluster)
+            self._metrics.survives(self._cluster, self.poll_once)
 
     def poll_once(self) -> None:
         """Read all trees, and publish what has changed or is due."""

@@ -145,11 +145,7 @@ class SessionCollector:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                try:
-                    self.poll_once()
-                except Exception:
-                    self._metrics.failures.labels(self._cluster).inc()
-                    _log.exception("poll failed", cluster=self._cluster)
+                self._metrics.survives(self._cluster, self.poll_once)
         finally:
             self.close()
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
@@ -85,6 +86,15 @@ def test_each_listed_broker_is_asked_at_its_own_address_with_the_token(watch: Wa
     }
     assert sorted(cluster.asked) == ["http://b1:8080/", "http://b2:8080/"]
     assert cluster.tokens == {"Bearer secret-word"}
+
+
+def test_a_list_that_cannot_be_had_is_told_once_and_so_is_its_return(watch: Watch, cluster: Cluster) -> None:
+    with capture_logs() as lines:
+        for listed in (["b1"], 404, 404, ["b1"], ["b1"]):
+            cluster.listed = listed  # type: ignore[assignment]
+            watch.poll()
+    told = [(line["event"], line["cluster"]) for line in lines if "list of brokers" in line["event"]]
+    assert told == [("no list of brokers", "payments"), ("a list of brokers again", "payments")]
 
 
 @pytest.mark.parametrize(
