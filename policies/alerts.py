@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from policies.decisions import Alert, AlertStatus, Mode, Severity, deterministic_id
+from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, to_millis
 
 
@@ -66,6 +67,11 @@ class Sender:
     settings_hash: str
     grace: timedelta
     repeat: timedelta
+
+    @classmethod
+    def of(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
+        """As the settings in force for the cluster have it."""
+        return cls(policy, cluster, settings.mode, settings.fingerprint(), settings.alert_grace, settings.alert_repeat)
 
 
 def review(

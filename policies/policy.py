@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from policies.decisions import Decision
@@ -58,7 +59,7 @@ class PolicyKind:
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
     """From a version to the next, on the state's plain form (lists, numbers, strings)."""
 
-    @property
+    @cached_property
     def readings(self) -> tuple[type[Reading], ...]:
         """Every kind of reading it takes, from whichever topic."""
         return tuple(reading for readings in self.observed.values() for reading in readings)

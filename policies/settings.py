@@ -1,7 +1,7 @@
 """What all policies' settings have in common: a block of defaults, and overrides per cluster by name or glob."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Self, get_args
 
@@ -94,6 +94,11 @@ class PolicySettings(BaseModel):
             if fnmatchcase(cluster, pattern):
                 return resolved
         return self
+
+    def everywhere(self) -> Iterator[Self]:
+        """The settings in force anywhere: the defaults, and what each override makes of them."""
+        yield self
+        yield from self._resolved.values()
 
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any of these settings does (overrides of others do not count)."""

@@ -4,20 +4,18 @@ What is remembered of a bookie is the policy's own code, fed with the same readi
 from its last decision alone, so that metrics never tell another story than it.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pydantic import TypeAdapter
-
 from connectors.prometheus.families import Family, Histogram, Sample
+from connectors.prometheus.policy_view import by_cluster
 from policies.decisions import Decision
 from policies.isolation.decision import Placement
 from policies.isolation.knowledge import Bookie, Knowledge, Presence, observe
 from policies.isolation.settings import IsolationSettings
 from policies.observations import Observation
-from policies.units import PositiveDuration
 
 BOOKIES = Family(
     "headgate_bookies",
@@ -73,16 +71,11 @@ class IsolationView:
     @property
     def history(self) -> timedelta:
         """As far back as a reading counts anywhere."""
-        durations = TypeAdapter(PositiveDuration)
-        overrides = [o["validity"] for o in self._settings.clusters.values() if "validity" in o]
-        return max(self._settings.validity, *map(durations.validate_python, overrides), timedelta(0))
+        return max(settings.validity for settings in self._settings.everywhere())
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings in as one step of the policy does."""
-        by_cluster: defaultdict[str, list[Observation]] = defaultdict(list)
-        for observation in observations:
-            by_cluster[observation.reading.cluster].append(observation)
-        for name, readings in by_cluster.items():
+        for name, readings in by_cluster(observations):
             if name not in self._clusters:
                 self._clusters[name] = _Cluster(self._settings.for_cluster(name))
             cluster = self._clusters[name]

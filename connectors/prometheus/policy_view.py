@@ -1,6 +1,7 @@
 """What a policy's metrics module gives the exporter. A new policy is a new module, named in `loop_view.VIEWS`."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -57,3 +58,11 @@ class PolicyView(Protocol):
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """The picture at a moment."""
         ...
+
+
+def by_cluster(observations: Iterable[Observation]) -> Iterator[tuple[str, list[Observation]]]:
+    """The observations of each cluster, as its own policy sees them."""
+    found: defaultdict[str, list[Observation]] = defaultdict(list)
+    for observation in observations:
+        found[observation.reading.cluster].append(observation)
+    yield from found.items()

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pydantic import TypeAdapter
-
 from connectors.prometheus.families import Family, Histogram, Sample
+from connectors.prometheus.policy_view import by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions import member as machine
@@ -20,7 +19,7 @@ from policies.sessions.knowledge import Knowledge
 from policies.sessions.member import Patience, Track
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import Member, Node, SessionsState
-from policies.units import PositiveDuration, millis_of
+from policies.units import millis_of
 
 UNKNOWN = "unknown"
 """The status of a session that was not read for longer than `validity`."""
@@ -115,16 +114,11 @@ class SessionsView:
     @property
     def history(self) -> timedelta:
         """As far back as a reading counts anywhere."""
-        durations = TypeAdapter(PositiveDuration)
-        overrides = [o["validity"] for o in self._settings.clusters.values() if "validity" in o]
-        return max(self._settings.validity, *map(durations.validate_python, overrides), timedelta(0))
+        return max(settings.validity for settings in self._settings.everywhere())
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings in, by cluster."""
-        by_cluster: defaultdict[str, list[Observation]] = defaultdict(list)
-        for observation in observations:
-            by_cluster[observation.reading.cluster].append(observation)
-        for name, readings in by_cluster.items():
+        for name, readings in by_cluster(observations):
             self._cluster(name).observe(readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:

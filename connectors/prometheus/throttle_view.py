@@ -4,15 +4,13 @@ What is remembered of a volume, when it is forgotten and how soon it is full is 
 readings. Why a factor is what it is comes from the decision alone, so that metrics never tell another story than it.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pydantic import TypeAdapter
-
 from connectors.prometheus.families import Family, Histogram, Sample
-from connectors.prometheus.policy_view import DECISION_STALE
+from connectors.prometheus.policy_view import DECISION_STALE, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.throttle import fleet, trend
@@ -22,7 +20,7 @@ from policies.throttle.gate import Verdict
 from policies.throttle.limits import Hit
 from policies.throttle.policy import NAME
 from policies.throttle.settings import ThrottleSettings
-from policies.units import PositiveDuration, from_millis, to_millis
+from policies.units import from_millis, to_millis
 
 FACTOR = Family(
     "headgate_throttle_factor",
@@ -112,17 +110,12 @@ class ThrottleView:
     @property
     def history(self) -> timedelta:
         """As far back as a reading counts anywhere, and as the trend reaches."""
-        durations = TypeAdapter(PositiveDuration)
-        overrides = [o["validity"] for o in self._settings.clusters.values() if "validity" in o]
-        validities = [self._settings.validity, *map(durations.validate_python, overrides)]
+        validities = (settings.validity for settings in self._settings.everywhere())
         return max(timedelta(milliseconds=trend.WINDOW_MS), *validities)
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings in as one step of the policy does."""
-        by_cluster: defaultdict[str, list[Observation]] = defaultdict(list)
-        for observation in observations:
-            by_cluster[observation.reading.cluster].append(observation)
-        for name, readings in by_cluster.items():
+        for name, readings in by_cluster(observations):
             cluster = self._cluster(name)
             seen = fleet.observe(cluster.fleet, readings)
             # As of the readings, not of now: history is forgotten as it was then.

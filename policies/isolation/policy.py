@@ -87,10 +87,7 @@ class IsolationPolicy:
     def __init__(self, cluster: str, settings: IsolationSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._settings_hash = settings.fingerprint()
-        self._sender = Sender(
-            NAME, cluster, settings.mode, self._settings_hash, settings.alert_grace, settings.alert_repeat
-        )
+        self._sender = Sender.of(NAME, cluster, settings)
         self._last = _Memo()
 
     def step(
@@ -163,7 +160,7 @@ class IsolationPolicy:
             explanation=f"{namespace} {judged.what}.",
             decided_at=scene.now,
             mode=self._settings.mode,
-            settings_hash=self._settings_hash,
+            settings_hash=self._sender.settings_hash,
             evidence=evidence,
             numbers=_numbers(judged),
             namespace=namespace,
@@ -192,7 +189,7 @@ class IsolationPolicy:
             explanation=_explain(order, scene),
             decided_at=scene.now,
             mode=self._settings.mode,
-            settings_hash=self._settings_hash,
+            settings_hash=self._sender.settings_hash,
             evidence=evidence,
             numbers={"quarantined": sorted(scene.quarantined), "max_quarantined": self._settings.max_quarantined},
             bookie=order.bookie,

@@ -41,10 +41,7 @@ class SessionsPolicy:
     def __init__(self, cluster: str, settings: SessionsSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._settings_hash = settings.fingerprint()
-        self._sender = Sender(
-            NAME, cluster, settings.mode, self._settings_hash, settings.alert_grace, settings.alert_repeat
-        )
+        self._sender = Sender.of(NAME, cluster, settings)
         self._patience = Patience(millis_of(settings.settle), millis_of(settings.validity))
 
     def step(
@@ -54,7 +51,7 @@ class SessionsPolicy:
         before = state or SessionsState(to_millis(now))
         known = self._known(before, observations, to_millis(now))
         scene = self._scene(known, before, to_millis(now))
-        press = Press(self._cluster, self._settings_hash, scene, before.sequence)
+        press = Press(self._cluster, self._sender.settings_hash, scene, before.sequence)
         bundles = _rule_bundles(press)
         sessions = _rule_members(press)
         known.tidy(scene.now_ms, self._patience.validity_ms)

@@ -40,8 +40,7 @@ class SwitchingPolicy:
     def __init__(self, cluster: str, settings: SwitchingSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._hash = settings.fingerprint()
-        self._sender = Sender(NAME, cluster, settings.mode, self._hash, settings.alert_grace, settings.alert_repeat)
+        self._sender = Sender.of(NAME, cluster, settings)
 
     def step(
         self, state: SwitchingState | None, observations: Sequence[Observation], now: datetime
@@ -80,7 +79,7 @@ class SwitchingPolicy:
             explanation=said.sentence,
             decided_at=now,
             mode=self._settings.mode,
-            settings_hash=self._hash,
+            settings_hash=self._sender.settings_hash,
             evidence=evidence,
             code=said.code,
             stage=switch.stage if switch else Stage.NONE,
@@ -120,7 +119,7 @@ class SwitchingPolicy:
             explanation=_sentence(self._cluster, after),
             decided_at=now,
             mode=self._settings.mode,
-            settings_hash=self._hash,
+            settings_hash=self._sender.settings_hash,
             **content,
         )
         return after, (record,)

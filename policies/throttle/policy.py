@@ -85,10 +85,7 @@ class ThrottlePolicy:
     def __init__(self, cluster: str, settings: ThrottleSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._settings_hash = settings.fingerprint()
-        self._sender = Sender(
-            NAME, cluster, settings.mode, self._settings_hash, settings.alert_grace, settings.alert_repeat
-        )
+        self._sender = Sender.of(NAME, cluster, settings)
 
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
@@ -175,7 +172,7 @@ class ThrottlePolicy:
             explanation="",
             decided_at=it.now,
             mode=self._settings.mode,
-            settings_hash=self._settings_hash,
+            settings_hash=self._sender.settings_hash,
             evidence=_evidence(it),
             numbers=self._numbers(it),
             factor=it.moved.gate.factor,

@@ -91,7 +91,7 @@ def test_each_listed_broker_is_asked_at_its_own_address_with_the_token(watch: Wa
 def test_a_list_that_cannot_be_had_is_told_once_and_so_is_its_return(watch: Watch, cluster: Cluster) -> None:
     with capture_logs() as lines:
         for listed in (["b1"], 404, 404, ["b1"], ["b1"]):
-            cluster.listed = listed  # type: ignore[assignment]
+            cluster.listed = listed
             watch.poll()
     told = [(line["event"], line["cluster"]) for line in lines if "list of brokers" in line["event"]]
     assert told == [("no list of brokers", "payments"), ("a list of brokers again", "payments")]
