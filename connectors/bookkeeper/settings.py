@@ -4,12 +4,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 from policies.switching.precheck import Rules, TargetPolicy
 from policies.switching.references import Kind, Strategy
 from policies.units import PositiveDuration, parse_duration
-
-_PATH = r"^(?:/[^/\s]+)+$"
 
 
 class BookKeeperCluster(BaseModel):
@@ -18,7 +16,7 @@ class BookKeeperCluster(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     zookeeper: ZooKeeperConnection | None = Field(default=None, description="Default: the brokers' own ZooKeeper.")
-    ledgers_root: str = Field(default="/ledgers", pattern=_PATH, description="Its metadata's path, below the chroot.")
+    ledgers_root: ZnodePath = Field(default="/ledgers", description="Its metadata's path, below the chroot.")
 
 
 class Strategies(BaseModel):

@@ -15,12 +15,13 @@ import httpx
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from connectors.levels import Levels
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.member_url import MemberUrl, url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
 from connectors.schedule import ticks
-from connectors.zookeeper.levels import Levels
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
@@ -33,7 +34,6 @@ CONCURRENCY = 16
 """Brokers asked at once."""
 
 _MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
-_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
 _OBSERVED = (AdminError, httpx.RequestError, UserError)
 
 _Answer = tuple[Outcome, str | None, bool | None]
@@ -47,12 +47,6 @@ def _member(member: str) -> str:
     return member
 
 
-def _member_url(url: str) -> str:
-    if not _URL.fullmatch(url):
-        raise ValueError("is neither http(s)://{member} nor http(s)://{host}:port, such as https://{host}:8443")
-    return url
-
-
 class WatchedHealth(BaseModel):
     """Whether and how brokers are asked for their health."""
 
@@ -63,7 +57,7 @@ class WatchedHealth(BaseModel):
         description="From one question to the next; for each, a broker writes and reads a message of its own.",
     )
     timeout: PositiveDuration = Field(default=parse_duration("5s"), description="How long a broker may be silent.")
-    member_url: Annotated[str, AfterValidator(_member_url)] = Field(
+    member_url: MemberUrl = Field(
         default="http://{member}",
         description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
     )
@@ -77,10 +71,6 @@ class WatchedHealth(BaseModel):
         default=parse_duration("1h"),
         description="A broker that neither is listed nor answers is no longer asked after this.",
     )
-
-    def url_of(self, member: str) -> str:
-        """Where a member is asked."""
-        return self.member_url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])
 
 
 class MemberHealthCollector:
@@ -178,7 +168,7 @@ class MemberHealthCollector:
         return members
 
     def _api(self, member: str) -> AdminApi:
-        where = {"admin_url": self._settings.url_of(member), "timeout": self._settings.timeout}
+        where = {"admin_url": url_of_member(self._settings.member_url, member), "timeout": self._settings.timeout}
         return AdminApi(self._admin.model_copy(update=where), self._transport)
 
     def _reading(self, member: str, answer: _Answer, listed: frozenset[str] | None) -> MemberHealth:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.member_url import url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, request_line
 from connectors.pulsar.rest import Rest
 from connectors.unload.settings import UnloadSettings
@@ -160,7 +161,9 @@ class Brokers:
         try:
             owned = self._members[member].get(path, _OWNED)
         except RedirectedError:
-            raise BrokerError(f"another broker than {member} answers at {self._settings.url_of(member)}") from None
+            raise BrokerError(
+                f"another broker than {member} answers at {url_of_member(self._settings.member_url, member)}"
+            ) from None
         except _FAILURES as error:
             raise BrokerError(f"broker {member}: {detail_of(error)}") from None
         return {bundle: status.is_active for bundle, status in owned.items()}
@@ -170,7 +173,7 @@ class Brokers:
         for member in [member for member in self._members if member not in kept]:
             self._members.pop(member).close()
         for member in kept - set(self._members):
-            where = {"admin_url": self._settings.url_of(member)}
+            where = {"admin_url": url_of_member(self._settings.member_url, member)}
             self._members[member] = _rest(self._admin.settings.model_copy(update=where), self._transport, direct=True)
 
 

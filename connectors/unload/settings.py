@@ -1,19 +1,9 @@
 """Settings of the Pulsar actuator: ``clusters.<name>.unload``."""
 
-import re
-from typing import Annotated
+from pydantic import BaseModel, ConfigDict, Field
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-
+from connectors.pulsar.member_url import MemberUrl
 from policies.units import Duration, PositiveDuration, parse_duration
-
-_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
-
-
-def _member_url(url: str) -> str:
-    if not _URL.fullmatch(url):
-        raise ValueError("is neither http(s)://{member} nor http(s)://{host}:port, such as https://{host}:8443")
-    return url
 
 
 class UnloadSettings(BaseModel):
@@ -29,11 +19,7 @@ class UnloadSettings(BaseModel):
         default=parse_duration("5s"),
         description="How long after a decision the broker may do by itself what was decided, before it is made to.",
     )
-    member_url: Annotated[str, AfterValidator(_member_url)] = Field(
+    member_url: MemberUrl = Field(
         default="http://{member}",
         description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
     )
-
-    def url_of(self, member: str) -> str:
-        """Where a broker itself is asked."""
-        return self.member_url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])

@@ -13,6 +13,7 @@ from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
 from connectors.zookeeper.affinity import AffinityTree
+from connectors.zookeeper.connection import ZnodePath
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from connectors.zookeeper.registrations import read_bookies, read_racks
 from connectors.zookeeper.session import ZooKeeperSession
@@ -28,7 +29,6 @@ SOURCE = "headgate/collector/zookeeper"
 DEBOUNCE_SECONDS = 0.1
 """However many watches fire, the tree is read no more often than this."""
 
-_PATH = r"^(?:/[^/\s]+)+$"
 _OBSERVED = (UnreadError, NotConnectedError, UserError)
 
 _log = structlog.get_logger(__name__)
@@ -49,11 +49,11 @@ class WatchedBookies(BaseModel):
         default=parse_duration("30s"),
         description="From one reading of the namespaces' affinity to the next; with thousands of namespaces not short.",
     )
-    ledgers_root: str = Field(
-        default="/ledgers", pattern=_PATH, description="Where BookKeeper keeps its metadata, below the chroot."
+    ledgers_root: ZnodePath = Field(
+        default="/ledgers", description="Where BookKeeper keeps its metadata, below the chroot."
     )
-    bookies_path: str = Field(
-        default="/bookies", pattern=_PATH, description="The node with the groups of bookies, below the chroot."
+    bookies_path: ZnodePath = Field(
+        default="/bookies", description="The node with the groups of bookies, below the chroot."
     )
 
 

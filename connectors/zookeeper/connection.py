@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, SecretStr
 
@@ -13,6 +14,10 @@ from policies.units import PositiveDuration, parse_duration
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _SERVER = re.compile(rf"(?:\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*\.?):(?P<port>[0-9]{{1,5}})")
 _CHROOT = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\s\0]+)*")
+
+
+ZnodePath = Annotated[str, Field(pattern=r"^(?:/[^/\s]+)+$")]
+"""The path of a node other than the root, as a setting has it."""
 
 
 class ZooKeeperConnection(SecretiveBlock):

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.levels import Levels
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
-from connectors.zookeeper.levels import Levels
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from connectors.zookeeper.owned_nodes import OwnedNodes, owned_node
 from connectors.zookeeper.session import ZooKeeperSession

@@ -9,12 +9,12 @@ from typing import Annotated
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from connectors.levels import Levels
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
-from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 from connectors.zookeeper.ensemble import Ensemble
 from connectors.zookeeper.four_letter import FourLetterWords
-from connectors.zookeeper.levels import Levels
 from connectors.zookeeper.members import Members, MemberSession, RegistrationTree
 from connectors.zookeeper.outcomes import detail_of
 from connectors.zookeeper.server_admin import AdminServer
@@ -26,7 +26,6 @@ from policies.units import PositiveDuration, parse_duration
 SOURCE = "headgate/collector/zookeeper-sessions"
 """The CloudEvents `source` of what this collector reads."""
 
-_PATH = r"^(?:/[^/\s]+)+$"
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _ADMIN_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _HOST = "{host}"
@@ -52,7 +51,7 @@ class Registrations(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: str = Field(pattern=_PATH, description="The tree's root, below the chroot.")
+    path: ZnodePath = Field(description="The tree's root, below the chroot.")
     role: str = Field(min_length=1, max_length=MAX_NAME, description="What its members are: the fleet they belong to.")
 
 
