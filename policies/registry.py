@@ -1,15 +1,19 @@
 """The policies there are. A new one is a new module, named here; nothing else changes."""
 
-from policies import isolation, sessions, throttle
+from policies import isolation, sessions, switching, throttle
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import PolicyKind
 
-POLICIES: dict[str, PolicyKind] = {kind.name: kind for kind in (throttle.KIND, isolation.KIND, sessions.KIND)}
+POLICIES: dict[str, PolicyKind] = {
+    kind.name: kind for kind in (throttle.KIND, isolation.KIND, sessions.KIND, switching.KIND)
+}
 """By name."""
 
 AUDIT = "audit"
 DEAD_LETTERS = "dead-letters"
+COMMANDS = "commands"
+"""What people ask of policies: read and kept as observations are."""
 APPLIED_QUOTAS = "applied.quotas"
 """What the quota actuator must not forget; compacted, keyed by cluster and entity."""
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.switching import guards
 from policies.switching.events import LedgerDone, Outcome
 from policies.switching.intents import ask, take_inventory
-from policies.switching.ledgers import is_ours, same_ledger
+from policies.switching.ledgers import Ledger, is_ours, same_ledger
 from policies.switching.orders import Code, Verdict, Why
 from policies.switching.references import Kind
 from policies.switching.state import Action, Deleted, LedgerStage, Stage, Unit
@@ -57,9 +57,7 @@ def _failed(turn: Turn, unit: Unit, stage: LedgerStage, reason: Why, sentence: s
 
 
 def _copied(turn: Turn, unit: Unit, event: LedgerDone) -> None:
-    target, target_id = event.target, None
-    if unit.remap and target is not None:
-        target_id, target = target.ledger_id, replace(target, ledger_id=unit.ledger_id)
+    target, target_id = _copy_of(unit, event)
     if why := guards.copy_is_equal(event.source, target):
         _copy_again(turn, replace(unit, target_id=target_id), Why.COPY_DIFFERS, why)
     else:
@@ -77,19 +75,27 @@ def _copied(turn: Turn, unit: Unit, event: LedgerDone) -> None:
         )
 
 
+def _copy_of(unit: Unit, event: LedgerDone) -> tuple[Ledger | None, int | None]:
+    """What the target has of a ledger, and its id there where that is a new one; the rest must be as in the source."""
+    if not unit.remap or event.target is None:
+        return event.target, None
+    return replace(event.target, ledger_id=unit.ledger_id), event.target.ledger_id
+
+
 def _exists(turn: Turn, unit: Unit, event: LedgerDone) -> None:
     source, target = turn.instance(turn.switch.source) or "", turn.instance(turn.switch.target) or ""
-    intent = turn.intent(unit.ledger_id)
-    if event.target is None:
+    intent, (found, target_id) = turn.intent(unit), _copy_of(unit, event)
+    if found is None:
         _copy_failed(turn, unit, event)
-    elif why := guards.import_is_disjoint(event.target, intent, source, target):
+    elif why := guards.import_is_disjoint(found, intent, source, target):
         conflict(turn, unit, Why.FOREIGN_ID, why)
-    elif event.source is not None and same_ledger(event.source, event.target):
+    elif event.source is not None and same_ledger(event.source, found):
         # Asked of the journal itself, so that a guard gone wrong shows as a breach of INV-1.
-        cleared = is_ours(event.target, intent, source, target)
-        _settle(turn, unit, LedgerStage.BUILT, Why.OURS_COMPLETE, "our earlier copy is complete", cleared=cleared)
+        cleared = is_ours(found, intent, source, target)
+        sentence = "our earlier copy is complete"
+        _settle(turn, unit, LedgerStage.BUILT, Why.OURS_COMPLETE, sentence, cleared=cleared, target_id=target_id)
     else:
-        _copy_again(turn, unit, Why.OURS_PARTIAL, "our earlier copy is not complete")
+        _copy_again(turn, replace(unit, target_id=target_id), Why.OURS_PARTIAL, "our earlier copy is not complete")
 
 
 def conflict(turn: Turn, unit: Unit, reason: Why, why: str) -> None:
@@ -119,7 +125,7 @@ def _copy_again(turn: Turn, unit: Unit, reason: Why, why: str) -> None:
     again = replace(unit, tries=unit.tries + 1)
     if exhausted := guards.has_tries_left(again, turn.limits.retries):
         _failed(turn, again, _end_of_copying(turn), Why.RETRIES_EXHAUSTED, f"{why}; {exhausted}")
-    elif unrecorded := guards.is_recorded(unit, turn.intent(unit.ledger_id)) if not unit.remap else None:
+    elif unrecorded := guards.is_recorded(unit, turn.intent(unit)):
         _failed(turn, again, _end_of_copying(turn), Why.RETRIES_EXHAUSTED, unrecorded)
     else:
         ask(turn, again, Action.DELETE_COPY, reason)
@@ -130,7 +136,7 @@ def _end_of_copying(turn: Turn) -> LedgerStage:
 
 
 def _copy_deleted(turn: Turn, unit: Unit, _event: LedgerDone) -> None:
-    turn.forget_intent(unit.ledger_id)
+    turn.forget_intent(unit)
     if turn.switch.stage is Stage.ROLLED_BACK:
         _settle(turn, unit, unit.stage, Why.DELETED, "our copy is deleted", tries=0)
     else:
@@ -197,6 +203,17 @@ def _reverted(turn: Turn, unit: Unit, event: LedgerDone) -> None:
         _settle(turn, unit, LedgerStage.REVERTED, Why.REVERTED, sentence, reverted_op=unit.op, tries=0)
 
 
+def _stays(turn: Turn, unit: Unit, event: LedgerDone) -> None:
+    """A cursor that lives in another ledger now is not taken back: what its owner wrote there is newer."""
+    stage, where = LedgerStage.REVERTED, event.attribution or turn.switch.source
+    if event.attribution == turn.switch.target:
+        stage = LedgerStage.PROMOTED_VIA_ROLLOVER
+    _settle(
+        turn, unit, stage, Why.ROLLED_OVER, f"its cursor lives in ledger {event.new_id} of {where} now",
+        target_id=event.new_id if stage is LedgerStage.PROMOTED_VIA_ROLLOVER else unit.target_id, tries=0,
+    )  # fmt: skip
+
+
 def _deleted(turn: Turn, unit: Unit, _event: LedgerDone) -> None:
     source = turn.instance(turn.switch.source)
     if source is not None:
@@ -239,6 +256,7 @@ _HANDLERS: dict[tuple[Action, Outcome], _Handler] = {
     (Action.ROLL_OVER, Outcome.ROLLED_OVER): _rolled_over,
     (Action.ROLL_OVER, Outcome.FAILED): _promote_again,
     (Action.REVERT, Outcome.REVERTED): _reverted,
+    (Action.REVERT, Outcome.ROLLED_OVER): _stays,
     (Action.REVERT, Outcome.CONFLICT): _try_again,
     (Action.REVERT, Outcome.FAILED): _try_again,
     (Action.DELETE_OLD, Outcome.DELETED): _deleted,

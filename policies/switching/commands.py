@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from policies.switching import guards
 from policies.switching.events import Cleanup, CloseClient, Precheck, Register, Rollback, Start, Unregister
-from policies.switching.intents import direct, issue_again, take_inventory
+from policies.switching.intents import direct, issue_again, remove_registry, take_inventory, write_registry
 from policies.switching.orders import Code, Verdict, Why
 from policies.switching.precheck import Reason
 from policies.switching.state import (
@@ -39,11 +39,11 @@ def register(turn: Turn, asked: Register) -> None:
     known = state.entry(asked.name)
     status = known.status if known else Status.STANDBY if state.entries else Status.ACTIVE
     entry = Entry(asked.name, asked.uri, *identity, status, known.version if known else None)
-    turn.update(entries=put(state.entries, entry), bootstrap=state.bootstrap or asked.name)
-    turn.say(
-        Verdict.WRITE_REGISTRY, Why.COMMANDED, f"{asked.name} ({asked.uri}) is registered as {status.value}",
-        subject=f"registry/{asked.name}", details={"entry": entry},
+    turn.update(
+        entries=put(state.entries, entry), bootstrap=state.bootstrap or asked.name,
+        removed=tuple(name for name in state.removed if name != asked.name),
     )  # fmt: skip
+    write_registry(turn, entry, Why.COMMANDED)
 
 
 def unregister(turn: Turn, asked: Unregister) -> None:
@@ -57,11 +57,9 @@ def unregister(turn: Turn, asked: Unregister) -> None:
         turn.update(
             entries=tuple(e for e in turn.state.entries if e.name != asked.name),
             checks=tuple(c for c in turn.state.checks if c.target != asked.name),
+            removed=tuple(sorted({*turn.state.removed, asked.name})),
         )
-        turn.say(
-            Verdict.REMOVE_REGISTRY, Why.COMMANDED, f"{asked.name} is no longer registered",
-            subject=f"registry/{asked.name}", details={"entry": known},
-        )  # fmt: skip
+        remove_registry(turn, asked.name, known.version, Why.COMMANDED)
 
 
 def precheck(turn: Turn, asked: Precheck) -> None:
@@ -129,6 +127,7 @@ def _refusal_to_start(turn: Turn, asked: Start, source: str | None) -> tuple[Cod
 def _drive_on(turn: Turn, live: Switch) -> None:
     turn.set_switch(halted="")
     if live.stage is not Stage.DONE_WITH_FAILURES:
+        turn.say(Verdict.ADVANCE, Why.REDRIVEN, f"the switch to {live.target} is driven on at {live.stage.value}")
         issue_again(turn, Why.REDRIVEN)
         return
     left = [u for u in turn.plan if u.stage in FAILED or u.awaiting is Action.GIVEN_UP]

@@ -51,7 +51,10 @@ class SwitchDecision(Decision):
         default_factory=dict, description="What an executor must find, or else change nothing and say so."
     )
     args: Mapping[str, str | int | bool | None] = Field(default_factory=dict, description="What the order says more.")
-    valid_until: Instant | None = Field(description="An executor does not begin after this; null: no limit.")
+    valid_until: Instant | None = Field(
+        description="When the lease ends under which it is ordered: an executor does not begin after this, unless it "
+        "renewed that very lease. Null: no limit."
+    )
 
 
 class Brokers(BaseModel):
@@ -73,17 +76,17 @@ class SwitchRecord(Decision):
     verdict: Stage
     reason: Why
     active: str | None = Field(description="The one cluster brokers write to.")
-    source: str | None
-    target: str | None
-    epoch: int
-    committed_epoch: int
+    source: str | None = Field(description="The cluster that brokers leave; null: no switch began.")
+    target: str | None = Field(description="The cluster that they move to; null: no switch began.")
+    epoch: int = Field(description="The greatest ever directed.")
+    committed_epoch: int = Field(description="Of the directive whose target became the active cluster.")
     attempt: int = Field(description="How often the switch was driven on; 1 at first, 0 when there is none.")
     ledgers: dict[LedgerStage, int] = Field(description="How many ledgers stand where; stages without any left out.")
     brokers: Brokers
-    degraded: bool
+    degraded: bool = Field(description="Whether a broker could not reach the target after others had moved.")
     blocked: str = Field(description="Why it does not go live; empty when nothing is in the way.")
     halted: str = Field(description="Why nothing is ordered; empty when it goes on.")
-    rollback_until: Instant | None
-    cleanup_from: Instant | None
+    rollback_until: Instant | None = Field(description="Until when it can be taken back; null: it is not live yet.")
+    cleanup_from: Instant | None = Field(description="From when the source may be cleaned up; null: not live yet.")
     prechecks: dict[str, str] = Field(description="Digest of the last precheck by target.")
     registry: dict[str, str] = Field(description="Status by registered BookKeeper cluster.")

@@ -177,10 +177,14 @@ def copy_is_equal(source: Ledger | None, target: Ledger | None) -> Refusal:
 
 
 def only_attribute_differs(unit: Unit, changed: Iterable[str]) -> Refusal:
-    """Promoting changed the attribute and nothing else; of a remapped ledger its id as well."""
-    allowed = {"attribution"} | ({"ledger_id"} if unit.remap else set())
-    wide = sorted(set(changed) - allowed)
-    return f"{', '.join(wide)} of {unit.paths[0]} changed" if wide else None
+    """Promoting changed the attribute and nothing else; where the id is another one there, both and never one alone."""
+    allowed, found = {"attribution"}, set(changed)
+    if unit.target_id not in (None, unit.ledger_id):
+        allowed.add("ledger_id")
+    if wide := found - allowed:
+        return f"{', '.join(sorted(wide))} of {unit.paths[0]} changed"
+    left = allowed - found if found else set()
+    return f"{', '.join(sorted(left))} of {unit.paths[0]} did not change as well" if left else None
 
 
 def has_tries_left(unit: Unit, retries: int) -> Refusal:
@@ -217,7 +221,8 @@ def is_unreferenced(state: SwitchingState, switch: Switch, unit: Unit) -> Refusa
 
 def is_recorded(unit: Unit, intent: Intent | None) -> Refusal:
     """INV-7, of our copy: the journal says that we made it in this target."""
-    return None if intent and intent.ledger_id == unit.ledger_id else f"ledger {unit.ledger_id} is not in the journal"
+    same = intent is not None and (intent.ledger_id, intent.remap) == (unit.ledger_id, unit.remap)
+    return None if same else f"ledger {unit.ledger_id} is not in the journal"
 
 
 def was_promoted(unit: Unit) -> Refusal:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from policies.switching import guards
 from policies.switching.orders import Verdict, Why
-from policies.switching.state import Action, Directive, LedgerStage, Stage, Status, Unit
+from policies.switching.state import Action, Directive, Entry, LedgerStage, Stage, Status, Unit
 from policies.switching.turn import Turn
 
 _VERDICTS = {
@@ -39,8 +39,8 @@ def ask(turn: Turn, unit: Unit, action: Action, reason: Why, **changes: object) 
     stage = _STAGES.get(action, unit.stage)
     if action is Action.DELETE_COPY and turn.switch.stage not in _ON_OWN_COPY:
         stage = LedgerStage.COPYING  # it is deleted to be copied again
-    if action is Action.COPY and not unit.remap:
-        turn.journal(unit.ledger_id)
+    if action is Action.COPY:
+        turn.journal(unit)
     asked: Unit = replace(unit, stage=stage, awaiting=action, op=turn.next_op(), **changes)
     turn.plan.put(asked)
     _say(turn, asked, reason)
@@ -73,6 +73,22 @@ def _say_directive(turn: Turn, reason: Why) -> None:
         sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}"
         details: dict[str, object] = {"target": directive.target, "directive_epoch": directive.epoch}
         _order(turn, Verdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
+
+
+def write_registry(turn: Turn, entry: Entry, reason: Why) -> None:
+    """Have a cluster written into the registry; it is seen there, or it is asked again."""
+    turn.say(
+        Verdict.WRITE_REGISTRY, reason, f"{entry.name} ({entry.uri}) is registered as {entry.status.value}",
+        subject=f"registry/{entry.name}", details={"entry": entry, "bootstrap": turn.state.bootstrap},
+    )  # fmt: skip
+
+
+def remove_registry(turn: Turn, name: str, version: int | None, reason: Why) -> None:
+    """Have a cluster taken out of the registry; it is not seen there any more, or it is asked again."""
+    turn.say(
+        Verdict.REMOVE_REGISTRY, reason, f"{name} is no longer registered",
+        subject=f"registry/{name}", details={"name": name, "version": version},
+    )  # fmt: skip
 
 
 def take_inventory(turn: Turn) -> None:

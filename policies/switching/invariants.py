@@ -50,8 +50,8 @@ class After:
     units: Sequence[Unit]
     """Those that changed; of the others everything was checked when they did."""
     said: Sequence[Said]
-    intents: Callable[[int], Intent | None]
-    """The journalled intent to create a ledger in the switch's target."""
+    intents: Callable[[Unit], Intent | None]
+    """The journalled intent to create a ledger's copy in the switch's target."""
     now_ms: int
 
 
@@ -125,7 +125,7 @@ def _own_deletes(after: After) -> Iterator[Breach]:
             continue
         if said.verdict is Verdict.DELETE_OLD and unit.promoted_op <= unit.reverted_op:
             yield Breach(Invariant.OWN_DELETES, f"ledger {unit.ledger_id} was not promoted")
-        if said.verdict is Verdict.DELETE_OWN_COPY and not unit.remap and after.intents(unit.ledger_id) is None:
+        if said.verdict is Verdict.DELETE_OWN_COPY and after.intents(unit) is None:
             yield Breach(Invariant.OWN_DELETES, f"the copy of ledger {unit.ledger_id} is not in the journal")
 
 

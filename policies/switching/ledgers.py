@@ -1,7 +1,8 @@
 """What is known of a ledger, and whether two clusters' ledgers of one id are the same one.
 
 Equal length and last entry id prove nothing: one-entry ledgers collide. A ledger in the target is *ours* only when its
-copying was journalled before it was created, from the same source; all else is foreign and never touched.
+copying was journalled before it was created, from the same source; all else is foreign and never touched. Where an
+executor has looked whether the ledger carries what it had journalled for it, that decides; else the times do.
 """
 
 from collections.abc import Mapping
@@ -38,18 +39,23 @@ class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
     """Of all entries, in order; null when they were not read."""
     created_ms: int | None = None
     """When ZooKeeper made the metadata, by its own clock."""
+    provenance: str | None = None
+    """Instance id of the cluster that an executor copied it from, as its journal confirms; empty: it copied it not."""
 
 
 class Intent(Struct, array_like=True, frozen=True):
     """A journalled intent to create a ledger, written before it was created."""
 
     ledger_id: int
+    """In the source; in the target as well, unless it gets a new one there."""
     source: str
     """Instance id of the cluster it is copied from."""
     target: str
     """Instance id of the cluster it is created in."""
     at_ms: int
     """When the intent was first journalled."""
+    remap: bool = False
+    """Whether it gets a new id in the target, which the executor's journal knows: it says nothing of its own id."""
 
 
 Journal = Mapping[int, Intent]
@@ -80,14 +86,16 @@ def same_ledger(source: Ledger, target: Ledger) -> bool:
 def is_ours(target: Ledger, intent: Intent | None, source_instance: str, target_instance: str) -> bool:
     """Whether headgate made a ledger: by a journalled intent for these clusters, older than the ledger itself.
 
-    A ledger whose time of creation is unknown could be older than the intent, so it is not ours.
+    What its executor says of that needs no two clocks to agree. A ledger of which it says nothing, and whose time of
+    creation is unknown, could be older than the intent, so it is not ours.
     """
-    return (
-        intent is not None
-        and (intent.ledger_id, intent.source, intent.target) == (target.ledger_id, source_instance, target_instance)
-        and target.created_ms is not None
-        and target.created_ms >= intent.at_ms
-    )
+    if intent is None or (intent.ledger_id, intent.source, intent.target) != (
+        target.ledger_id, source_instance, target_instance,
+    ):  # fmt: skip
+        return False
+    if target.provenance is not None:
+        return target.provenance == source_instance
+    return target.created_ms is not None and target.created_ms >= intent.at_ms
 
 
 def hit_of(

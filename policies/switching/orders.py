@@ -69,6 +69,7 @@ class Why(StrEnum):
     COMMANDED = "commanded"
     REJECTED = "rejected"
     REDRIVEN = "redriven"
+    NOT_SEEN = "not_seen"
     LEASE_TAKEN = "lease_taken"
     ALL_ACKED = "all_acked"
     NOT_READY = "not_ready"

@@ -100,12 +100,11 @@ class SwitchingPolicy:
         """The record of the state, when it says something else than the last one."""
         if after == before:
             return after, ()
-        content = _content(after)
-        digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
+        content, stage = _content(after), after.switch.stage if after.switch else Stage.NONE
+        digest = hashlib.sha256(repr((stage, sorted(content.items()))).encode()).hexdigest()[:16]
         if digest == before.record:
             return after, ()
         after = replace(after, sequence=after.sequence + 1, record=digest)
-        stage = after.switch.stage if after.switch else Stage.NONE
         advances = [s for s in said if s.verdict is Verdict.ADVANCE]
         why = advances[-1].reason if advances else said[-1].reason if said else Why.COMMANDED
         record = SwitchRecord(

@@ -79,17 +79,17 @@ class SwitchLease(Reading):
     event_type: ClassVar[str] = "headgate.switch-lease.v1"
 
     token: Epoch = Field(default=0, description="Only grows: whoever takes the lease takes the next one.")
-    holder: str = Field(default="", max_length=249)
+    holder: str = Field(default="", max_length=249, description="Who has it: host and process.")
     valid_ms: Millis = Field(default=0, description="How long it is valid from the record's time.")
 
 
 class RegisteredCluster(_Value):
     """A BookKeeper cluster as its znode in the registry has it."""
 
-    name: Name
-    uri: str
-    instance_id: str
-    root: str
+    name: Name = Field(description="As commands and references name it.")
+    uri: str = Field(description="Its metadata service URI.")
+    instance_id: str = Field(description="Its INSTANCEID, as it was when it was registered.")
+    root: str = Field(description="The path of its ledgers.")
     status: Status
     version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Of the znode.")
 
@@ -97,8 +97,8 @@ class RegisteredCluster(_Value):
 class WrittenDirective(_Value):
     """The directive as its znode has it."""
 
-    epoch: Epoch
-    target: Name
+    epoch: Epoch = Field(description="Only grows: an earlier one is void.")
+    target: Name = Field(description="The cluster that brokers are to write to.")
 
 
 class SwitchRegistry(Reading):
@@ -106,10 +106,10 @@ class SwitchRegistry(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-registry.v1"
 
-    clusters: tuple[RegisteredCluster, ...] = ()
+    clusters: tuple[RegisteredCluster, ...] = Field(default=(), description="All that are registered.")
     bootstrap: Name | None = Field(default=None, description="The cluster legacy references belong to.")
-    directive: WrittenDirective | None = None
-    committed_epoch: Epoch = 0
+    directive: WrittenDirective | None = Field(default=None, description="The last one; null: there was none.")
+    committed_epoch: Epoch = Field(default=0, description="Of the directive whose target became the active cluster.")
 
 
 class SwitchBrokers(Reading):
@@ -117,7 +117,7 @@ class SwitchBrokers(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-brokers.v1"
 
-    brokers: tuple[Name, ...] = ()
+    brokers: tuple[Name, ...] = Field(default=(), description="By the names under which their agents report.")
 
 
 class SwitchBroker(Reading):
@@ -125,7 +125,7 @@ class SwitchBroker(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-broker.v1"
 
-    broker: Name
+    broker: Name = Field(description="Its name among the live brokers.")
     sequence: Count = Field(default=0, description="Of this broker's reports; only grows, also over restarts.")
     epoch: Epoch = Field(default=0, description="The directive it speaks of.")
     client_init_failed: bool = Field(default=False, description="It could not make a client of the target.")
@@ -141,8 +141,8 @@ class GeneratorReading(_Value):
     """The counters of the znode below which ids are made."""
 
     hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="k of the largest `HOB-k`; null: none.")
-    cversion: int = Field(ge=-(2**31), le=2**31 - 1)
-    num_children: int = Field(ge=0, le=2**31 - 1)
+    cversion: int = Field(ge=-(2**31), le=2**31 - 1, description="How often its children changed.")
+    num_children: int = Field(ge=0, le=2**31 - 1, description="How many it has.")
 
 
 class SwitchCluster(Reading):
@@ -150,11 +150,11 @@ class SwitchCluster(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-cluster.v1"
 
-    name: Name
-    instance_id: str | None = None
-    root: str | None = None
+    name: Name = Field(description="In the registry, or in the settings.")
+    instance_id: str | None = Field(default=None, description="Its INSTANCEID; null: it could not be read.")
+    root: str | None = Field(default=None, description="The path of its ledgers; null: it could not be read.")
     layout: Layout | None = Field(default=None, description="Null: unknown, or one that can't hold every id.")
-    generator: GeneratorReading | None = None
+    generator: GeneratorReading | None = Field(default=None, description="Null: it could not be read.")
     took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
 
     def subject(self) -> str:
@@ -165,18 +165,18 @@ class SwitchCluster(Reading):
 class HitCount(_Value):
     """Ledgers of one class that exist in the target."""
 
-    count: Count
-    samples: tuple[int, ...] = ()
+    count: Count = Field(description="How many.")
+    samples: tuple[int, ...] = Field(default=(), description="Some of their ids.")
 
 
 class FindingReading(_Value):
     """One reason why a target is not ready."""
 
     reason: Reason
-    detail: str
-    count: Count = 0
-    samples: tuple[int, ...] = ()
-    hob: int | None = None
+    detail: str = Field(description="What was found, in one sentence.")
+    count: Count = Field(default=0, description="Of the ledgers or references it concerns.")
+    samples: tuple[int, ...] = Field(default=(), description="Some of their ids.")
+    hob: int | None = Field(default=None, description="idgen_behind: the `HOB-k` to advance the target to.")
     remedy: str = Field(default="", description="What to do about it.")
 
 
@@ -185,16 +185,16 @@ class SwitchPrecheck(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-precheck.v1"
 
-    source: Name
-    target: Name
-    ready: bool = False
-    digest: str = ""
-    source_next_id: LedgerId | None = None
-    target_next_id: LedgerId | None = None
+    source: Name = Field(description="The cluster that brokers would leave.")
+    target: Name = Field(description="The cluster that they would move to.")
+    ready: bool = Field(default=False, description="Whether nothing is in the way; what is unknown is.")
+    digest: str = Field(default="", description="Of all that was found, whenever that was; quoted to start.")
+    source_next_id: LedgerId | None = Field(default=None, description="The id the source gives next; null: unknown.")
+    target_next_id: LedgerId | None = Field(default=None, description="The id the target gives next; null: unknown.")
     to_import: Count = Field(default=0, description="How many ledgers are to be copied.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest id named outside the target.")
-    hits: dict[Hit, HitCount] = Field(default_factory=dict)
-    findings: tuple[FindingReading, ...] = ()
+    hits: dict[Hit, HitCount] = Field(default_factory=dict, description="Ledgers of the target in the way, by class.")
+    findings: tuple[FindingReading, ...] = Field(default=(), description="Why it is not ready; empty when it is.")
     valid_ms: Millis = Field(default=0, description="How long it counts from the record's time.")
 
     def subject(self) -> str:
@@ -205,17 +205,23 @@ class SwitchPrecheck(Reading):
 class LedgerReading(_Value):
     """A ledger as its metadata and its entries have it."""
 
-    ledger_id: LedgerId
+    ledger_id: LedgerId = Field(description="Its id in the cluster where it was read.")
     state: LedgerState
-    last_entry_id: int = Field(ge=-1, le=MAX_INT64)
-    length_bytes: Count
+    last_entry_id: int = Field(ge=-1, le=MAX_INT64, description="-1: it is empty or open.")
+    length_bytes: Count = Field(description="Of all its entries.")
     custom_metadata: dict[str, str] = Field(default_factory=dict, description="Values in base64.")
-    ensemble_size: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    write_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    ack_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    ensemble_size: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Over how many bookies it lies.")
+    write_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1, description="How many have each entry.")
+    ack_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1, description="How many must have acked each.")
     entries_digest: str | None = Field(default=None, description="Of all entries, in order; null: not read.")
     created_ms: int | None = Field(
         default=None, ge=0, le=MAX_INT64, description="When ZooKeeper made its metadata, by its clock."
+    )
+    provenance: str | None = Field(
+        default=None,
+        max_length=249,
+        description="Instance id of the cluster an executor copied it from, as its own journal confirms; empty: it did "
+        "not; null: it has not looked.",
     )
 
 
@@ -223,10 +229,10 @@ class ReferenceReading(_Value):
     """One place that names a ledger."""
 
     kind: Kind
-    path: str = Field(min_length=1)
-    ledger_id: LedgerId
+    path: str = Field(min_length=1, description="Of the znode, in the brokers' ZooKeeper.")
+    ledger_id: LedgerId = Field(description="-1: it names none.")
     attribution: Name | None = Field(default=None, description="Its property `_pulsar.bookieClusterName`.")
-    position: str = ""
+    position: str = Field(default="", description="Where in the znode: `info`, `index/3`; empty for a cursor.")
 
 
 class SwitchInventoryPart(Reading):
@@ -235,9 +241,12 @@ class SwitchInventoryPart(Reading):
     event_type: ClassVar[str] = "headgate.switch-inventory-part.v1"
 
     inventory: Name = Field(description="Names the inventory; its manifest says how many parts it has.")
-    part: int = Field(ge=0, le=100_000)
-    references: tuple[ReferenceReading, ...] = ()
+    part: int = Field(ge=0, le=100_000, description="Its number, from 0 on.")
+    references: tuple[ReferenceReading, ...] = Field(default=(), description="Those of this part.")
     existing: tuple[LedgerReading, ...] = Field(default=(), description="Found in the target under these ids.")
+    target_ids: tuple[LedgerId, ...] | None = Field(
+        default=None, description="Of all ledgers of the target, these; null in all parts: it was not listed."
+    )
 
     def subject(self) -> str:
         """``<cluster>/<inventory>/<part>``."""
@@ -249,8 +258,8 @@ class SwitchInventory(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-inventory.v1"
 
-    inventory: Name
-    parts: int = Field(default=0, ge=0, le=100_001)
+    inventory: Name = Field(description="As its parts name it.")
+    parts: int = Field(default=0, ge=0, le=100_001, description="How many parts it has.")
     references: Count = Field(default=0, description="In all parts together.")
     target: str = Field(default="", description="The cluster that was asked for each ledger; empty: none.")
     took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
@@ -265,11 +274,11 @@ class SwitchLedger(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-ledger.v1"
 
-    ledger_id: LedgerId
+    ledger_id: LedgerId = Field(description="As the order names it: its id in the source.")
     op: Count = Field(description="The number of the order it answers.")
     result: Result = Field(description="How it ended; `failed` is tried again.")
-    source: LedgerReading | None = None
-    target: LedgerReading | None = None
+    source: LedgerReading | None = Field(default=None, description="copied, exists: the source's ledger.")
+    target: LedgerReading | None = Field(default=None, description="copied, exists: the target's ledger.")
     changed: tuple[str, ...] = Field(
         default=(), description="What differs between before and after: `attribution`, `ledger_id`, `entry_id` …"
     )
@@ -295,4 +304,4 @@ class SwitchStatus(Reading):
 
     action: StatusAction
     op: Count = Field(description="The number of the order it answers.")
-    written: bool = False
+    written: bool = Field(default=False, description="Whether the registry has it now.")

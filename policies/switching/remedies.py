@@ -5,9 +5,10 @@ from policies.switching.precheck import Finding, Reason
 
 _REMEDIES = {
     Reason.FOREIGN_ID: "Take another target, or delete these ledgers from it if nobody needs them; for a target with "
-    "other users set `target_policy: shared`, and for kinds whose ids are taken `strategies: {<kind>: remap}`.",
-    Reason.DELETED_ID: "Set the strategy of their kind to `remap`, so that they get new ids: bookies may still hold "
-    "entries of the deleted ones.",
+    "other users set `policies.switching.target_policy` to `shared`, and for kinds whose ids are taken "
+    "`policies.switching.strategies.<kind>` to `remap`.",
+    Reason.DELETED_ID: "Set `policies.switching.strategies.<kind>` to `remap`, so that they get new ids: bookies may "
+    "still hold entries of the deleted ones.",
     Reason.IDGEN_BEHIND: "Create the znode `<root>/idgen-long/{hob}` in the target's ZooKeeper (`idgen-long` "
     "before it), then let clients that already write to the target reconnect, since they remember the old place.",
     Reason.LAYOUT: "Use clusters whose LAYOUT is hierarchical or longhierarchical, and mend references whose ledger "

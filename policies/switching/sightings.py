@@ -19,7 +19,7 @@ from policies.switching.events import (
     Prechecked,
     RegistrySeen,
 )
-from policies.switching.intents import direct, issue_again
+from policies.switching.intents import direct, issue_again, remove_registry, write_registry
 from policies.switching.ledgers import is_ours
 from policies.switching.orders import Code, Verdict, Why
 from policies.switching.references import Kind, Reference, owner_of, with_ledger
@@ -55,7 +55,10 @@ def lease(turn: Turn, event: LeaseSeen) -> None:
 
 
 def registry(turn: Turn, event: RegistrySeen) -> None:
-    """The registry is taken over once, when nothing is known yet; later on only the versions of its znodes are."""
+    """The registry is taken over once, when nothing is known yet; later on only the versions of its znodes are.
+
+    What it lacks is written again and what it should no longer have removed: nobody answers to those orders.
+    """
     state = turn.state
     if not state.entries:
         directed = event.directive.epoch if event.directive else 0
@@ -66,7 +69,16 @@ def registry(turn: Turn, event: RegistrySeen) -> None:
         )  # fmt: skip
         return
     versions = {e.name: e.version for e in event.entries}
-    turn.update(entries=tuple(replace(e, version=versions.get(e.name, e.version)) for e in state.entries))
+    turn.update(
+        entries=tuple(replace(e, version=versions.get(e.name)) for e in state.entries),
+        removed=tuple(name for name in state.removed if name in versions),
+    )
+    if not guards.holds_lease(turn.state, turn.now_ms):
+        for entry in turn.state.entries:
+            if entry.name not in versions:
+                write_registry(turn, entry, Why.NOT_SEEN)
+        for name in turn.state.removed:
+            remove_registry(turn, name, versions[name], Why.NOT_SEEN)
 
 
 def members(turn: Turn, event: MembersSeen) -> None:
@@ -221,7 +233,7 @@ def _plan_one(turn: Turn, unit: Unit, event: InventorySeen) -> None:
         turn.plan.put(replace(unit, stage=stage, cleared=True, remap=True))
         return
     source, target = turn.instance(turn.switch.source) or "", turn.instance(turn.switch.target) or ""
-    found, intent = event.existing.get(unit.ledger_id), turn.intent(unit.ledger_id)
+    found, intent = event.existing.get(unit.ledger_id), turn.intent(unit)
     if why := guards.import_is_disjoint(found, intent, source, target):
         conflict(turn, unit, Why.FOREIGN_ID, why)
     elif why := guards.id_was_not_deleted(turn.state, target, unit.ledger_id):

@@ -118,13 +118,13 @@ def _rolled_back(turn: Turn) -> None:
     for unit in list(turn.plan):
         if turn.plan.asked(Action.DELETE_COPY) >= turn.limits.max_deletions:
             return
-        if not _is_left_over(unit) or guards.is_recorded(unit, turn.intent(unit.ledger_id)):
+        if not _is_left_over(unit) or guards.is_recorded(unit, turn.intent(unit)):
             continue
         ask(turn, unit, Action.DELETE_COPY, Why.WINDOW_ELAPSED)
 
 
 def _is_left_over(unit: Unit) -> bool:
-    return unit.stage is LedgerStage.REVERTED and unit.awaiting is Action.NONE and not unit.remap
+    return unit.stage is LedgerStage.REVERTED and unit.awaiting is Action.NONE
 
 
 def _cleanup(turn: Turn) -> None:

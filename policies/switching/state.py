@@ -278,7 +278,7 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     attributed: Attributed | None = None
     switch: Switch | None = None
     journal: tuple[Intent, ...] = ()
-    """Copies begun and not taken back, sorted by (target, id)."""
+    """Copies begun and not taken back, sorted by (target, id, whether it gets a new one)."""
     deleted: tuple[Deleted, ...] = ()
     commands: tuple[str, ...] = ()
     """Idempotency keys of the last commands, oldest first."""
@@ -292,6 +292,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     record: str = ""
     """Digest of the record of this state as last published."""
     alerts: AlertBook = AlertBook()
+    removed: tuple[str, ...] = ()
+    """Names that are no longer registered, until the registry was seen without them. Sorted."""
 
     def entry(self, name: str) -> Entry | None:
         """A registered cluster by its name."""

@@ -90,7 +90,7 @@ class Turn:
         self.now_ms = now_ms
         self.said: list[Said] = []
         self.plan = Plan(state.switch.units if state.switch else ())
-        self._journal = {(i.target, i.ledger_id): i for i in state.journal}
+        self._journal = {(i.target, i.ledger_id, i.remap): i for i in state.journal}
         self._journalled = False
 
     # --- the state
@@ -144,22 +144,23 @@ class Turn:
 
     # --- the journal
 
-    def intent(self, ledger_id: int) -> Intent | None:
-        """The journalled intent to create a ledger in the switch's target."""
-        return self._journal.get((self.instance(self.switch.target) or "", ledger_id))
+    def intent(self, unit: Unit) -> Intent | None:
+        """The journalled intent to create a ledger's copy in the switch's target, the way it is planned now."""
+        return self._journal.get((self.instance(self.switch.target) or "", unit.ledger_id, unit.remap))
 
-    def journal(self, ledger_id: int) -> None:
+    def journal(self, unit: Unit) -> None:
         """Note the intent to create a ledger, before anyone creates it; an older one of the same copy stands."""
         source, target = self.instance(self.switch.source), self.instance(self.switch.target)
-        known = self.intent(ledger_id)
+        known = self.intent(unit)
         if source is None or target is None or (known and known.source == source):
             return
-        self._journal[(target, ledger_id)] = Intent(ledger_id, source, target, self.now_ms)
+        intent = Intent(unit.ledger_id, source, target, self.now_ms, unit.remap)
+        self._journal[(target, unit.ledger_id, unit.remap)] = intent
         self._journalled = True
 
-    def forget_intent(self, ledger_id: int) -> None:
+    def forget_intent(self, unit: Unit) -> None:
         """Our copy is gone: whatever appears under its id from now on is not ours."""
-        self._journal.pop((self.instance(self.switch.target) or "", ledger_id), None)
+        self._journal.pop((self.instance(self.switch.target) or "", unit.ledger_id, unit.remap), None)
         self._journalled = True
 
     # --- saying

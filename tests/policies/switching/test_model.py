@@ -17,8 +17,9 @@ from hypothesis.stateful import (
 
 from policies.switching import guards
 from policies.switching.events import Cleanup, LedgerDone, Outcome, Register, Rollback, StatusDone, Unregister
-from policies.switching.limits import DAY_MS
+from policies.switching.limits import DAY_MS, Limits
 from policies.switching.orders import Verdict
+from policies.switching.references import Kind
 from policies.switching.state import Action, Stage
 from tests.policies.switching.world import HarmError, Held, World, stored
 
@@ -31,6 +32,7 @@ class TwoClusters(RuleBasedStateMachine):
     """Brokers write, executors work, people command, things are lost, repeated, late and foreign."""
 
     world: World
+    limits: Limits | None = None
 
     @initialize(
         stage=st.sampled_from(
@@ -48,7 +50,7 @@ class TwoClusters(RuleBasedStateMachine):
     )
     def begin(self, stage: Stage, fewer: int) -> None:
         """Runs begin anywhere on the way, so that they get everywhere."""
-        self.world = World()
+        self.world = World(self.limits)
         for path in ["/c2", "/s1"][:fewer]:
             del self.world.refs[path]
         self.world.to(stage)
@@ -136,7 +138,7 @@ class TwoClusters(RuleBasedStateMachine):
             and self.world.stage is not Stage.DONE
         ):
             asked = any(o.unit and o.unit.ledger_id == ref.ledger_id for o in self.world.orders)
-            intent = any(i.ledger_id == ref.ledger_id for i in self.world.state.journal)
+            intent = any(i.ledger_id == ref.ledger_id and not i.remap for i in self.world.state.journal)
             new.ledgers[ref.ledger_id] = Held("foreign", self.world.now_ms - (DAY_MS if asked or intent else 0))
 
     @rule(path=PATHS)
@@ -256,8 +258,15 @@ QUICK = settings(
 LONG = settings(QUICK, max_examples=1500, phases=[Phase.generate])
 
 
-def test_random_runs_do_no_harm() -> None:
-    run_state_machine_as_test(TwoClusters, settings=QUICK)
+class SchemasAnew(TwoClusters):
+    """Schemas get new ids in the target, whatever stands there under theirs."""
+
+    limits = Limits(copy_concurrency=2, max_deletions=2, retries=3, remapped=frozenset({Kind.SCHEMA}))
+
+
+@pytest.mark.parametrize("runs", [TwoClusters, SchemasAnew])
+def test_random_runs_do_no_harm(runs: type[TwoClusters]) -> None:
+    run_state_machine_as_test(runs, settings=QUICK)
 
 
 FOUND_BY_CHANCE = ["future_is_disjoint", "window_elapsed", "is_recorded", "is_unreferenced"]

@@ -1,5 +1,6 @@
 """The precheck: ready only when all is known and nothing is in the way."""
 
+import re
 import time
 from typing import Any
 
@@ -23,6 +24,7 @@ from policies.switching.precheck import (
 )
 from policies.switching.references import Kind
 from policies.switching.remedies import explain
+from policies.switching.settings import SwitchingSettings
 from tests.policies.switching.snapshots import (
     DEDICATED,
     NEW,
@@ -142,6 +144,10 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
         (ledger(7), {7: intent(7, at_ms=NOW_MS - 4999)}, Hit.FOREIGN),
         (ledger(7), {7: intent(7, at_ms=NOW_MS - 5000)}, Hit.OURS_COMPLETE),
         (ledger(7, created_ms=None), {7: intent(7)}, Hit.FOREIGN),
+        (ledger(7, provenance="id-of-old", created_ms=0), {7: intent(7)}, Hit.OURS_COMPLETE),
+        (ledger(7, provenance="id-of-old"), {}, Hit.FOREIGN),
+        (ledger(7, provenance="id-of-another"), {7: intent(7)}, Hit.FOREIGN),
+        (ledger(7, provenance=""), {7: intent(7)}, Hit.FOREIGN),
         (ledger(7, state=LedgerState.OPEN), {7: intent(7)}, Hit.OURS_PARTIAL),
         (ledger(7, last_entry_id=-1), {7: intent(7)}, Hit.OURS_PARTIAL),
         (ledger(7, length_bytes=41), {7: intent(7)}, Hit.OURS_PARTIAL),
@@ -151,7 +157,9 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
     ],
     ids=[
         "as the source's, not journalled", "ours", "another journalled", "from another source", "for another target",
-        "older than the intent", "as old as the intent", "of unknown age", "open", "shorter", "fewer bytes",
+        "older than the intent", "as old as the intent", "of unknown age", "confirmed, by another clock",
+        "confirmed, not journalled here", "confirmed for another source", "looked at: not ours", "open", "shorter",
+        "fewer bytes",
         "other metadata", "other entries", "unread entries",
     ],
 )  # fmt: skip
@@ -249,6 +257,15 @@ def test_a_report_keeps_in_the_state() -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_says_what_to_do(reason: Reason) -> None:
     assert explain(Finding(reason, "found")).endswith(".")
+
+
+def test_a_remedy_names_settings_that_there_are() -> None:
+    text = " ".join(explain(Finding(reason, "found")) for reason in Reason)
+    named = re.findall(r"policies\.switching\.(\w+)", text)
+    assert set(named) == {"target_policy", "strategies"}
+    assert set(named) <= SwitchingSettings.model_fields.keys()
+    # No other way of naming them is left: where they were once, they are a mistake.
+    assert len(named) == len(re.findall(r"target_policy|strategies", text))
 
 
 def test_nothing_known_is_as_unready_as_it_gets() -> None:

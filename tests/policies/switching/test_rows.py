@@ -10,6 +10,7 @@ from policies.switching.events import (
     LedgerDone,
     Outcome,
     Register,
+    RegistrySeen,
     Rollback,
     StatusDone,
     Unregister,
@@ -18,7 +19,7 @@ from policies.switching.limits import DAY_MS, Limits
 from policies.switching.orders import Code, Said, Verdict, Why
 from policies.switching.references import Kind
 from policies.switching.state import Action, LedgerStage, Stage, Status
-from tests.policies.switching.world import Bookies, Held, Ref, World
+from tests.policies.switching.world import START_MS, Bookies, Held, Ref, World
 
 S, L = Stage, LedgerStage
 
@@ -58,6 +59,36 @@ def test_a_cluster_in_use_is_not_forgotten() -> None:
     world.later().tell(world.inventory_event())
     assert verdicts(world.tell(replace_key(world, forget))) == [Verdict.REMOVE_REGISTRY]
     assert world.state.entry("new") is None
+
+
+def test_what_the_registry_lacks_is_written_again_until_it_is_seen_there() -> None:
+    world = World().to(S.REGISTERED)
+    held = list(world.state.entries)
+    said = world.tell(RegistrySeen((replace(held[1], version=3),), "old", None, 0))
+    assert [(s.verdict, s.reason, s.subject) for s in said] == [
+        (Verdict.WRITE_REGISTRY, Why.NOT_SEEN, f"registry/{held[0].name}")
+    ]
+    assert said[0].details["bootstrap"] == "old"
+    assert world.tell(RegistrySeen(tuple(replace(e, version=4) for e in held), "old", None, 0)) == []
+    assert [e.version for e in world.state.entries] == [4, 4]
+
+
+def test_what_was_unregistered_is_removed_again_until_the_registry_is_seen_without_it() -> None:
+    world = World().to(S.REGISTERED)
+    everything = tuple(replace(e, version=7) for e in world.state.entries)
+    world.later().tell(world.inventory_event())
+    world.tell(Unregister(key=world.key(), name="new"))
+    said = world.tell(RegistrySeen(everything, "old", None, 0))
+    assert [(s.verdict, s.reason, s.details["version"]) for s in said] == [(Verdict.REMOVE_REGISTRY, Why.NOT_SEEN, 7)]
+    left = tuple(e for e in everything if e.name != "new")
+    assert world.tell(RegistrySeen(left, "old", None, 0)) == []
+    assert world.tell(RegistrySeen(everything, "old", None, 0)) == [], "somebody else registered it since"
+
+
+def test_without_the_lease_nothing_of_the_registry_is_written_again() -> None:
+    world = World().to(S.REGISTERED)
+    world.state = replace(world.state, lease=None)
+    assert world.tell(RegistrySeen((), "old", None, 0)) == []
 
 
 def replace_key(world: World, command: Unregister) -> Unregister:
@@ -573,7 +604,134 @@ def test_ledgers_of_a_remapped_kind_get_new_ids() -> None:
         ref = world.refs[path]
         assert (ref.attribution, ref.ledger_id >= 2**32) == ("new", True)
         assert world.clusters["new"].ledgers[ref.ledger_id].content == ref.content
+    schema = world.unit("/s1").ledger_id
+    assert [(i.ledger_id, i.remap) for i in world.state.journal] == [(schema, True)]
+
+
+SCHEMAS_ANEW = frozenset({Kind.SCHEMA})
+
+
+def anew(stage: Stage) -> World:
+    """Of which the schema's id is taken in the target, so that its ledger gets a new one."""
+    world = World(Limits(copy_concurrency=8, retries=3, remapped=SCHEMAS_ANEW))
+    world.clusters["new"].ledgers[world.refs["/s1"].ledger_id] = Held("foreign", world.now_ms)
+    return world.to(stage)
+
+
+def is_untouched(world: World) -> bool:
+    """The foreign ledger, which has the schema's id in the target."""
+    return world.clusters["new"].ledgers[world.unit("/s1").ledger_id] == Held("foreign", START_MS)
+
+
+def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleaned_up() -> None:
+    world = anew(S.HOLD)
+    ref, unit = world.refs["/s1"], world.unit("/s1")
+    assert (unit.stage, unit.target_id, ref.ledger_id) == (L.PROMOTED, ref.ledger_id, ref.ledger_id)
+    world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
+    world.work()
+    assert world.is_at(S.DONE)
+    assert unit.ledger_id not in world.clusters["old"].ledgers
+    assert is_untouched(world)
+
+
+def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() -> None:
+    world = anew(S.BUILD)
+    order = next(o for o in world.orders if o.unit is not None and o.unit.paths == ("/s1",))
+    world.carry_out(order)  # and the answer is lost
+    world.work()
+    assert world.is_at(S.HOLD)
+    assert world.unit("/s1").stage is L.PROMOTED
+    assert world.refs["/s1"].ledger_id == world.unit("/s1").target_id
+    assert is_untouched(world)
+
+
+def test_a_copy_under_a_new_id_that_is_partial_is_deleted_and_made_again_under_another() -> None:
+    world = anew(S.BUILD)
+    source = world.facts("old", world.unit("/s1").ledger_id)
+    partial = replace(source, ledger_id=2**32 + 77, entries_digest=None, provenance="id-of-old")
+    said = tell_of(world, "/s1", Outcome.EXISTS, source=source, target=partial)
+    assert [(s.verdict, s.unit.target_id) for s in said if s.unit] == [(Verdict.DELETE_OWN_COPY, 2**32 + 77)]
+    world.work()
+    assert world.is_at(S.HOLD)
+    assert world.unit("/s1").stage is L.PROMOTED
+    assert is_untouched(world)
+
+
+def test_what_stands_under_a_new_id_and_is_not_ours_is_never_promoted_nor_deleted() -> None:
+    world = anew(S.BUILD)
+    source = world.facts("old", world.unit("/s1").ledger_id)
+    said = tell_of(world, "/s1", Outcome.EXISTS, source=source, target=replace(source, ledger_id=99, provenance=""))
+    assert verdicts(said) == [Verdict.REMAP_REQUIRED]
+    assert world.unit("/s1").stage is L.FOREIGN_CONFLICT
+
+
+@pytest.mark.parametrize("changed", [("attribution",), ("ledger_id",), ("attribution", "ledger_id", "entry_id")])
+def test_a_reference_gets_its_new_id_and_its_cluster_together_or_the_switch_halts(changed: tuple[str, ...]) -> None:
+    world = anew(S.PROMOTE)
+    assert verdicts(tell_of(world, "/s1", Outcome.PROMOTED, changed=changed)) == [Verdict.HALT]
+    assert world.switch.halted
+
+
+def test_what_was_promoted_before_the_answer_was_lost_changes_nothing_and_is_promoted() -> None:
+    world = anew(S.PROMOTE)
+    tell_of(world, "/s1", Outcome.PROMOTED, changed=())
+    assert world.unit("/s1").stage is L.PROMOTED
+
+
+def test_after_a_rollback_references_have_their_old_ids_and_copies_under_new_ones_are_deleted() -> None:
+    world = anew(S.ROLLED_BACK)
+    unit = world.unit("/s1")
+    assert (world.refs["/s1"].attribution, world.refs["/s1"].ledger_id) == ("old", unit.ledger_id)
+    assert unit.target_id in world.clusters["new"].ledgers
+    world.later(15 * DAY_MS).tell(world.members_event())
+    world.work()
+    assert unit.target_id not in world.clusters["new"].ledgers
     assert world.state.journal == ()
+    assert is_untouched(world)
+
+
+def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback_too() -> None:
+    world = anew(S.BUILD)
+    lost = [event for order in world.orders for event in world.carry_out(order)]
+    assert lost
+    world.tell(Rollback(key=world.key()))
+    world.work()
+    assert (world.stage, world.unit("/s1").target_id) == (S.ROLLED_BACK, None)
+    world.later(15 * DAY_MS).tell(world.members_event())
+    world.work()
+    assert not [held for held in world.clusters["new"].ledgers.values() if held.by_headgate]
+    assert is_untouched(world)
+
+
+@pytest.mark.parametrize("remapped", [frozenset(), frozenset({Kind.CURSOR})], ids=["same id", "remap"])
+def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(remapped: frozenset[Kind]) -> None:
+    world = World(Limits(remapped=remapped)).to(S.PROMOTE)
+    if remapped:
+        for order in list(world.orders):
+            world.carry_out(order)  # the owners rolled them over, and nobody heard of it
+        world.orders.clear()
+    else:
+        world.work()
+        world.refs["/c1"].ledger_id = world.clusters["new"].allocate("/c1", world.now_ms)
+    world.tell(Rollback(key=world.key()))
+    world.work()
+    assert world.is_at(S.ROLLED_BACK)
+    assert world.unit("/c1").stage is L.PROMOTED_VIA_ROLLOVER
+    assert (world.refs["/c1"].attribution, world.refs["/s1"].attribution) == ("new", "old")
+    world.later(15 * DAY_MS).tell(world.members_event())
+    world.work()
+    assert world.refs["/c1"].ledger_id in world.clusters["new"].ledgers
+
+
+@pytest.mark.parametrize(("remap", "stage"), [(False, L.BUILT), (True, L.FOREIGN_CONFLICT)])
+def test_the_strategy_of_another_time_is_no_record_of_a_copy(remap: bool, stage: LedgerStage) -> None:
+    world = World(Limits(copy_concurrency=8)).to(S.BUILD)
+    intents = world.state.journal
+    assert intents
+    world.state = replace(world.state, journal=tuple(replace(i, remap=remap) for i in intents))
+    source = world.facts("old", world.unit("/s1").ledger_id)
+    tell_of(world, "/s1", Outcome.EXISTS, source=source, target=replace(source, created_ms=world.now_ms))
+    assert world.unit("/s1").stage is stage
 
 
 # --- A, B, A

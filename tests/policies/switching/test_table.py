@@ -150,7 +150,9 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[Stage, Expected
     "answer: copy deleted": (answered(Outcome.COPY_DELETED), REJECTED, answers({})),
     "answer: promoted": (answered(Outcome.PROMOTED), REJECTED, answers({S.PROMOTE: TAKEN})),
     "answer: conflict": (answered(Outcome.CONFLICT), REJECTED, answers({S.PROMOTE: TAKEN, S.ROLLBACK: TAKEN})),
-    "answer: rolled over": (answered(Outcome.ROLLED_OVER), REJECTED, answers({S.PROMOTE: TAKEN})),
+    "answer: rolled over": (
+        answered(Outcome.ROLLED_OVER), REJECTED, answers({S.PROMOTE: TAKEN, S.ROLLBACK: TAKEN}),
+    ),
     "answer: advanced": (answered(Outcome.ADVANCED), REJECTED, answers({S.PROMOTE: TAKEN})),
     "answer: reverted": (answered(Outcome.REVERTED), REJECTED, answers({S.ROLLBACK: TAKEN})),
     "answer: deleted": (answered(Outcome.DELETED), REJECTED, answers({S.CLEANUP: TAKEN})),
@@ -238,7 +240,7 @@ def test_an_answer_fits_what_was_asked_or_is_invalid(path: str, action: Action, 
     }.get(action, set())
     if path == "/c1" and action is Action.PROMOTE:
         fits |= {Outcome.ROLLED_OVER, Outcome.ADVANCED}
-    if path == "/c1" and action is Action.ROLL_OVER:
+    if path == "/c1" and action in (Action.ROLL_OVER, Action.REVERT):
         fits |= {Outcome.ROLLED_OVER}
     world = World().to(Stage.HOLD)
     unit = replace(world.unit(path), awaiting=action)

@@ -112,6 +112,8 @@ class World:
         self.history: list[tuple[int, Event]] = []
         self.keys = 0
         self.lost: Held | None = None
+        self.new_ids: dict[tuple[str, int], int] = {}
+        """What the executors' journal knows: by target and id in the source, the new id of a copy."""
         old = self.clusters["old"]
         for topic in self.topics:
             self.write(topic, "b1")
@@ -232,7 +234,7 @@ class World:
             source=one, target=other, references=self.references(), references_complete=True,
             references_ms=self.now_ms, bootstrap="old", existing=existing,
             source_facts={i: self.facts(source, i) for i in self.clusters[source].ledgers},
-            journal={i.ledger_id: i for i in self.state.journal if i.target == other.instance_id},
+            journal={i.ledger_id: i for i in self.state.journal if i.target == other.instance_id and not i.remap},
             deleted=frozenset(gone),
         )  # fmt: skip
         rules = Rules(policy=self.policy, validity_ms=600_000, remapped=self.limits.remapped)
@@ -287,8 +289,7 @@ class World:
             return answer(Outcome.SOURCE_UNREADABLE)
         facts = self.facts(source, unit.ledger_id)
         if unit.remap:
-            made = new.allocate(old.ledgers[unit.ledger_id].content, self.now_ms)
-            return answer(Outcome.COPIED, source=facts, target=self.facts(target, made))
+            return self._copy_anew(unit, source, target)
         if unit.ledger_id in new.ledgers:
             return answer(Outcome.EXISTS, source=facts, target=self.facts(target, unit.ledger_id))
         if unit.ledger_id in new.deleted:
@@ -297,19 +298,30 @@ class World:
         new.ledgers[unit.ledger_id] = Held(content, self.now_ms, by_headgate=True)
         return answer(Outcome.COPIED, source=facts, target=self.facts(target, unit.ledger_id))
 
+    def _copy_anew(self, unit: Unit, source: str, target: str) -> LedgerDone:
+        """Under the target's next id; asked again, under the id that was given once."""
+        key, facts = (target, unit.ledger_id), self.facts(source, unit.ledger_id)
+        if key in self.new_ids:
+            return answer(Outcome.EXISTS, source=facts, target=self.facts(target, self.new_ids[key]))
+        content = self.clusters[source].ledgers[unit.ledger_id].content
+        made = self.new_ids[key] = self.clusters[target].allocate(content, self.now_ms)
+        self.clusters[target].ledgers[made].by_headgate = True
+        return answer(Outcome.COPIED, source=facts, target=self.facts(target, made))
+
     def _delete_copy(self, unit: Unit, _source: str, target: str) -> LedgerDone:
-        held = self.clusters[target].ledgers.get(unit.ledger_id)
+        made = self.new_ids.pop((target, unit.ledger_id), -1) if unit.remap else unit.ledger_id
+        held = self.clusters[target].ledgers.get(made)
         if held is not None and not held.by_headgate:
-            raise HarmError(f"INV-7: the foreign ledger {unit.ledger_id} of {target} is deleted")
-        if held is not None and any(
-            (r.ledger_id, r.attribution) == (unit.ledger_id, target) for r in self.refs.values()
-        ):
-            raise HarmError(f"INV-7: ledger {unit.ledger_id} of {target} is deleted while a reference names it")
-        self.clusters[target].ledgers.pop(unit.ledger_id, None)
+            raise HarmError(f"INV-7: the foreign ledger {made} of {target} is deleted")
+        if held is not None and any((r.ledger_id, r.attribution) == (made, target) for r in self.refs.values()):
+            raise HarmError(f"INV-7: ledger {made} of {target} is deleted while a reference names it")
+        self.clusters[target].ledgers.pop(made, None)
         return answer(Outcome.COPY_DELETED)
 
     def _promote(self, unit: Unit, _source: str, target: str) -> LedgerDone:
         ref, made = self.refs[unit.paths[0]], unit.target_id if unit.target_id is not None else unit.ledger_id
+        if (ref.attribution, ref.ledger_id) == (target, made):
+            return answer(Outcome.PROMOTED)
         if ref.attribution == target and ref.ledger_id != unit.ledger_id:
             return answer(Outcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=ref.attribution)
         held = self.clusters[target].ledgers.get(made)
@@ -327,9 +339,13 @@ class World:
         ref, held = self.refs[unit.paths[0]], self.clusters[source].ledgers.get(unit.ledger_id)
         if held is None:
             raise HarmError(f"{unit.paths[0]} is taken back to ledger {unit.ledger_id}, which {source} no longer has")
-        if ref.attribution == target:
-            ref.attribution, ref.ledger_id = source, unit.ledger_id
-        return answer(Outcome.REVERTED, changed=("attribution",))
+        if ref.attribution != target:
+            return answer(Outcome.REVERTED)
+        made = unit.ledger_id if unit.target_id is None else unit.target_id
+        if ref.ledger_id != made:
+            return answer(Outcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
+        ref.attribution, ref.ledger_id = source, unit.ledger_id
+        return answer(Outcome.REVERTED, changed=("attribution", *(("ledger_id",) if made != unit.ledger_id else ())))
 
     def _delete_old(self, unit: Unit, source: str, _target: str) -> LedgerDone:
         if self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms:
