@@ -1,4 +1,7 @@
-"""Copies ledgers from one BookKeeper cluster to another under the same ids, with the real client in a JVM of its own.
+"""Copies ledgers from one BookKeeper cluster to another, with the real client in a JVM of its own.
+
+A copy has the id of the source's ledger, or a new one that the target gives; which one, the journal knows before it is
+created.
 
 Nothing in the source is changed: ledgers are opened without recovery, so no live owner is fenced. Nothing in the target
 is overwritten, and only what the journal and the ledger's own provenance say is ours is ever deleted there. Killed at
@@ -19,7 +22,13 @@ import structlog
 from connectors.bookkeeper.copy_answers import Answer, copy_result
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, Journal, JournalConflictError, JournalError
-from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.copy_outcomes import (
+    CopyOutcome,
+    CopyResult,
+    DeleteOutcome,
+    DeleteResult,
+    outcome_of_failure,
+)
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, RemoteCopier
 from policies.errors import UserError
 from policies.units import MAX_INT64
@@ -34,6 +43,18 @@ Progress = Callable[[int, int, int], None]
 """Takes a ledger's id, and the entries and bytes read of it so far; called from the threads that copy."""
 
 _log = structlog.get_logger(__name__)
+
+
+class _NotPreparedError(Exception):
+    """What must be known before a copy is created could not be found out; the answer says why."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.detail or answer.status)
+        self.outcome = (
+            CopyOutcome.TIMED_OUT
+            if answer.status == "cancelled"
+            else outcome_of_failure(answer.phase or "", answer.code)
+        )
 
 
 class LedgerCopier:
@@ -77,15 +98,21 @@ class LedgerCopier:
         self._remote: RemoteCopier | None = None
         self._numbers = itertools.count()
 
-    def copy(self, ledger_id: int, progress: Progress | None = None) -> CopyResult:
+    def copy(self, ledger_id: int, progress: Progress | None = None, *, new_id: bool = False) -> CopyResult:
         """Copy one ledger, or say what stands in its place. Every failure is an outcome.
+
+        Args:
+            ledger_id: in the source.
+            progress: is told how far it is.
+            new_id: copy it under an id that the target gives. Asked again, it has the id that it was given once; and
+                a copy of ours that stands under the old id already is taken for it, so the target's facts say the id.
 
         Raises:
             ValueError: this is no ledger's id; -1 means "no ledger".
         """
         _check(ledger_id)
         started = time.monotonic()
-        result = self._copy(ledger_id, progress, started)
+        result = self._copy(ledger_id, progress, started, new_id)
         say = _log.debug if result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT) else _log.warning
         say("ledger copy ended", ledger=ledger_id, outcome=result.outcome.value, detail=result.detail)
         return result
@@ -113,7 +140,7 @@ class LedgerCopier:
             record = self._journal.find(ledger_id)
             if record is None:
                 return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no copy of it was ever journalled")
-            result = self._delete(ledger_id, {"kind": "delete_own", "provenance": record.provenance})
+            result = self._delete(ledger_id, {"kind": "delete_own", **_named(record)})
             if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT):
                 self._journal.forget(record)
         except JournalConflictError as error:
@@ -146,22 +173,58 @@ class LedgerCopier:
             except (JvmDiedError, JavaError) as error:
                 _log.debug("closing the ledger copier", error=str(error))
 
-    def _copy(self, ledger_id: int, progress: Progress | None, started: float) -> CopyResult:
+    def _copy(self, ledger_id: int, progress: Progress | None, started: float, new_id: bool) -> CopyResult:
         try:
-            record = self._journal.intend(ledger_id)
+            record = self._intended(ledger_id, new_id)
+            if record.target_id is not None and not new_id:
+                detail = f"our copy of it has id {record.target_id} in the target: it cannot have its own as well"
+                return CopyResult(ledger_id, CopyOutcome.TARGET_FAILED, detail=detail)
+            answer = self._run(ledger_id, {"kind": "copy", **_named(record), **self._sizes}, progress)
+            result = copy_result(ledger_id, answer, record.source, time.monotonic() - started, record.target_id)
+            if result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None:
+                return self._taken(record, result)
         except JournalConflictError as error:
             return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
         except JournalError as error:
             return CopyResult(ledger_id, CopyOutcome.JOURNAL_FAILED, detail=str(error))
-        request = {"kind": "copy", "provenance": record.provenance, **self._sizes}
-        try:
-            answer = self._run(ledger_id, request, progress)
+        except _NotPreparedError as error:
+            return CopyResult(ledger_id, error.outcome, detail=str(error))
         except JvmDiedError as error:
             return CopyResult(ledger_id, CopyOutcome.JVM_DIED, detail=str(error))
         except JavaError as error:
             return CopyResult(ledger_id, CopyOutcome.INTERNAL_ERROR, detail=str(error))
-        result = copy_result(ledger_id, answer, time.monotonic() - started)
         return self._journalled(record, result)
+
+    def _intended(self, ledger_id: int, new_id: bool) -> CopyRecord:
+        """Its record, written before anything is created; a new id is drawn before that, so that it is drawn once.
+
+        What was once journalled for the other way of copying stands only as long as a copy of ours does.
+        """
+        record = self._journal.find(ledger_id) if new_id else self._journal.intend(ledger_id)
+        if record is not None and (record.target_id is not None) is not new_id and not self._stands(record):
+            self._journal.forget(record)
+            record = None
+        return record or self._journal.intend(ledger_id, self._new_id(ledger_id) if new_id else None)
+
+    def _stands(self, record: CopyRecord) -> bool:
+        answer = self._run(record.ledger_id, {"kind": "look", **_named(record)}, None)
+        if answer.status not in ("own", "foreign", "missing"):
+            raise _NotPreparedError(answer)
+        return answer.status == "own"
+
+    def _new_id(self, ledger_id: int) -> int:
+        answer = self._run(ledger_id, {"kind": "new_id"}, None)
+        if answer.new_id is None:
+            raise _NotPreparedError(answer)
+        return answer.new_id
+
+    def _taken(self, record: CopyRecord, result: CopyResult) -> CopyResult:
+        """Somebody else made a ledger under the new id before we did: the next copy is given another one."""
+        if record.copied is not None:
+            return result  # it was ours: a person must look
+        self._journal.forget(record)
+        detail = f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
+        return CopyResult(result.ledger_id, CopyOutcome.TARGET_FAILED, source=result.source, detail=detail)
 
     def _journalled(self, record: CopyRecord, result: CopyResult) -> CopyResult:
         """The result, once the journal knows of a complete copy."""
@@ -220,6 +283,11 @@ class LedgerCopier:
             if self._remote is None or not self._remote.is_of_use:
                 self._remote = self._jvm.new_copier(self._settings)
             return self._remote
+
+
+def _named(record: CopyRecord) -> dict[str, object]:
+    """How the copy is known in the target."""
+    return {"provenance": record.provenance, "target_id": record.id_in_target}
 
 
 def _check(ledger_id: int) -> None:

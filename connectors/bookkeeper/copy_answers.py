@@ -50,15 +50,32 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     phase: str | None = None
     code: int | None = None
     detail: str | None = None
+    new_id: int | None = None
 
 
-def copy_result(ledger_id: int, answer: Answer, seconds: float) -> CopyResult:
-    """What an answer from Java means, by the policy's own rule of when two ledgers are the same."""
+_OURS = frozenset({"copied", "own_closed", "own_partial"})
+"""Java compared its provenance with what was journalled."""
+
+
+def copy_result(
+    ledger_id: int, answer: Answer, source_instance: str, seconds: float, target_id: int | None = None
+) -> CopyResult:
+    """What an answer from Java means, by the policy's own rule of when two ledgers are the same.
+
+    Args:
+        ledger_id: in the source.
+        answer: what Java says.
+        source_instance: instance id of the cluster it is copied from.
+        seconds: how long it took.
+        target_id: the id in the target, where it is another one; in all else the two must be the same.
+    """
     source = answer.source.ledger() if answer.source else None
     target = answer.target.ledger() if answer.target else None
+    if target is not None:
+        target = msgspec.structs.replace(target, provenance=source_instance if answer.status in _OURS else "")
     return CopyResult(
         ledger_id,
-        _outcome(answer, source, target),
+        _outcome(answer, source, target, ledger_id if target_id is None else target_id),
         source=source,
         target=target,
         entries=answer.entries,
@@ -68,8 +85,14 @@ def copy_result(ledger_id: int, answer: Answer, seconds: float) -> CopyResult:
     )
 
 
-def _outcome(answer: Answer, source: Ledger | None, target: Ledger | None) -> CopyOutcome:
-    equal = source is not None and target is not None and same_ledger(source, target)
+def _are_equal(source: Ledger | None, target: Ledger | None, target_id: int) -> bool:
+    if source is None or target is None or target.ledger_id != target_id:
+        return False
+    return same_ledger(source, msgspec.structs.replace(target, ledger_id=source.ledger_id))
+
+
+def _outcome(answer: Answer, source: Ledger | None, target: Ledger | None, target_id: int) -> CopyOutcome:
+    equal = _are_equal(source, target, target_id)
     match answer.status:
         case "copied":
             return CopyOutcome.COPIED if equal else CopyOutcome.COPY_DIFFERS

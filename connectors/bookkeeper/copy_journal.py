@@ -20,6 +20,9 @@ from policies.switching.ledger_paths import Layout, path_of
 PROVENANCE = "headgate.copy"
 """The custom metadata property of a copy: the source's instance id and the token, with a slash between."""
 
+COPIES = "/admin/bookie-clusters/copies"
+"""Where the journal of a broker cluster's copies lies, in the brokers' ZooKeeper."""
+
 _TOKEN_BYTES = 16
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
@@ -56,6 +59,13 @@ class CopyRecord:
     copied: CopiedLedger | None = None
     """Null until the copy was found equal."""
     version: int = 0
+    target_id: int | None = None
+    """Its id in the target, where it got a new one there."""
+
+    @property
+    def id_in_target(self) -> int:
+        """The id under which the copy stands."""
+        return self.ledger_id if self.target_id is None else self.target_id
 
     @property
     def provenance(self) -> str:
@@ -75,8 +85,13 @@ class Journal(Protocol):
         """
         ...
 
-    def intend(self, ledger_id: int) -> CopyRecord:
-        """Write down that a copy will be created; an earlier intent stands. Raises as `find` does."""
+    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
+        """Write down that a copy will be created; an earlier intent stands. Raises as `find` does.
+
+        Args:
+            ledger_id: in the source.
+            target_id: in the target, where that is another one; what an earlier intent says of it stands, too.
+        """
         ...
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
@@ -100,10 +115,11 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     token: str
     copied: CopiedLedger | None = None
+    target_id: int | None = None
 
 
 class ZnodeJournal:
-    """One znode a copy, by target and ledger id, in folders as BookKeeper's long layout has them.
+    """One znode a copy, by target and the ledger's id in the source, in folders as BookKeeper's long layout has them.
 
     Args:
         session: of the ZooKeeper that keeps it; its time limit is that of one request.
@@ -126,9 +142,10 @@ class ZnodeJournal:
             return None
         return self._record(ledger_id, data, stat)
 
-    def intend(self, ledger_id: int) -> CopyRecord:
+    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         """See `Journal`."""
-        note = _Note(source=self._source, target=self._target, token=secrets.token_hex(_TOKEN_BYTES))
+        token = secrets.token_hex(_TOKEN_BYTES)
+        note = _Note(source=self._source, target=self._target, token=token, target_id=target_id)
         data = msgspec.json.encode(note)
         try:
             _, stat = self._ask("create_async", self._node(ledger_id), data, makepath=True, include_data=True)
@@ -143,7 +160,9 @@ class ZnodeJournal:
         """See `Journal`."""
         if record.copied == copied:
             return record
-        note = _Note(source=record.source, target=record.target, token=record.token, copied=copied)
+        note = _Note(
+            source=record.source, target=record.target, token=record.token, copied=copied, target_id=record.target_id
+        )
         node = self._node(record.ledger_id)
         try:
             stat = self._ask("set_async", node, msgspec.json.encode(note), version=record.version)
@@ -172,7 +191,9 @@ class ZnodeJournal:
             raise JournalConflictError(
                 f"ledger {ledger_id} of {note.target} is journalled as a copy from {note.source}"
             )
-        return CopyRecord(ledger_id, note.source, note.target, note.token, stat.ctime, note.copied, stat.version)
+        return CopyRecord(
+            ledger_id, note.source, note.target, note.token, stat.ctime, note.copied, stat.version, note.target_id
+        )
 
     def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
         try:

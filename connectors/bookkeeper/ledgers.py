@@ -68,8 +68,18 @@ class Found:
     ids: set[int] = field(default_factory=set)
     facts: dict[int, Ledger] = field(default_factory=dict)
     """By id; without those whose metadata cannot be parsed."""
+    provenances: dict[int, str] = field(default_factory=dict)
+    """By id, what marks a copy as headgate's; whether it is true, its journal knows."""
     problems: list[str] = field(default_factory=list)
     """Why some cannot."""
+
+    def add(self, ledger_id: int, data: bytes, created_ms: int) -> None:
+        """A ledger was found; raises as `parse_ledger` does."""
+        self.ids.add(ledger_id)
+        metadata = _metadata(data)
+        self.facts[ledger_id] = _ledger(ledger_id, metadata, created_ms)
+        if (provenance := _provenance(metadata)) is not None:
+            self.provenances[ledger_id] = provenance
 
 
 def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
@@ -83,10 +93,10 @@ def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
     Raises:
         ValueError: the metadata is of another version, or none at all; the reason quotes nothing of it.
     """
-    header = _HEADER.match(data)
-    if header is None:
-        raise ValueError("it does not begin with BookieMetadataFormatVersion")
-    metadata = _metadata(int(header[1]), data[header.end() :])
+    return _ledger(ledger_id, _metadata(data), created_ms)
+
+
+def _ledger(ledger_id: int, metadata: Any, created_ms: int) -> Ledger:
     closed = _STATES[metadata.state] is LedgerState.CLOSED
     has_ack_quorum = metadata.HasField("ackQuorumSize")
     return Ledger(
@@ -110,7 +120,16 @@ def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
     )
 
 
-def _metadata(version: int, body: bytes) -> Any:
+def _provenance(metadata: Any) -> str | None:
+    marks = (each.value for each in metadata.customMetadata if each.key == PROVENANCE)
+    return next((mark.decode(errors="replace") for mark in marks), None)
+
+
+def _metadata(data: bytes) -> Any:
+    header = _HEADER.match(data)
+    if header is None:
+        raise ValueError("it does not begin with BookieMetadataFormatVersion")
+    version, body = int(header[1]), data[header.end() :]
     if version not in (2, 3):
         raise ValueError(f"its metadata is of version {version}; 2 and 3 are known")
     try:
@@ -135,9 +154,8 @@ def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable
         if answer is None:
             continue
         data, stat = answer
-        found.ids.add(places[path])
         try:
-            found.facts[places[path]] = parse_ledger(places[path], data, stat.ctime)
+            found.add(places[path], data, stat.ctime)
         except ValueError as error:
             found.problems.append(f"{reader.client.chroot}{path}: {error}")
     return found

@@ -1,13 +1,13 @@
-"""The BookKeeper clusters that one broker cluster may write to, and how it may switch between them."""
+"""The BookKeeper clusters that one broker cluster may write to: where they are. How it may switch: the policy's."""
 
-from typing import Self
+import re
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
-from policies.switching.precheck import Rules, TargetPolicy
-from policies.switching.references import Kind, Strategy
-from policies.units import PositiveDuration, parse_duration
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class BookKeeperCluster(BaseModel):
@@ -19,26 +19,23 @@ class BookKeeperCluster(BaseModel):
     ledgers_root: ZnodePath = Field(default="/ledgers", description="Its metadata's path, below the chroot.")
 
 
-class Strategies(BaseModel):
-    """How ledgers come to a target: with the id they have (`same_id`), or with a new one (`remap`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    schema_: Strategy = Field(default=Strategy.SAME_ID, alias="schema", description="Ledgers with schemas.")
-    cursor: Strategy = Field(default=Strategy.SAME_ID, description="Ledgers with the positions of subscriptions.")
-
-    def remapped(self) -> frozenset[Kind]:
-        """The kinds whose ledgers get new ids."""
-        chosen = {Kind.SCHEMA: self.schema_, Kind.CURSOR: self.cursor}
-        return frozenset(kind for kind, strategy in chosen.items() if strategy is Strategy.REMAP)
+def _znode_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "becomes the name of a znode: 1 to 63 letters, digits, dots, underscores and hyphens, the first of them a "
+            "letter or digit"
+        )
+    return name
 
 
 class BookKeeperClusters(BaseModel):
-    """The BookKeeper clusters of one broker cluster, by name, and what holds for a switch between them."""
+    """The BookKeeper clusters of one broker cluster, by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clusters: dict[str, BookKeeperCluster] = Field(min_length=1, description="All of them, by name.")
+    clusters: dict[Annotated[str, AfterValidator(_znode_name)], BookKeeperCluster] = Field(
+        min_length=1, description="All of them, by name."
+    )
     bootstrap: str = Field(
         description="The one that the brokers began with: it holds every ledger that says nothing else. Set once, "
         "and never changed."
@@ -46,17 +43,6 @@ class BookKeeperClusters(BaseModel):
     active: str | None = Field(
         default=None,
         description="The one that the brokers write to now: a switch leads away from it. Default: bootstrap.",
-    )
-    target_policy: TargetPolicy = Field(
-        default=TargetPolicy.DEDICATED,
-        description="`dedicated`: a target must be empty but for headgate's own copies. `shared`: it may have other "
-        "users, and only the ids to import must be free.",
-    )
-    strategies: Strategies = Field(
-        default_factory=Strategies, description="With `remap`, the ids of a kind need not be free in the target."
-    )
-    precheck_validity: PositiveDuration = Field(
-        default=parse_duration("10m"), description="How long a precheck counts, from its first reading on."
     )
 
     @model_validator(mode="after")
@@ -71,8 +57,3 @@ class BookKeeperClusters(BaseModel):
     def source(self) -> str:
         """The one that the brokers write to now."""
         return self.active or self.bootstrap
-
-    def rules(self) -> Rules:
-        """What a precheck goes by."""
-        validity_ms = int(self.precheck_validity.total_seconds() * 1000)
-        return Rules(policy=self.target_policy, validity_ms=validity_ms, remapped=self.strategies.remapped())

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from connectors.bookkeeper.copy_journal import COPIES, JournalError, ZnodeJournal
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import Found, list_ledgers, read_ledgers
+from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.metadata import Inventory, read_references
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -77,11 +79,27 @@ class _Photographer:
             existing=None,
         )
         wanted = ids_to_import(seen, rules)
-        existing = self._existing(target, target_seen.layout, wanted, rules.policy)
-        if existing is not None:
+        known_ids = self._existing(target, target_seen.layout, wanted, rules.policy)
+        if known_ids is not None:
+            existing, found = known_ids
             facts = self._ledgers(source, source_seen.layout, wanted & existing.ids)
             seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
+            seen = self._with_journal(brokers, seen, existing, found)
         return Look(seen, tuple(dict.fromkeys(self._problems)))
+
+    def _with_journal(
+        self, brokers: ZooKeeperSession, seen: Snapshot, existing: TargetLedgers, found: Found
+    ) -> Snapshot:
+        """Which of what was found is headgate's own copy; where the journal cannot be read, nothing is."""
+        if not found.provenances or seen.source.instance_id is None or seen.target.instance_id is None:
+            return seen
+        journal = ZnodeJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
+        try:
+            ledgers, intents = confirmed(found, journal)
+        except JournalError as error:
+            self._problems.append(f"{brokers.name}: {error}")
+            return seen
+        return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
 
     def _cluster(self, place: Place) -> Cluster:
         read_ms = _now_ms()
@@ -93,7 +111,7 @@ class _Photographer:
 
     def _existing(
         self, target: Place, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
-    ) -> TargetLedgers | None:
+    ) -> tuple[TargetLedgers, Found] | None:
         """What exists in the target; where it is listed, only what is wanted of it is looked at more closely."""
         read_ms, wanted = _now_ms(), frozenset(wanted)
         ids, is_all = frozenset[int](), False
@@ -107,7 +125,8 @@ class _Photographer:
         found = self._ledgers(target, layout, wanted & ids if is_all else wanted)
         if found is None:
             return None
-        return TargetLedgers(ids=ids | found.ids, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts)
+        exist = ids | found.ids
+        return TargetLedgers(ids=exist, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts), found
 
     def _ledgers(self, place: Place, layout: Layout | None, ledger_ids: Iterable[int]) -> Found | None:
         if layout is None:

@@ -35,15 +35,18 @@ import org.apache.bookkeeper.client.api.LedgerMetadata;
 import org.apache.bookkeeper.client.api.ReadHandle;
 import org.apache.bookkeeper.client.api.WriteAdvHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.apache.bookkeeper.meta.LedgerIdGenerator;
 import org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory;
 import org.apache.bookkeeper.meta.zk.ZKMetadataDriverBase;
+import org.apache.bookkeeper.proto.BookkeeperInternalCallbacks;
 import org.apache.bookkeeper.util.StringUtils;
 import org.apache.bookkeeper.versioning.Versioned;
 import org.apache.zookeeper.AsyncCallback;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * The inner loop of a ledger copy: from one BookKeeper cluster to another, entry by entry, under the same ids.
+ * The inner loop of a ledger copy: from one BookKeeper cluster to another, entry by entry. The ids of ledgers are
+ * given: Python says which one a copy has, and asks here for a new one where that is wanted.
  *
  * Python decides and remembers (connectors/bookkeeper/copier.py); here is only what must not cross a process per entry.
  * Requests and answers are JSON, so that no object of this JVM is ever held by Python. Calls return at once, or when the
@@ -159,7 +162,7 @@ public final class LedgerCopier {
         workers = Executors.newFixedThreadPool(settings.get("concurrency").asInt());
     }
 
-    /** Begin something under a name by which it is asked for: a copy, or a deletion. */
+    /** Begin something under a name by which it is asked for: a copy, a deletion, a look, or a new id. */
     public void start(String name, String text) throws Exception {
         final JsonNode request = JSON.readTree(text);
         final Job job = new Job();
@@ -206,8 +209,7 @@ public final class LedgerCopier {
     private String work(JsonNode request, Job job) {
         ObjectNode answer = JSON.createObjectNode();
         try {
-            boolean copy = request.get("kind").asText().equals("copy");
-            answer.put("status", copy ? copy(request, job, answer) : delete(request, answer));
+            answer.put("status", done(request, job, answer));
         } catch (Failure failure) {
             answer.put("status", "failed").put("phase", failure.phase).put("code", failure.code);
             answer.put("detail", failure.getMessage());
@@ -219,10 +221,63 @@ public final class LedgerCopier {
         return answer.put("entries", job.entries.get()).put("bytes", job.bytes.get()).toString();
     }
 
+    private String done(JsonNode request, Job job, ObjectNode answer) throws Exception {
+        String kind = request.get("kind").asText();
+        if (kind.equals("copy")) {
+            return copy(request, job, answer);
+        }
+        if (kind.equals("new_id")) {
+            answer.put("new_id", newId());
+            return "new_id";
+        }
+        return kind.equals("look") ? look(request) : delete(request, answer);
+    }
+
+    /** The id of the copy; it may be another one than the source's. */
+    private static long targetIdOf(JsonNode request) {
+        return request.get("target_id").asLong();
+    }
+
     // --- copying
+
+    /**
+     * An id that the target gives once: as its clients get theirs, but from a generator of its own each time, since one
+     * remembers where its counter is, also when somebody has advanced it.
+     */
+    private long newId() throws Exception {
+        final CompletableFuture given = new CompletableFuture();
+        LedgerIdGenerator generator = target.client().getLedgerManagerFactory().newLedgerIdGenerator();
+        try {
+            generator.generateLedgerId(new BookkeeperInternalCallbacks.GenericCallback() {
+                public void operationComplete(int code, Object id) {
+                    if (code == BKException.Code.OK) {
+                        given.complete(id);
+                    } else {
+                        given.completeExceptionally(BKException.create(code));
+                    }
+                }
+            });
+            return ((Long) get(given, "target-create")).longValue();
+        } finally {
+            generator.close();
+        }
+    }
+
+    /** Whether a copy of ours stands in the target. */
+    private String look(JsonNode request) throws Exception {
+        try {
+            return isOwn(request, metadata(target, targetIdOf(request), "target-inspect")) ? "own" : "foreign";
+        } catch (Failure failure) {
+            if (failure.code != null && isMissing(failure.code.intValue())) {
+                return "missing";
+            }
+            throw failure;
+        }
+    }
 
     private String copy(JsonNode request, Job job, ObjectNode answer) throws Exception {
         long id = request.get("ledger_id").asLong();
+        long targetId = targetIdOf(request);
         byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
         Future created = created(source, id);
         ReadHandle from = openSource(id, created, answer);
@@ -232,7 +287,7 @@ public final class LedgerCopier {
         try {
             WriteAdvHandle to = create(request, from.getLedgerMetadata(), provenance);
             if (to == null) {
-                return existing(from, provenance, job, answer);
+                return existing(from, targetId, provenance, job, answer);
             }
             String digest = pour(from, to, "source-read", job);
             get(to.closeAsync(), "target-close");
@@ -240,8 +295,8 @@ public final class LedgerCopier {
         } finally {
             from.closeAsync();
         }
-        created = created(target, id);
-        ReadHandle back = open(target, id, "target-verify");
+        created = created(target, targetId);
+        ReadHandle back = open(target, targetId, "target-verify");
         try {
             ObjectNode copied = facts(target, back.getLedgerMetadata(), created);
             answer.set("target", copied.put("entries_digest", pour(back, null, "target-verify", null)));
@@ -276,7 +331,7 @@ public final class LedgerCopier {
         return null;
     }
 
-    /** A new ledger with the same id, or null when there is one already. */
+    /** A new ledger with the id that was given for it, or null when there is one already. */
     private WriteAdvHandle create(JsonNode request, LedgerMetadata metadata, byte[] provenance) throws Exception {
         Map custom = new HashMap(metadata.getCustomMetadata());
         custom.put(provenanceName, provenance);
@@ -288,7 +343,7 @@ public final class LedgerCopier {
             .withPassword(target.password())
             .withCustomMetadata(custom)
             .makeAdv()
-            .withLedgerId(metadata.getLedgerId())
+            .withLedgerId(targetIdOf(request))
             .execute();
         try {
             return (WriteAdvHandle) get(created, "target-create");
@@ -306,9 +361,8 @@ public final class LedgerCopier {
     }
 
     /** What stands under the id already. Only our own is read; a foreign one may have a writer and another password. */
-    private String existing(ReadHandle from, byte[] provenance, Job job, ObjectNode answer) throws Exception {
+    private String existing(ReadHandle from, long id, byte[] provenance, Job job, ObjectNode answer) throws Exception {
         LedgerMetadata wanted = from.getLedgerMetadata();
-        long id = wanted.getLedgerId();
         Future created = created(target, id);
         LedgerMetadata there = metadata(target, id, "target-inspect");
         ObjectNode facts = facts(target, there, created);
@@ -464,7 +518,7 @@ public final class LedgerCopier {
         boolean own = request.get("kind").asText().equals("delete_own");
         Cluster cluster = own ? target : source;
         String phase = cluster.side + "-delete";
-        long id = request.get("ledger_id").asLong();
+        long id = own ? targetIdOf(request) : request.get("ledger_id").asLong();
         try {
             Versioned found = (Versioned) get(cluster.client().getLedgerManager().readLedgerMetadata(id), phase);
             LedgerMetadata metadata = (LedgerMetadata) found.getValue();

@@ -6,8 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.bookkeeper.settings import BookKeeperClusters
-from policies.switching.precheck import Rules, TargetPolicy
-from policies.switching.references import Kind
 
 TWO: dict[str, Any] = {"bootstrap": "old", "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk9:2181"}}}}
 
@@ -21,12 +19,17 @@ def test_brokers_write_to_the_bootstrap_cluster_until_another_is_active() -> Non
     assert clusters(active="new").source == "new"
 
 
-def test_a_dedicated_target_and_the_same_ids_are_the_default() -> None:
-    assert clusters().rules() == Rules(policy=TargetPolicy.DEDICATED, validity_ms=600_000)
-    changed = clusters(
-        target_policy="shared", strategies={"schema": "remap", "cursor": "same_id"}, precheck_validity="1m"
-    )
-    assert changed.rules() == Rules(policy=TargetPolicy.SHARED, validity_ms=60_000, remapped=frozenset({Kind.SCHEMA}))
+@pytest.mark.parametrize("name", ["a", "2024", "dc-1.old_2", "x" * 63])
+def test_a_name_that_a_znode_can_have_is_taken(name: str) -> None:
+    assert clusters(clusters={"old": {}, name: {}}).clusters.keys() == {"old", name}
+
+
+@pytest.mark.parametrize("name", ["", "-old", ".", "a/b", "zoë", "a b", "old\n", "x" * 64])
+def test_a_name_that_no_znode_should_have_is_refused_at_its_place(name: str) -> None:
+    with pytest.raises(ValidationError, match="becomes the name of a znode") as refused:
+        clusters(clusters={"old": {}, name: {}})
+    (mistake,) = refused.value.errors()
+    assert mistake["loc"] == ("clusters", name, "[key]")
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -34,7 +37,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown active one": ({"active": "odl"}, "active: clusters has no odl"),
     "no cluster": ({"clusters": {}}, "at least 1 item"),
     "a root that ends in a slash": ({"clusters": {"old": {"ledgers_root": "/ledgers/"}}}, "ledgers_root"),
-    "an unknown kind": ({"strategies": {"topic": "remap"}}, "topic"),
+    "what the policy's settings say": ({"target_policy": "shared"}, "target_policy"),
 }
 
 

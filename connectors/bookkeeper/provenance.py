@@ -1,0 +1,35 @@
+"""Which ledgers of a target are copies that headgate made: those that carry what its journal wrote down before."""
+
+from msgspec import structs
+
+from connectors.bookkeeper.copy_journal import CopyRecord, Journal, JournalConflictError
+from connectors.bookkeeper.ledgers import Found
+from policies.switching.ledgers import Intent, Ledger
+
+NOT_OURS = ""
+
+
+def confirmed(found: Found, journal: Journal) -> tuple[dict[int, Ledger], dict[int, Intent]]:
+    """What was found in a target, each ledger with its confirmed provenance, and the intents that are journalled.
+
+    Costs a request for each ledger that carries a mark.
+
+    Raises:
+        JournalError: the journal cannot be read.
+    """
+    ledgers, intents = {}, {}
+    for ledger_id, ledger in found.facts.items():
+        mark = found.provenances.get(ledger_id)
+        record = None if mark is None else _find(journal, ledger_id)
+        is_ours = record is not None and record.provenance == mark
+        ledgers[ledger_id] = structs.replace(ledger, provenance=record.source if record and is_ours else NOT_OURS)
+        if record is not None:
+            intents[ledger_id] = Intent(ledger_id, record.source, record.target, record.at_ms)
+    return ledgers, intents
+
+
+def _find(journal: Journal, ledger_id: int) -> CopyRecord | None:
+    try:
+        return journal.find(ledger_id)
+    except JournalConflictError:  # another source's: not a copy of this ledger
+        return None
