@@ -66,10 +66,10 @@ def parse_locator(path: str, data: bytes) -> list[Reference]:
     Raises:
         ValueError: it is no locator.
     """
-    locator = parse(_MESSAGES["SchemaLocator"], data)
+    locator = locator_message(data)
     entries = [("info", locator.info), *((f"index/{n}", entry) for n, entry in enumerate(locator.index))]
     return [
-        Reference(Kind.SCHEMA, path, entry.position.ledgerId, _attribution(entry.position.properties), position)
+        Reference(Kind.SCHEMA, path, entry.position.ledgerId, attribution_of(entry.position.properties), position)
         for position, entry in entries
     ]
 
@@ -80,8 +80,23 @@ def parse_cursor(path: str, data: bytes) -> Reference:
     Raises:
         ValueError: it is no cursor, or it cannot be decompressed.
     """
-    cursor = parse(_MESSAGES["ManagedCursorInfo"], decompressed(data))
-    return Reference(Kind.CURSOR, path, cursor.cursorsLedgerId, _attribution(cursor.cursorProperties))
+    cursor = cursor_message(data)
+    return Reference(Kind.CURSOR, path, cursor.cursorsLedgerId, attribution_of(cursor.cursorProperties))
+
+
+def locator_message(data: bytes) -> Any:
+    """A schema locator as a protobuf message; raises as `parse_locator` does."""
+    return parse(_MESSAGES["SchemaLocator"], data)
+
+
+def cursor_message(data: bytes) -> Any:
+    """A cursor's info as a protobuf message; raises as `parse_cursor` does."""
+    return parse(_MESSAGES["ManagedCursorInfo"], decompressed(data))
+
+
+def attribution_of(properties: Iterable[Any]) -> str | None:
+    """The cluster that the properties of a position name; null where they name none."""
+    return next((each.value for each in properties if each.name == CLUSTER_PROPERTY), None) or None
 
 
 def decompressed(data: bytes) -> bytes:
@@ -117,10 +132,6 @@ def _decompress(compression: int, data: bytes, size: int) -> bytes:
         return bytes(pa.decompress(data, size, codec=_ARROW_CODECS[compression], asbytes=True))
     except (zlib.error, OSError, ValueError) as error:
         raise ValueError(f"it cannot be decompressed: {error}") from None
-
-
-def _attribution(properties: Iterable[Any]) -> str | None:
-    return next((each.value for each in properties if each.name == CLUSTER_PROPERTY), None) or None
 
 
 def read_references(reader: Reader) -> Inventory:

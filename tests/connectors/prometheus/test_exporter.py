@@ -17,6 +17,7 @@ from connectors.kafka.records import Record
 from connectors.prometheus import Exporter, exporter
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.sessions_view import SessionsView
+from connectors.prometheus.switching_view import SwitchingView
 from policies.decisions import Decision
 from policies.units import to_millis
 from tests.connectors.prometheus.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics
@@ -176,7 +177,8 @@ def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) ->
     scene.run(script())
     described = {metric.name for metric in scene.exporter.describe()}
     shown = {name.removesuffix("_total") for name in scene.families()}
-    others = {family.name.removesuffix("_total") for view in (IsolationView, SessionsView) for family in view.families}
+    views = (IsolationView, SessionsView, SwitchingView)
+    others = {family.name.removesuffix("_total") for view in views for family in view.families}
     others |= {"headgate_session_recovery_seconds"}
     assert shown == described - others
     of_openmetrics = list(parse_openmetrics(openmetrics(scene.registry)))

@@ -1,0 +1,237 @@
+"""The reference agent of a broker: follows the directive of a switch, acks it, and reports what the broker does.
+
+A library, to run beside or inside a broker. No Pulsar can write to several BookKeeper clusters yet (PIP-477 is a
+proposal); whoever makes one that can gives it this agent, or one that behaves as this one does.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from connectors.switching.registry import Registry, RegistryError, RegistryView
+from connectors.switching.registry_nodes import ROOT, JsonNodes
+from connectors.switching.rollover import RolloverRefusedError, RolloverRequest
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.observations import Outcome, Reading
+from policies.switching.readings import SwitchBroker
+
+_REACTION_SECONDS = 0.1
+"""How long the news of a directive may wait; and the wish to end."""
+
+_log = structlog.get_logger(__name__)
+
+
+class BookKeeperClients(Protocol):
+    """The broker's clients of BookKeeper clusters. Called from the agent's thread."""
+
+    def open(self, name: str) -> None:
+        """Make a client of a cluster, if there is none, and all new ledgers there from now on.
+
+        When it returns, no ledger of another cluster is written to any more, but those that were open before and are
+        being closed. Raises whatever it likes when the client cannot be made: then all goes on as before.
+        """
+        ...
+
+    def writes_since_ack(self) -> tuple[str, ...]:
+        """The clusters that were written to since `open` last returned."""
+        ...
+
+    def reads(self) -> tuple[str, ...]:
+        """The clusters with open readers."""
+        ...
+
+    def close(self, name: str) -> None:
+        """Close the client of a cluster; harmless when there is none. Raises when it has readers again."""
+        ...
+
+
+class CursorOwner(Protocol):
+    """Who has topics loaded. Called from many threads."""
+
+    def roll_over(self, topic: str, cursor: str, target: str) -> int:
+        """Have a subscription's cursor go on in a new ledger of a cluster.
+
+        Args:
+            topic: `persistent://tenant/namespace/topic`.
+            cursor: the subscription's name.
+            target: the cluster.
+
+        Returns:
+            The ledger that it goes on in; one that is there already stays.
+
+        Raises:
+            NotOwnedError: the topic is not loaded.
+            RolloverRefusedError: it cannot be done.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    epoch: int
+    """Of the directive, committed or not; 0: there is none."""
+    target: str
+    failed: bool
+    """Whether the client of the target could not be made."""
+
+
+class BrokerAgent:
+    """The agent of one broker.
+
+    What it was told is not kept: the registry tells a broker that starts again where to write, as it tells others.
+
+    Args:
+        cluster: the broker cluster's name in the loop's settings.
+        broker: its name, as the brokers' registrations have it.
+        session: of the brokers' ZooKeeper; not closed here.
+        clients: what does as it is told.
+        report: takes each `headgate.switch-broker.v1`, from the agent's thread; such as what
+            `connectors.kafka.publisher.observations_to` gives.
+        cursors: rolls cursors over; null: it refuses to.
+        root: the registry's znode.
+        interval_seconds: from one report to the next. The registry is read as often, should a watch have been lost.
+        clock: seconds since 1970: reports of a broker that starts again are numbered on from there.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        broker: str,
+        session: ZooKeeperSession,
+        clients: BookKeeperClients,
+        report: Callable[[Reading], None],
+        *,
+        cursors: CursorOwner | None = None,
+        root: str = ROOT,
+        interval_seconds: float = 3.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._registry = Registry(session, root)
+        self._nodes = JsonNodes(session)
+        self._watched = (f"{root}/directive", f"{root}/committed")
+        self._clients = clients
+        self._report = report
+        self._cursors = cursors
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._news = threading.Event()
+        self._followed: _Followed | None = None
+        self._writing_to: str | None = None
+        self._closed: dict[str, int] = {}
+        self._sequence = 0
+        self._trouble = ""
+
+    @property
+    def writing_to(self) -> str | None:
+        """The cluster that `open` last returned for."""
+        return self._writing_to
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow and report until `stop` is set; nothing that goes wrong ends it."""
+        due = time.monotonic()
+        while not stop.is_set():
+            if self._news.is_set() or time.monotonic() >= due:
+                self._news.clear()
+                due = time.monotonic() + self._interval_seconds
+                try:
+                    self.poll_once()
+                except Exception:  # a mistake in the broker's code or ours must not leave it where it was for good
+                    _log.exception("the agent goes on after an error", broker=self._broker)
+            stop.wait(_REACTION_SECONDS)
+
+    def poll_once(self) -> None:
+        """Read the registry, do as it says, and report."""
+        try:
+            for path in self._watched:
+                self._nodes.watch(path, self._on_change)
+            view = self._registry.read()
+            if self._follow(view):
+                self._close_unneeded(view)
+            self._say_trouble("")
+        except RegistryError as error:
+            self._say_trouble(str(error))
+        self._say()
+
+    def roll_over(self, request: RolloverRequest) -> int:
+        """What a `RolloverServer` is given: rolls a cursor over when that is what the directive followed wants.
+
+        Raises:
+            NotOwnedError: the topic is not loaded here.
+            RolloverRefusedError: another epoch or target is followed, or it cannot be done.
+        """
+        followed = self._followed
+        if self._cursors is None:
+            raise RolloverRefusedError(f"{self._broker} rolls no cursors over")
+        if followed is None or followed.failed or (followed.epoch, followed.target) != (request.epoch, request.target):
+            now = "nothing" if followed is None or followed.failed else f"epoch {followed.epoch} to {followed.target}"
+            wanted = f"epoch {request.epoch} to {request.target}"
+            raise RolloverRefusedError(f"{self._broker} follows {now}, not {wanted}")
+        return self._cursors.roll_over(request.topic, request.cursor, request.target)
+
+    def _on_change(self, event: object) -> None:  # noqa: ARG002 - from kazoo's thread, which must not wait
+        self._news.set()
+
+    def _follow(self, view: RegistryView) -> bool:
+        """Write where the registry says; false when it says something older than what was followed."""
+        epoch, target = 0 if view.directive is None else view.directive.epoch, view.active()
+        before = self._followed
+        if before is not None and epoch < before.epoch:
+            _log.warning("an older directive is ignored", broker=self._broker, epoch=epoch, followed=before.epoch)
+            return False
+        if target is None or before == _Followed(epoch, target, failed=False):
+            return True
+        try:
+            self._clients.open(target)
+        except Exception as error:  # the broker's own code
+            _log.warning("no client could be made", broker=self._broker, target=target, error=repr(error))
+            self._followed = _Followed(epoch, target, failed=True)
+            return True
+        _log.info("writing", broker=self._broker, target=target, epoch=epoch)
+        self._closed.pop(target, None)
+        self._writing_to, self._followed = target, _Followed(epoch, target, failed=False)
+        return True
+
+    def _close_unneeded(self, view: RegistryView) -> None:
+        """Close clients that may be: a permit from before the last directive does not count, as roles have changed."""
+        directed = max(0 if view.directive is None else view.directive.epoch, view.committed_epoch)
+        permits = self._registry.closable()
+        in_use = {self._writing_to, view.active(), *self._clients.reads()} if permits else set()
+        for name, epoch in permits.items():
+            if epoch < directed or name in in_use or self._closed.get(name) == epoch:
+                continue
+            try:
+                self._clients.close(name)
+            except Exception as error:  # the broker's own code
+                _log.warning("a client was not closed", broker=self._broker, name=name, error=repr(error))
+                continue
+            self._closed[name] = epoch
+            _log.info("a client was closed", broker=self._broker, name=name, epoch=epoch)
+
+    def _say(self) -> None:
+        followed = self._followed
+        if followed is None:
+            return
+        self._sequence = max(self._sequence + 1, int(self._clock() * 1000))
+        self._report(
+            SwitchBroker(
+                cluster=self._cluster,
+                outcome=Outcome.OK,
+                broker=self._broker,
+                sequence=self._sequence,
+                epoch=followed.epoch,
+                client_init_failed=followed.failed,
+                writes=tuple(sorted(set(self._clients.writes_since_ack()))),
+                reads=tuple(sorted(set(self._clients.reads()))),
+            )
+        )
+
+    def _say_trouble(self, detail: str) -> None:
+        if detail and detail != self._trouble:
+            _log.warning("the registry cannot be followed", broker=self._broker, detail=detail)
+        self._trouble = detail

@@ -1,0 +1,282 @@
+"""Carries out what is ordered about one ledger: copied, attributed, rolled over, taken back, deleted.
+
+Everything is looked at again before it is changed, and changed only as it was seen: an order that comes twice, late or
+after a crash finds what it wants to do done, or finds something else and says so.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+from msgspec import structs
+
+from connectors.bookkeeper.copy_journal import JournalError
+from connectors.bookkeeper.copy_outcomes import ANSWERS, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.provenance import NOT_OURS
+from connectors.switching.copiers import Copiers, Move
+from connectors.switching.inventory import ledger_reading
+from connectors.switching.places import Places
+from connectors.switching.references import Attributed, References, ReferencesError
+from connectors.switching.references import Result as Attribution
+from connectors.switching.rollover import OwnerClient, RolledOver
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.switching.decision import LedgerRef, SwitchDecision
+from policies.switching.events import Outcome as Result
+from policies.switching.ledgers import Ledger
+from policies.switching.orders import Verdict
+from policies.switching.readings import SwitchLedger
+from policies.switching.references import Kind
+
+LEDGER_ORDERS = frozenset(
+    {
+        Verdict.START_COPY, Verdict.DELETE_OWN_COPY, Verdict.PROMOTE, Verdict.REQUEST_ROLLOVER, Verdict.REVERT,
+        Verdict.DELETE_OLD,
+    }
+)  # fmt: skip
+
+_MAX_DETAIL = 500
+_WRITERS = 64
+"""So many znodes are written at once at most."""
+
+
+class Order:
+    """An order about a ledger, with what it must say."""
+
+    def __init__(self, decision: SwitchDecision) -> None:
+        if decision.ledger is None or decision.source is None or decision.target is None:
+            raise ValueError("it names no ledger, or no clusters")
+        self.decision = decision
+        self.ledger: LedgerRef = decision.ledger
+        self.source: str = decision.source
+        self.target: str = decision.target
+
+    @property
+    def ledger_id(self) -> int:
+        """Of the source's ledger."""
+        return self.ledger.ledger_id
+
+    @property
+    def target_id(self) -> int:
+        """Of its copy."""
+        return self.ledger_id if self.ledger.target_id is None else self.ledger.target_id
+
+    def owners(self, moved: str) -> frozenset[str | None]:
+        """To whom a reference must be attributed to be changed; null: to nobody."""
+        return frozenset({moved, None} if self.decision.expects.get("legacy") == "or_none" else {moved})
+
+    def answer(self, result: Result, detail: str = "", **more: object) -> SwitchLedger:
+        """What became of it."""
+        return SwitchLedger.model_validate(
+            {
+                "cluster": self.decision.cluster,
+                "outcome": Outcome.OK,
+                "detail": detail[:_MAX_DETAIL] or None,
+                "ledger_id": self.ledger_id,
+                "op": self.decision.op,
+                "result": result,
+                **more,
+            }
+        )
+
+
+class LedgerOrders:
+    """Carries orders out. Safe to use from many threads.
+
+    Args:
+        places: where the clusters are.
+        copiers: what copies and deletes.
+        references: of the broker cluster.
+        owner_of: says who has the topic of a cursor's znode loaded; null: nobody.
+        owners: asks the owner of a loaded topic to roll a cursor over; null where nobody is to be asked.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        copiers: Copiers,
+        references: References,
+        owner_of: Callable[[str], str | None],
+        owners: OwnerClient | None = None,
+    ) -> None:
+        self._places = places
+        self._copiers = copiers
+        self._references = references
+        self._owner_of = owner_of
+        self._owners = owners
+        self._writers = tuple(threading.Lock() for _ in range(_WRITERS))
+        self._ways: dict[Verdict, Callable[[Order], SwitchLedger]] = {
+            Verdict.START_COPY: self._copy,
+            Verdict.DELETE_OWN_COPY: self._delete_own,
+            Verdict.PROMOTE: self._promote,
+            Verdict.REQUEST_ROLLOVER: self._request_rollover,
+            Verdict.REVERT: self._revert,
+            Verdict.DELETE_OLD: self._delete_old,
+        }
+
+    def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
+        """Do what is ordered; every failure is an answer.
+
+        Raises:
+            ValueError: the decision is no order about a ledger.
+        """
+        order = Order(decision)
+        try:
+            return self._ways[decision.verdict](order)
+        except (UnreadError, NotConnectedError) as error:
+            return order.answer(Result.FAILED, detail_of(error))
+        except (JournalError, ReferencesError, UserError, ValueError) as error:
+            return order.answer(Result.FAILED, str(error))
+
+    def close(self) -> None:
+        """Give up what is being copied."""
+        self._copiers.close()
+
+    # --- copying
+
+    def _copy(self, order: Order) -> SwitchLedger:
+        new_id = order.ledger.remap
+        if new_id and order.ledger.kind is Kind.CURSOR:
+            return order.answer(
+                Result.FAILED, "a cursor is never copied under a new id: its owner makes the new ledger"
+            )
+        result = self._move(order).copier.copy(order.ledger_id, new_id=new_id)
+        if result.outcome is CopyOutcome.SOURCE_OPEN:
+            return order.answer(Result.FAILED, f"{self._closed_by_owner(order)}{result.detail}".strip())
+        if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
+            result = self._with_target(order, result)
+        return order.answer(ANSWERS[result.outcome], result.detail, **_ledgers(result))
+
+    def _closed_by_owner(self, order: Order) -> str:
+        """An open ledger cannot be copied; whoever has the topic loaded can roll its cursor over, which closes it."""
+        if order.ledger.kind is not Kind.CURSOR:
+            return "the ledger is still written to; "
+        said = self._roll_over(order)
+        return f"its owner rolled it over to ledger {said.ledger_id}; " if isinstance(said, RolledOver) else f"{said}; "
+
+    def _with_target(self, order: Order, result: CopyResult) -> CopyResult:
+        """Its id is journalled for another source; what stands there is no copy of this ledger, whatever it is."""
+        found = self._look(order.target, order.ledger_id)
+        return result if found is None else replace(result, target=structs.replace(found, provenance=NOT_OURS))
+
+    def _delete_own(self, order: Order) -> SwitchLedger:
+        # Of a copy under a new id the policy may not have heard; then no reference has that id either.
+        if any(order.target in self._owners_of(order, each) for each in {order.ledger_id, order.target_id}):
+            return order.answer(Result.FAILED, f"a reference attributes it to {order.target}: the copy is in use")
+        result = self._move(order).copier.delete_own(order.ledger_id)
+        if result.outcome is DeleteOutcome.NOT_RECORDED and not self._copy_exists(order):
+            result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier try got as far as that
+        return order.answer(_deleted(result, Result.COPY_DELETED), result.detail)
+
+    # --- attributing
+
+    def _promote(self, order: Order) -> SwitchLedger:
+        if order.ledger.remap and order.ledger.target_id is None:
+            return order.answer(Result.FAILED, "the order does not say which id its copy has")
+        if order.ledger.kind is Kind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
+            return self._promoted_by_owner(order, member)
+        if self._advanced(order):
+            return order.answer(Result.ADVANCED, "the ledger is not the one that was copied")
+        done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
+        return self._attributed(order, done, Result.PROMOTED)
+
+    def _promoted_by_owner(self, order: Order, member: str) -> SwitchLedger:
+        """Whoever has a topic loaded keeps its cursors in memory: it would write ours over, or fail on it."""
+        said = self._roll_over(order)
+        if isinstance(said, RolledOver):
+            return order.answer(Result.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
+        return order.answer(Result.FAILED, f"{member} has its topic loaded: unload it; {said}")
+
+    def _advanced(self, order: Order) -> bool:
+        """Whether a cursor's ledger is another one than that of the copy; closed ledgers stay as they are."""
+        if order.ledger.kind is not Kind.CURSOR:
+            return False
+        record = self._move(order).journal.find(order.ledger_id)
+        copied = record.copied if record else None
+        found = self._look(order.source, order.ledger_id)
+        if copied is None or found is None:
+            return False
+        return (copied.length_bytes, copied.last_entry_id, copied.created_ms) != (
+            found.length_bytes, found.last_entry_id, found.created_ms,
+        )  # fmt: skip
+
+    def _revert(self, order: Order) -> SwitchLedger:
+        if order.ledger.kind is Kind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
+            return order.answer(Result.FAILED, f"{member} has its topic loaded: unload it")
+        done = self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
+        return self._attributed(order, done, Result.REVERTED)
+
+    def _attribute(self, order: Order, moved: tuple[str, int], to: tuple[str, int]) -> Attributed:
+        """From one cluster to the other; the ledger has its id in each."""
+        ledger, (owner, ledger_id), (new_owner, new_id) = order.ledger, moved, to
+        with ExitStack() as stack:
+            # One locator names many ledgers: our own orders about them must not be each other's conflicts.
+            for number in sorted({hash(path) % _WRITERS for path in ledger.paths}):
+                stack.enter_context(self._writers[number])
+            return self._references.attribute(
+                ledger.paths, ledger.kind, ledger_id, order.owners(owner), new_owner, new_id=new_id
+            )
+
+    def _request_rollover(self, order: Order) -> SwitchLedger:
+        said = self._roll_over(order)
+        if isinstance(said, RolledOver):
+            return order.answer(Result.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
+        return order.answer(Result.FAILED, said)
+
+    def _roll_over(self, order: Order) -> RolledOver | str:
+        if self._owners is None:
+            return "its topic is loaded, and switching.owner_url does not say where to ask its owner"
+        said = self._owners.roll_over(order.ledger.paths[0], order.target, order.decision.epoch)
+        return said if isinstance(said, RolledOver) else said.detail
+
+    @staticmethod
+    def _attributed(order: Order, done: Attributed, result: Result) -> SwitchLedger:
+        match done.result:
+            case Attribution.DONE | Attribution.GONE:  # what names it no more, and never will, needs no attribution
+                return order.answer(result, done.detail, changed=done.changed)
+            case Attribution.ROLLED_OVER if result is Result.REVERTED:
+                return order.answer(result, done.detail)  # nothing names the ledger that was promoted any more
+            case Attribution.ROLLED_OVER:
+                return order.answer(Result.ROLLED_OVER, done.detail, new_id=done.new_id, attribution=done.attribution)
+            case Attribution.CONFLICT:
+                return order.answer(Result.CONFLICT, done.detail)
+        return order.answer(Result.FAILED, done.detail)
+
+    # --- deleting
+
+    def _delete_old(self, order: Order) -> SwitchLedger:
+        others = self._owners_of(order, order.ledger_id) - {order.target}
+        if others:
+            named = ", ".join(sorted(owner or "nobody" for owner in others))
+            return order.answer(Result.FAILED, f"a reference still attributes it to {named}")
+        result = self._move(order).copier.delete_old(order.ledger_id)
+        return order.answer(_deleted(result, Result.DELETED), result.detail)
+
+    def _owners_of(self, order: Order, ledger_id: int) -> frozenset[str | None]:
+        """Whom the references that still name a ledger attribute it to."""
+        return self._references.owners_of(order.ledger.paths, order.ledger.kind, ledger_id)
+
+    def _copy_exists(self, order: Order) -> bool:
+        if order.ledger.remap and order.ledger.target_id is None:
+            return False  # what stands under the source's id is none of our business
+        return order.target_id in self._places.find(order.target, [order.target_id]).ids
+
+    def _look(self, name: str, ledger_id: int) -> Ledger | None:
+        """A ledger as its metadata have it; null when there is none, or they cannot be parsed."""
+        return self._places.find(name, [ledger_id]).facts.get(ledger_id)
+
+    def _move(self, order: Order) -> Move:
+        return self._copiers.between(order.source, order.target)
+
+
+def _ledgers(result: CopyResult) -> dict[str, object]:
+    return {
+        "source": ledger_reading(result.source) if result.source else None,
+        "target": ledger_reading(result.target) if result.target else None,
+    }
+
+
+def _deleted(result: DeleteResult, done: Result) -> Result:
+    return done if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT) else Result.FAILED

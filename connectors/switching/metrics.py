@@ -1,0 +1,52 @@
+"""What the executor of switches counts, for all clusters alike."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from policies.switching.events import Outcome
+from policies.switching.orders import Verdict
+
+
+class SwitchExecutorMetrics:
+    """The metrics of the executor: make one for a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lease = Gauge(
+            "headgate_switch_lease_held",
+            "1 while this process is the one that carries the cluster's switch out.",
+            ("cluster",),
+            registry=registry,
+        )
+        self._orders = Counter(
+            "headgate_switch_orders",
+            "Orders of the switching policy taken on.",
+            ("cluster", "verdict"),
+            registry=registry,
+        )
+        self._answers = Counter(
+            "headgate_switch_answers",
+            "What came of orders about ledgers.",
+            ("cluster", "verdict", "result"),
+            registry=registry,
+        )
+        self._failing = Gauge(
+            "headgate_switch_executor_failing",
+            "1 while something that is ordered cannot be carried out.",
+            ("cluster",),
+            registry=registry,
+        )
+
+    def holds_lease(self, cluster: str, *, yes: bool) -> None:
+        """Whether this process holds a cluster's lease."""
+        self._lease.labels(cluster).set(yes)
+
+    def ordered(self, cluster: str, verdict: Verdict) -> None:
+        """An order was taken on."""
+        self._orders.labels(cluster, verdict.value).inc()
+
+    def answered(self, cluster: str, verdict: Verdict, result: Outcome) -> None:
+        """An order about a ledger was answered."""
+        self._answers.labels(cluster, verdict.value, result.value).inc()
+
+    def failing(self, cluster: str, *, yes: bool) -> None:
+        """Whether something of a cluster cannot be carried out."""
+        self._failing.labels(cluster).set(yes)

@@ -1,0 +1,112 @@
+"""Where a broker cluster's metadata and those of its BookKeeper clusters are: a ZooKeeper session for each ensemble."""
+
+import time
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from connectors.bookkeeper.identity import read_layout
+from connectors.bookkeeper.ledgers import Found, read_ledgers
+from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
+from connectors.bookkeeper.snapshot import Place
+from connectors.switching.topic_owner import cursor_of, owner_of_topic
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.outcomes import UnreadError
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.errors import UserError
+
+_FIND_SECONDS = 10.0
+_EACH_SECONDS = 0.001
+
+
+class Places:
+    """The sessions of one broker cluster; close it, or use it as a context manager.
+
+    Args:
+        cluster: the broker cluster's name.
+        brokers: its own ZooKeeper.
+        clusters: the BookKeeper clusters it may write to.
+    """
+
+    def __init__(self, cluster: str, brokers: ZooKeeperConnection, clusters: BookKeeperClusters) -> None:
+        self._cluster = cluster
+        self._connection = brokers
+        self._clusters = clusters
+        self._sessions: dict[ZooKeeperConnection, ZooKeeperSession] = {brokers: ZooKeeperSession(cluster, brokers)}
+        for name in clusters.clusters:
+            connection = self.connection(name)
+            if connection not in self._sessions:
+                self._sessions[connection] = ZooKeeperSession(f"{cluster}/{name}", connection)
+
+    @property
+    def brokers(self) -> ZooKeeperSession:
+        """Of the brokers' own ZooKeeper."""
+        return self._sessions[self._connection]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all sessions."""
+        for session in self._sessions.values():
+            session.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all BookKeeper clusters."""
+        return tuple(self._clusters.clusters)
+
+    @property
+    def bootstrap(self) -> str:
+        """The BookKeeper cluster that holds what is not attributed."""
+        return self._clusters.bootstrap
+
+    def connection(self, name: str) -> ZooKeeperConnection:
+        """How the ZooKeeper of a BookKeeper cluster is reached; raises as `place` does."""
+        return self._known(name).zookeeper or self._connection
+
+    def place(self, name: str) -> Place:
+        """A BookKeeper cluster.
+
+        Raises:
+            UserError: the settings name no such cluster.
+        """
+        return Place(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
+
+    def find(self, name: str, ledger_ids: Collection[int]) -> Found:
+        """Look ledgers of a BookKeeper cluster up.
+
+        Raises:
+            UnreadError: a znode cannot be read, or the cluster's layout is unknown.
+            NotConnectedError: its ZooKeeper cannot be reached.
+            UserError: the settings name no such cluster.
+        """
+        place = self.place(name)
+        until = time.monotonic() + _FIND_SECONDS + len(ledger_ids) * _EACH_SECONDS
+        reader = place.session.reader(lambda: until - time.monotonic())
+        layout = read_layout(reader, place.ledgers_root)
+        if layout is None:
+            raise UnreadError(f"{place.ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
+        return read_ledgers(reader, place.ledgers_root, layout, ledger_ids)
+
+    def owner_of(self, path: str) -> str | None:
+        """Who has the topic of a cursor's znode loaded, as `host:port`; null: nobody.
+
+        Raises:
+            UnreadError: it cannot be read.
+            NotConnectedError: the brokers' ZooKeeper cannot be reached.
+            ValueError: the path is no cursor's, or its owner does not say who it is.
+        """
+        until = time.monotonic() + _FIND_SECONDS
+        return owner_of_topic(self.brokers.reader(lambda: until - time.monotonic()), cursor_of(path))
+
+    def _known(self, name: str) -> BookKeeperCluster:
+        if name not in self._clusters.clusters:
+            known = ", ".join(self._clusters.clusters)
+            raise UserError(f"clusters.{self._cluster}.bookkeeper.clusters names no {name}; it names {known}")
+        return self._clusters.clusters[name]

@@ -1,0 +1,349 @@
+"""The registry of a broker cluster: which BookKeeper clusters there are, and which one its brokers write to.
+
+All writes are conditional, and an order that is carried out twice, as after a crash, finds its work done. Sources:
+specs/switching.md; the layout is that of PIP-477, revision 3, whose brokers follow it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from connectors.switching.registry_nodes import (
+    ROOT,
+    JsonNodes,
+    Node,
+    RegistryConflictError,
+    RegistryError,
+    Step,
+    check,
+    create,
+    create_or_put,
+    delete,
+)
+from connectors.switching.registry_view import DirectiveOutcome, DirectiveWritten, RegistryView, Written, WrittenCluster
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.switching.readings import RegisteredCluster, WrittenDirective
+from policies.switching.state import Status
+from policies.units import MAX_INT64
+
+__all__ = [
+    "DirectiveOutcome",
+    "DirectiveWritten",
+    "Registry",
+    "RegistryConflictError",
+    "RegistryError",
+    "RegistryView",
+    "Written",
+    "WrittenCluster",
+    "quoted",
+]
+
+_TRIES = 5
+"""Somebody else writing between our reading and writing is rare; so many times in a row is no coincidence."""
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+_Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    uri: _Text
+    instance_id: _Text
+    root: _Text
+    status: Status
+
+
+class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
+    name: _Name
+
+
+class _Directive(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: _Epoch
+    target: _Name
+
+
+class _AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
+    """What is committed, and since when a client may be closed."""
+
+    epoch: _Epoch
+
+
+@dataclass(slots=True)
+class _Content:
+    directive: Node[_Directive] | None
+    committed: Node[_AtEpoch] | None
+    bootstrap: Node[_Bootstrap] | None
+    entries: dict[str, Node[_Entry]] = field(default_factory=dict)
+
+    @property
+    def committed_epoch(self) -> int:
+        return 0 if self.committed is None else self.committed.value.epoch
+
+    def others_active(self, name: str) -> list[str]:
+        return [n for n, node in self.entries.items() if n != name and node.value.status is Status.ACTIVE]
+
+
+class Registry:
+    """Reads and writes it. Safe to use from many threads and processes.
+
+    Args:
+        session: of the brokers' ZooKeeper.
+        root: the znode it lies below.
+    """
+
+    def __init__(self, session: ZooKeeperSession, root: str = ROOT) -> None:
+        self._nodes = JsonNodes(session)
+        self._root = root.rstrip("/")
+
+    def read(self) -> RegistryView:
+        """All of it.
+
+        Raises:
+            RegistryError: it cannot be read, or a znode is damaged; nothing is guessed.
+        """
+        content = self._content()
+        directive = content.directive
+        return RegistryView(
+            tuple(self._registered(name, node) for name, node in content.entries.items()),
+            None if content.bootstrap is None else content.bootstrap.value.name,
+            None if directive is None else _standing(directive),
+            content.committed_epoch,
+        )
+
+    def write_cluster(
+        self,
+        name: str,
+        *,
+        uri: str,
+        instance_id: str,
+        root: str,
+        status: Status,
+        version: int | None,
+        bootstrap: str | None,
+    ) -> WrittenCluster:
+        """Make or change an entry.
+
+        Args:
+            name: of the BookKeeper cluster.
+            uri: its metadata service URI.
+            instance_id: its INSTANCEID.
+            root: the path of its ledgers.
+            status: what it is to the brokers.
+            version: of the entry to change; null: there must be none.
+            bootstrap: what legacy references belong to, written with the entry, if that was never written; one that was
+                stays. Null: nothing is written.
+
+        Raises:
+            RegistryConflictError: the entry is another one than expected, or a second one would be active.
+            RegistryError: it could not be written, or it is not known whether it was.
+        """
+        wanted, path = _Entry(uri=uri, instance_id=instance_id, root=root, status=status), self._entry(name)
+        for _ in range(_TRIES):
+            content = self._content()
+            found, named = content.entries.get(name), content.bootstrap
+            steps: list[Step] = []
+            if named is None and bootstrap is not None:
+                steps.append(create(f"{self._root}/bootstrap", _Bootstrap(name=bootstrap)))
+            if found is not None and found.value == wanted:
+                written = found.version
+            else:
+                _must_be(name, found, version)
+                if status is Status.ACTIVE and (others := content.others_active(name)):
+                    raise RegistryConflictError(f"{name} cannot become active: {others[0]} is")
+                steps.append(create_or_put(path, wanted, found))
+                written = 0 if found is None else found.version + 1
+            if steps:
+                self._nodes.ensure(f"{self._root}/clusters")
+            if not steps or self._nodes.commit(*steps):
+                return WrittenCluster(written, bootstrap if named is None else named.value.name)
+        raise RegistryConflictError(f"{path} is changed by others all the time")
+
+    def remove_cluster(self, name: str, version: int | None) -> None:
+        """Remove an entry; one that is not there is done.
+
+        Args:
+            name: of the BookKeeper cluster.
+            version: of the entry; null: whichever is there.
+
+        Raises:
+            RegistryConflictError: the entry is another one, or active.
+            RegistryError: it could not be removed, or it is not known whether it was.
+        """
+        allowed = f"{self._root}/clients/{quoted(name)}"
+        for _ in range(_TRIES):
+            found = self._nodes.get(self._entry(name), _Entry)
+            if found is None:
+                return
+            if version is not None:
+                _must_be(name, found, version)
+            if found.value.status is Status.ACTIVE:
+                raise RegistryConflictError(f"{name} is active: it cannot be removed")
+            steps = [delete(self._entry(name), found.version)]
+            if (permit := self._nodes.get(allowed, _AtEpoch)) is not None:
+                # It must not be taken for a permit about a later cluster of the same name.
+                steps.append(delete(allowed, permit.version))
+            if self._nodes.commit(*steps):
+                return
+        raise RegistryConflictError(f"{self._entry(name)} is changed by others all the time")
+
+    def write_directive(self, epoch: int, target: str) -> DirectiveWritten:
+        """Tell the brokers where to write from this epoch on, unless they were told so or something later already.
+
+        Raises:
+            RegistryError: it could not be written, or it is not known whether it was.
+        """
+        path, wanted = f"{self._root}/directive", _Directive(epoch=epoch, target=target)
+        told = WrittenDirective(epoch=epoch, target=target)
+        for _ in range(_TRIES):
+            found, committed = self._nodes.get(path, _Directive), self._committed()
+            if found is not None and found.value == wanted:
+                return DirectiveWritten(DirectiveOutcome.ALREADY_THERE, told)
+            standing = None if found is None else _standing(found)
+            if standing is not None and standing.epoch >= epoch:
+                detail = f"epoch {standing.epoch} directs to {standing.target}"
+                return DirectiveWritten(DirectiveOutcome.SUPERSEDED, standing, detail)
+            if committed is not None and committed.value.epoch >= epoch:
+                detail = f"epoch {committed.value.epoch} is committed"
+                return DirectiveWritten(DirectiveOutcome.SUPERSEDED, standing, detail)
+            if found is None:
+                self._nodes.ensure(self._root)
+            if self._nodes.commit(create_or_put(path, wanted, found)):
+                return DirectiveWritten(DirectiveOutcome.WRITTEN, told)
+        raise RegistryConflictError(f"{path} is changed by others all the time")
+
+    def write_status(
+        self, name: str, status: Status, expected_version: int | None, commit_epoch: int | None = None
+    ) -> Written:
+        """Change what a cluster is to the brokers; what is so already is done, whatever version it has.
+
+        Args:
+            name: of the BookKeeper cluster.
+            status: what it is to become.
+            expected_version: of its entry; null: it is not known which.
+            commit_epoch: the epoch that is committed with it, in one transaction; null: none is.
+
+        Returns:
+            Not done, and why: the entry is gone or another one, another cluster is active, or a later epoch is
+            committed.
+
+        Raises:
+            RegistryError: it could not be written, or it is not known whether it was.
+        """
+        for _ in range(_TRIES):
+            content = self._content()
+            found = content.entries.get(name)
+            if found is None:
+                return Written(done=False, detail=f"{name} is not registered")
+            is_committed = commit_epoch is None or content.committed_epoch >= commit_epoch
+            if found.value.status is status and is_committed:
+                return Written(done=True)
+            if why := _obstacle(content, name, status, expected_version, commit_epoch):
+                return Written(done=False, detail=why)
+            if self._nodes.commit(*self._status_steps(content, name, status, commit_epoch)):
+                return Written(done=True)
+        return Written(done=False, detail=f"{self._entry(name)} is changed by others all the time")
+
+    def allow_close(self, name: str, epoch: int) -> None:
+        """Let brokers close their client of a cluster, as of an epoch; one that was allowed later stays so.
+
+        Raises:
+            RegistryError: it could not be written, or it is not known whether it was.
+        """
+        path = f"{self._root}/clients/{quoted(name)}"
+        for _ in range(_TRIES):
+            found = self._nodes.get(path, _AtEpoch)
+            if found is not None and found.value.epoch >= epoch:
+                return
+            if found is None:
+                self._nodes.ensure(f"{self._root}/clients")
+            if self._nodes.commit(create_or_put(path, _AtEpoch(epoch=epoch), found)):
+                return
+        raise RegistryConflictError(f"{path} is changed by others all the time")
+
+    def closable(self) -> dict[str, int]:
+        """The clusters that brokers may close their client of, each with the epoch as of which that was allowed.
+
+        Raises:
+            RegistryError: they cannot be read, or one is damaged.
+        """
+        folder = f"{self._root}/clients"
+        permits = ((name, self._nodes.get(f"{folder}/{name}", _AtEpoch)) for name in self._nodes.children(folder))
+        return {unquote(name): permit.value.epoch for name, permit in permits if permit is not None}
+
+    def _content(self) -> _Content:
+        # In this order: a commit between two of these reads shows either the directive as not committed yet, or the
+        # entries as they are after it, so that the view names the right active cluster all the same.
+        self._nodes.catch_up(self._root)
+        directive = self._nodes.get(f"{self._root}/directive", _Directive)
+        content = _Content(directive, self._committed(), self._nodes.get(f"{self._root}/bootstrap", _Bootstrap))
+        for child in self._nodes.children(f"{self._root}/clusters"):
+            node = self._nodes.get(f"{self._root}/clusters/{child}", _Entry)
+            if node is not None:
+                content.entries[unquote(child)] = node
+        content.entries = dict(sorted(content.entries.items()))
+        active = content.others_active("")
+        if len(active) > 1:
+            raise RegistryError(f"{self._root}/clusters is damaged: {active[0]} and {active[1]} are both active")
+        return content
+
+    def _committed(self) -> Node[_AtEpoch] | None:
+        return self._nodes.get(f"{self._root}/committed", _AtEpoch)
+
+    def _entry(self, name: str) -> str:
+        return f"{self._root}/clusters/{quoted(name)}"
+
+    def _registered(self, name: str, node: Node[_Entry]) -> RegisteredCluster:
+        try:
+            return RegisteredCluster(name=name, version=node.version, **msgspec.structs.asdict(node.value))
+        except ValueError:
+            raise RegistryError(f"{self._entry(name)} is damaged: its name is no cluster's") from None
+
+    def _status_steps(self, content: _Content, name: str, status: Status, commit_epoch: int | None) -> list[Step]:
+        found = content.entries[name]
+        steps = [create_or_put(self._entry(name), msgspec.structs.replace(found.value, status=status), found)]
+        if status is Status.ACTIVE:
+            others = ((other, node) for other, node in content.entries.items() if other != name)
+            steps += [check(self._entry(other), node.version) for other, node in others]
+        if commit_epoch is not None and content.committed_epoch < commit_epoch:
+            steps.append(create_or_put(f"{self._root}/committed", _AtEpoch(epoch=commit_epoch), content.committed))
+        return steps
+
+
+def quoted(name: str) -> str:
+    """A name as one part of a znode's path."""
+    part = quote(name, safe="")
+    return part.replace(".", "%2E") if part in (".", "..") else part
+
+
+def _standing(found: Node[_Directive]) -> WrittenDirective:
+    return WrittenDirective(epoch=found.value.epoch, target=found.value.target)
+
+
+def _must_be(name: str, found: Node[_Entry] | None, version: int | None) -> None:
+    there = None if found is None else found.version
+    if there != version:
+        raise RegistryConflictError(f"the entry of {name} {_is(there)}, expected was {_as(version)}")
+
+
+def _is(version: int | None) -> str:
+    return "does not exist" if version is None else f"has version {version}"
+
+
+def _as(version: int | None) -> str:
+    return "none" if version is None else f"version {version}"
+
+
+def _obstacle(
+    content: _Content, name: str, status: Status, expected_version: int | None, commit_epoch: int | None
+) -> str | None:
+    """Why a status cannot be written."""
+    found = content.entries[name]
+    if expected_version is not None and found.version != expected_version and found.value.status is not status:
+        return f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
+    if commit_epoch is not None and content.committed_epoch > commit_epoch:
+        return f"epoch {content.committed_epoch} is committed, which is later than {commit_epoch}"
+    if status is Status.ACTIVE and (others := content.others_active(name)):
+        return f"{others[0]} is active"
+    return None

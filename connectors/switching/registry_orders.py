@@ -1,0 +1,90 @@
+"""Carries out what is ordered of the registry: clusters, directive, statuses, clients to be closed."""
+
+import structlog
+
+from connectors.switching.registry import DirectiveOutcome, Registry, RegistryConflictError
+from policies.observations import Outcome
+from policies.switching.decision import SwitchDecision
+from policies.switching.orders import Verdict
+from policies.switching.readings import StatusAction, SwitchStatus
+from policies.switching.state import Status
+
+REGISTRY_ORDERS = frozenset(
+    {
+        Verdict.WRITE_REGISTRY, Verdict.REMOVE_REGISTRY, Verdict.WRITE_DIRECTIVE, Verdict.WRITE_STATUS,
+        Verdict.CLOSE_CLIENT,
+    }
+)  # fmt: skip
+
+_log = structlog.get_logger(__name__)
+
+
+class RegistryOrders:
+    """Carries orders out. For one thread.
+
+    Args:
+        cluster: the broker cluster's name.
+        registry: its registry.
+    """
+
+    def __init__(self, cluster: str, registry: Registry) -> None:
+        self._cluster = cluster
+        self._registry = registry
+
+    def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
+        """Do what is ordered; the answer, where one is expected: else the next sighting of the registry shows it.
+
+        Raises:
+            RegistryError: ZooKeeper does not answer, or what is there cannot be read: try again.
+        """
+        try:
+            return self._carry_out(order)
+        except RegistryConflictError as error:
+            # Somebody else wrote there, and the next sighting shows what.
+            _log.warning("registry conflict", cluster=self._cluster, subject=order.subject, detail=str(error))
+            return None
+
+    def _carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
+        args, name = order.args, str(order.args.get("name") or "")
+        match order.verdict:
+            case Verdict.WRITE_REGISTRY:
+                self._registry.write_cluster(
+                    name, uri=str(args["uri"]), instance_id=str(args["instance_id"]), root=str(args["root"]),
+                    status=Status(str(args["status"])), version=_version(order, "version"),
+                    bootstrap=str(args["bootstrap"]) if args.get("bootstrap") else None,
+                )  # fmt: skip
+            case Verdict.REMOVE_REGISTRY:
+                self._registry.remove_cluster(name, _version(order, "version"))
+            case Verdict.WRITE_DIRECTIVE:
+                self._direct(int(args["directive_epoch"] or 0), str(args["target"]))
+            case Verdict.WRITE_STATUS:
+                return self._write_status(order, name)
+            case Verdict.CLOSE_CLIENT:
+                self._registry.allow_close(name, order.epoch)
+        return None
+
+    def _direct(self, epoch: int, target: str) -> None:
+        written = self._registry.write_directive(epoch, target)
+        if written.outcome is DirectiveOutcome.SUPERSEDED:
+            _log.warning("a later directive stands", cluster=self._cluster, epoch=epoch, detail=written.detail)
+
+    def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
+        status = Status(str(order.args["status"]))
+        becomes_active = status is Status.ACTIVE
+        commit = order.epoch if becomes_active else None
+        written = self._registry.write_status(name, status, _version(order, "expected_version"), commit)
+        if not written.done:
+            _log.warning("status not written", cluster=self._cluster, name=name, detail=written.detail)
+        return SwitchStatus(
+            cluster=self._cluster,
+            outcome=Outcome.OK,
+            detail=written.detail or None,
+            action=StatusAction.STATUS_NEW if becomes_active else StatusAction.STATUS_OLD,
+            op=order.op,
+            written=written.done,
+        )
+
+
+def _version(order: SwitchDecision, name: str) -> int | None:
+    version = order.args.get(name)
+    return version if isinstance(version, int) else None

@@ -1,0 +1,78 @@
+"""The registry of a broker cluster as it was read, and what came of writing to it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policies.observations import Outcome
+from policies.switching.readings import RegisteredCluster, SwitchRegistry, WrittenDirective
+from policies.switching.state import Status
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryView:
+    """The registry as it was read."""
+
+    clusters: tuple[RegisteredCluster, ...] = ()
+    """By name, each with the version of its znode."""
+    bootstrap: str | None = None
+    directive: WrittenDirective | None = None
+    committed_epoch: int = 0
+
+    def active(self) -> str | None:
+        """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
+        if self.directive is not None and self.directive.epoch > self.committed_epoch:
+            return self.directive.target
+        return next((each.name for each in self.clusters if each.status is Status.ACTIVE), None)
+
+    def cluster(self, name: str) -> RegisteredCluster | None:
+        """A registered cluster by its name."""
+        return next((each for each in self.clusters if each.name == name), None)
+
+    def reading(self, cluster: str) -> SwitchRegistry:
+        """What the policy hears of it, for the broker cluster of this name."""
+        return SwitchRegistry(
+            cluster=cluster,
+            outcome=Outcome.OK,
+            clusters=self.clusters,
+            bootstrap=self.bootstrap,
+            directive=self.directive,
+            committed_epoch=self.committed_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCluster:
+    """An entry that is there now."""
+
+    version: int
+    bootstrap: str | None
+    """The bootstrap cluster that is in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How a write ended that may be refused."""
+
+    done: bool
+    """Also when it was there before."""
+    detail: str = ""
+    """Why not."""
+
+
+class DirectiveOutcome(StrEnum):
+    """How the writing of a directive ended."""
+
+    WRITTEN = "written"
+    ALREADY_THERE = "already_there"
+    SUPERSEDED = "superseded"
+    """One of an equal or later epoch stands, and stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveWritten:
+    """What came of a directive."""
+
+    outcome: DirectiveOutcome
+    standing: WrittenDirective | None
+    """The one that is in force now."""
+    detail: str = ""

@@ -1,0 +1,260 @@
+"""Asking the owner of a cursor to go on in a new ledger, in the target of a switch.
+
+PIP-477 has a REST for that, which no Pulsar implements yet. This endpoint stands for it, and only the reference agent
+serves it: `POST /headgate/v1/cursors/rollover` with `{"topic": …, "cursor": …, "target": "new", "epoch": 3}` answers
+200 `{"ledger_id": 7}`, 404 `{"reason": "not_owned", "detail": …}` when the topic is not loaded there, and
+409 `{"detail": …}` when it cannot be done.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+import structlog
+
+from connectors.pulsar.connection import BearerAuth, PulsarAdmin, plain_client
+from connectors.pulsar.member_url import MemberUrl, url_of_member
+from connectors.pulsar.outcomes import detail_of as http_detail_of
+from connectors.switching.topic_owner import Cursor, cursor_of, owner_of_topic
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.errors import UserError
+from policies.units import MAX_INT64
+
+PATH = "/headgate/v1/cursors/rollover"
+
+_NOT_OWNED = "not_owned"
+_MAX_BODY_BYTES = 65_536
+_REQUEST_SECONDS = 10.0
+_DETAIL_LENGTH = 200
+
+_log = structlog.get_logger(__name__)
+
+
+class NotOwnedError(Exception):
+    """The topic is not loaded here."""
+
+
+class RolloverRefusedError(Exception):
+    """The cursor is not rolled over; the message says why in one short line."""
+
+
+class RolloverRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cursor goes on in a new ledger, and where."""
+
+    topic: Annotated[str, msgspec.Meta(min_length=1)]
+    """Its whole name: `persistent://tenant/namespace/topic`."""
+    cursor: Annotated[str, msgspec.Meta(min_length=1)]
+    """The subscription's name."""
+    target: Annotated[str, msgspec.Meta(min_length=1)]
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+    """Of the directive that names the target."""
+
+
+class _Done(msgspec.Struct, frozen=True, kw_only=True):
+    ledger_id: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+
+
+class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    detail: str
+    reason: str = ""
+
+
+# --- at the broker
+
+
+class RolloverServer:
+    """The endpoint, from the moment it is made until it is closed; use it as a context manager, or call `close`.
+
+    It does what anybody asks who reaches it, and does not encrypt: let only the executor reach it.
+
+    Args:
+        roll_over: does it and gives the new ledger's id; raises NotOwnedError or RolloverRefusedError. Called from many
+            threads.
+        host: the address to listen on.
+        port: 0 for any that is free; `port` tells which.
+
+    Raises:
+        UserError: it cannot listen there.
+    """
+
+    def __init__(self, roll_over: Callable[[RolloverRequest], int], host: str = "127.0.0.1", port: int = 0) -> None:
+        handler = type("Handler", (_Handler,), {"roll_over": staticmethod(roll_over)})
+        try:
+            self._server = _Server((host, port), handler)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"cannot listen on port {port} of {host}: {why}; give another one.") from None
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="rollover", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop listening and return when the port is free. May be called twice."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service for our own name, which may take it half a minute."""
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
+        """Who asks may hang up; that is nothing to report."""
+        _log.debug("a request broke off", client=str(client_address), exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _REQUEST_SECONDS
+    roll_over: Callable[[RolloverRequest], int]
+
+    def do_POST(self) -> None:
+        """Roll a cursor over."""
+        status, answer = self._outcome()
+        body = msgspec.json.encode(answer)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _outcome(self) -> tuple[HTTPStatus, _Done | _Refusal]:
+        if urlsplit(self.path).path != PATH:
+            return HTTPStatus.NOT_FOUND, _Refusal(detail=f"only {PATH} is served")
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or int(length) > _MAX_BODY_BYTES:
+            return HTTPStatus.BAD_REQUEST, _Refusal(detail=f"a body of at most {_MAX_BODY_BYTES} bytes is needed")
+        try:
+            request = msgspec.json.decode(self.rfile.read(int(length)), type=RolloverRequest)
+        except msgspec.MsgspecError as error:
+            return HTTPStatus.BAD_REQUEST, _Refusal(detail=f"no request of a rollover: {error}")
+        return self._asked(request)
+
+    def _asked(self, request: RolloverRequest) -> tuple[HTTPStatus, _Done | _Refusal]:
+        try:
+            return HTTPStatus.OK, _Done(ledger_id=self.roll_over(request))
+        except NotOwnedError as error:
+            return HTTPStatus.NOT_FOUND, _Refusal(detail=str(error), reason=_NOT_OWNED)
+        except RolloverRefusedError as error:
+            return HTTPStatus.CONFLICT, _Refusal(detail=str(error))
+        except Exception as error:  # the broker's own code
+            _log.exception("a cursor could not be rolled over", topic=request.topic, cursor=request.cursor)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _Refusal(detail=f"the broker failed: {type(error).__name__}")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Say nothing on the console; who asked is told what came of it."""
+
+
+# --- at the executor
+
+
+@dataclass(frozen=True, slots=True)
+class RolledOver:
+    """The cursor goes on in another ledger."""
+
+    ledger_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotOwned:
+    """Nobody has the topic loaded, or not the one who was asked."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It was not done, or nobody knows whether it was."""
+
+    detail: str
+
+
+class OwnerClient:
+    """Asks owners. Safe to use from many threads.
+
+    Args:
+        session: of the brokers' ZooKeeper, which tells who owns what.
+        owner_url: a broker's endpoint, of `{member}` or `{host}`.
+        admin: how to be let in; its own address is not used, its `timeout` is that of one request.
+        transport: in place of the network, for tests.
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        owner_url: MemberUrl,
+        admin: PulsarAdmin,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._session = session
+        self._owner_url = owner_url
+        self._admin = admin
+        self._transport = transport
+
+    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+        """Have a cursor rolled over by whoever has its topic loaded.
+
+        Args:
+            path: of the cursor's znode.
+            target: the BookKeeper cluster for its new ledger.
+            epoch: of the directive that names the target.
+        """
+        try:
+            cursor = cursor_of(path)
+            member = owner_of_topic(self._session.reader(lambda: self._session.connection.timeout_seconds), cursor)
+        except ValueError as error:
+            return Failed(str(error))
+        except (UnreadError, NotConnectedError, UserError) as error:
+            return Failed(detail_of(error))
+        if member is None:
+            return NotOwned(f"nobody has {cursor.topic} loaded")
+        return self._ask(member, cursor, target, epoch)
+
+    def _ask(self, member: str, cursor: Cursor, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+        request = RolloverRequest(topic=cursor.topic, cursor=cursor.name, target=target, epoch=epoch)
+        try:
+            # A client of its own for each, as brokers and certificates come and go, and cursors are not many.
+            with plain_client(url_of_member(self._owner_url, member), self._admin, self._transport) as client:
+                auth = BearerAuth(self._admin.bearer_token)
+                return _answer(member, client.post(PATH, json=msgspec.to_builtins(request), auth=auth))
+        except (httpx.HTTPError, httpx.InvalidURL, UserError) as error:
+            return Failed(f"{member}: {http_detail_of(error)}"[:_DETAIL_LENGTH])
+
+
+def _answer(member: str, response: httpx.Response) -> RolledOver | NotOwned | Failed:
+    status, said = response.status_code, f"{member} answers with status {response.status_code}"
+    try:
+        if status == HTTPStatus.OK:
+            return RolledOver(msgspec.json.decode(response.content, type=_Done).ledger_id)
+        refusal = msgspec.json.decode(response.content, type=_Refusal)
+    except msgspec.MsgspecError:
+        return Failed(f"{said}, but not as one who rolls cursors over: owner_url may be another service's")
+    detail = " ".join(f"{said}: {refusal.detail}".split())[:_DETAIL_LENGTH]
+    # Another service too says 404 of a path that it does not have.
+    not_owned = status == HTTPStatus.NOT_FOUND and refusal.reason == _NOT_OWNED
+    return NotOwned(detail) if not_owned else Failed(detail)

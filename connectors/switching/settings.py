@@ -1,0 +1,77 @@
+"""Settings of the executor of switches: ``clusters.<name>.switching``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from connectors.bookkeeper.copy_clusters import Replication
+from connectors.pulsar.member_url import MemberUrl
+from connectors.secretive import SecretiveBlock, secret, unreadable_files
+from connectors.zookeeper.connection import ZnodePath
+from policies.units import PositiveDuration, parse_duration
+
+
+class CopyReplication(BaseModel):
+    """On how many bookies of the target each copy is spread, written to and acknowledged."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ensemble_size: int = Field(ge=1, le=1000, description="Bookies a copy is spread over.")
+    write_quorum: int = Field(ge=1, le=1000, description="Bookies each entry is written to.")
+    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must have taken an entry.")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:
+            raise ValueError("ensemble_size must be at least write_quorum, and that at least ack_quorum")
+        return self
+
+    def sizes(self) -> Replication:
+        """As the copier takes them."""
+        return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
+
+
+class SwitchExecution(SecretiveBlock):
+    """A switch's orders are carried out; the block's presence allows it."""
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("2s"),
+        description="How often registry, live brokers and id generators are read, and the lease is renewed.",
+    )
+    inventory_interval: PositiveDuration = Field(
+        default=parse_duration("10m"),
+        description="How often all schema locators and cursors are listed when nobody asks for it.",
+    )
+    brokers_path: ZnodePath = Field(
+        default="/loadbalance/brokers", description="Where live brokers are registered, one znode each."
+    )
+    copy_timeout: PositiveDuration = Field(
+        default=parse_duration("30s"), description="How long one request of the BookKeeper client may take."
+    )
+    replication: CopyReplication | None = Field(default=None, description="Of the copies. Default: as in the source.")
+    heap_mebibytes: int = Field(default=256, ge=64, description="Java heap of the BookKeeper client.")
+    ledger_password: SecretStr | None = Field(
+        default=None, description="Of the ledgers: the brokers' `managedLedgerPassword`. Default: none, as theirs."
+    )
+    ledger_password_file: Path | None = Field(default=None, description="The same in a file.")
+    owner_url: MemberUrl | None = Field(
+        default=None,
+        description="Where a broker's agent is asked to roll a loaded topic's cursor over; `{member}` is `host:port` "
+        "as the broker registers, `{host}` the host. Default: nobody is asked, and such cursors wait until unloaded.",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """See `SecretiveBlock`."""
+        if self.ledger_password is not None and self.ledger_password_file is not None:
+            yield "ledger_password", "give either ledger_password or ledger_password_file, not both"
+        yield from unreadable_files({"ledger_password_file": self.ledger_password_file})
+
+    def password(self) -> bytes:
+        """Of the ledgers; empty where none is set.
+
+        Raises:
+            UserError: its file cannot be read.
+        """
+        return (secret(self.ledger_password, self.ledger_password_file, "ledger_password_file") or "").encode()

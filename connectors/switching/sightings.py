@@ -1,0 +1,137 @@
+"""What the executor reads for the policy: live brokers, BookKeeper clusters, inventories and prechecks."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+from connectors.bookkeeper.copy_journal import COPIES, JournalError, ZnodeJournal
+from connectors.bookkeeper.identity import read_cluster
+from connectors.bookkeeper.provenance import confirmed
+from connectors.bookkeeper.snapshot import take_snapshot
+from connectors.pulsar.metadata import read_references
+from connectors.switching.inventory import inventory_readings
+from connectors.switching.places import Places
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
+from policies.errors import UserError
+from policies.observations import Outcome, Reading
+from policies.switching.id_generators import Generator
+from policies.switching.ledgers import Ledger
+from policies.switching.precheck import Cluster, Rules, precheck
+from policies.switching.readings import GeneratorReading, SwitchBrokers, SwitchCluster, SwitchInventory, SwitchPrecheck
+from policies.switching.references import Reference, owner_of, with_ledger
+from policies.switching.translation import reading_of
+
+_READ_SECONDS = 10.0
+_INVENTORY_SECONDS = 600.0
+
+_UNREAD = (UnreadError, NotConnectedError)
+
+
+class Sightings:
+    """Reads one broker cluster. Safe to use from many threads.
+
+    Args:
+        cluster: its name.
+        places: where everything is.
+        brokers_path: where live brokers are registered.
+        rules: of prechecks.
+    """
+
+    def __init__(self, cluster: str, places: Places, brokers_path: str, rules: Rules) -> None:
+        self._cluster = cluster
+        self._places = places
+        self._brokers_path = brokers_path
+        self._rules = rules
+
+    def brokers(self) -> SwitchBrokers:
+        """Who is registered now."""
+        try:
+            reader = self._places.brokers.reader(_within(_READ_SECONDS))
+            names = reader.one(reader.client.get_children_async, self._brokers_path)
+        except (*_UNREAD, UserError) as error:
+            return SwitchBrokers(cluster=self._cluster, **_why(error))
+        return SwitchBrokers(cluster=self._cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))
+
+    def clusters(self) -> Iterator[SwitchCluster]:
+        """All BookKeeper clusters that the settings name."""
+        for name in self._places.names:
+            began = time.monotonic()
+            try:
+                place = self._places.place(name)
+                seen = read_cluster(place.session.reader(_within(_READ_SECONDS)), name, place.ledgers_root, 0)
+            except (*_UNREAD, UserError) as error:
+                yield SwitchCluster(cluster=self._cluster, name=name, **_why(error))
+            else:
+                yield _cluster(self._cluster, seen, _ms_since(began))
+
+    def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
+        """Whether brokers may move, from what is read now."""
+        try:
+            look = take_snapshot(
+                self._places.brokers, self._places.place(source), self._places.place(target), bootstrap, self._rules
+            )
+        except (*_UNREAD, UserError) as error:
+            return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_why(error))
+        return reading_of(precheck(look.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
+
+    def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
+        """All references, and which of the source's ledgers the target has; part by part, and its manifest at last.
+
+        One that cannot be read whole is a manifest that says why, and nothing else.
+        """
+        name, began = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}", time.monotonic()
+        try:
+            references = self._references()
+            existing = self._existing(references, bootstrap, source, target) if target else {}
+            yield from inventory_readings(self._cluster, name, references, existing, target, _ms_since(began))
+        except (*_UNREAD, JournalError, UserError, ValueError) as error:
+            yield SwitchInventory(cluster=self._cluster, inventory=name, **_why(error))
+
+    def _references(self) -> list[Reference]:
+        found = read_references(self._places.brokers.reader(_within(_INVENTORY_SECONDS)))
+        if found.problems:
+            raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
+        return found.references
+
+    def _existing(self, references: list[Reference], bootstrap: str, source: str, target: str) -> dict[int, Ledger]:
+        wanted = {r.ledger_id for r in with_ledger(references) if owner_of(r, bootstrap) == source}
+        found = self._places.find(target, wanted)
+        if found.problems:
+            raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
+        ids = [self._instance(name) for name in (source, target)]
+        journal = ZnodeJournal(self._places.brokers, COPIES, source=ids[0], target=ids[1])
+        return confirmed(found, journal)[0]
+
+    def _instance(self, name: str) -> str:
+        place = self._places.place(name)
+        seen = read_cluster(place.session.reader(_within(_READ_SECONDS)), name, place.ledgers_root, 0)
+        if seen.instance_id is None:
+            raise ValueError(f"the INSTANCEID of {name} cannot be read")
+        return seen.instance_id
+
+
+def _cluster(cluster: str, seen: Cluster, took_ms: int) -> SwitchCluster:
+    return SwitchCluster(
+        cluster=cluster, outcome=Outcome.OK, name=seen.name, instance_id=seen.instance_id, root=seen.root,
+        layout=seen.layout, generator=_generator(seen.generator) if seen.generator else None, took_ms=took_ms,
+    )  # fmt: skip
+
+
+def _generator(read: Generator) -> GeneratorReading:
+    return GeneratorReading(hob=read.hob, cversion=read.cversion, num_children=read.num_children)
+
+
+def _why(error: Exception) -> dict[str, object]:
+    if isinstance(error, UnreadError | NotConnectedError):
+        return {"outcome": outcome_of(error), "detail": detail_of(error)}
+    return {"outcome": Outcome.ERROR, "detail": str(error)}
+
+
+def _within(seconds: float) -> Callable[[], float]:
+    until = time.monotonic() + seconds
+    return lambda: until - time.monotonic()
+
+
+def _ms_since(began: float) -> int:
+    """Rounded up: it may be said to be older than it is, never newer."""
+    return int(1000 * (time.monotonic() - began)) + 1

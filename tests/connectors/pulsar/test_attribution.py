@@ -1,0 +1,369 @@
+"""Attributing a ledger to a cluster changes that and nothing else, whatever else a znode holds."""
+
+import zlib
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.pulsar.attribution import Part, attributed, difference
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor, parse_locator
+from policies.switching.references import Kind
+from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
+from tests.connectors.pulsar.znodes import cursor_info, schema_locator
+
+LEGACY = frozenset({"old", None})
+
+
+# --- the wire format, written by hand: the messages under test have no part in it
+
+
+def varint(number: int) -> bytes:
+    number &= 2**64 - 1
+    low = []
+    while number > 127:
+        low.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*low, number])
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def chunk(field: int, value: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def entry_of(name: str, value: str, unknown: bytes = b"") -> bytes:
+    """A property."""
+    return chunk(1, name.encode()) + chunk(2, value.encode()) + unknown
+
+
+def cluster_is(name: str | None) -> list[bytes]:
+    return [] if name is None else [entry_of(CLUSTER_PROPERTY, name)]
+
+
+def position(ledger_id: int, entry_id: int, *properties: bytes, unknown: bytes = b"") -> bytes:
+    return number(1, ledger_id) + number(2, entry_id) + unknown + b"".join(chunk(3, each) for each in properties)
+
+
+def locator(*positions: bytes, unknown: bytes = b"") -> bytes:
+    """The first is that of `info`; an entry has a field nobody declared as well, the version's hash."""
+    entries = [number(1, n) + chunk(3, b"hash") + chunk(2, each) for n, each in enumerate(positions)]
+    return unknown + chunk(1, entries[0]) + b"".join(chunk(2, each) for each in entries[1:])
+
+
+def cursor(ledger_id: int, *properties: bytes, unknown: bytes = b"") -> bytes:
+    return number(1, ledger_id) + unknown + b"".join(chunk(8, each) for each in properties)
+
+
+def compressed(kind: int, codec: Callable[[bytes], bytes], plain: bytes) -> bytes:
+    head = number(1, kind) + number(2, len(plain))
+    return b"\x47\x78" + len(head).to_bytes(4, "big") + head + codec(plain)
+
+
+def arrow(codec: str) -> Callable[[bytes], bytes]:
+    return lambda plain: bytes(pa.compress(plain, codec=codec, asbytes=True))
+
+
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": lambda plain: plain,
+    "none": lambda plain: compressed(0, bytes, plain),
+    "lz4": lambda plain: compressed(1, arrow("lz4_raw"), plain),
+    "zlib": lambda plain: compressed(2, zlib.compress, plain),
+    "zstd": lambda plain: compressed(3, arrow("zstd"), plain),
+    "snappy": lambda plain: compressed(4, arrow("snappy"), plain),
+}
+
+MARK_DELETE = number(2, 77) + number(3, 5) + chunk(4, b"\x08\x01\x10\x02") + number(6, 1_700_000_000_000)
+"""Of a cursor, in fields that we do not declare."""
+
+
+# --- examples
+
+
+def test_every_position_of_the_ledger_is_attributed_and_no_other() -> None:
+    data = locator(position(7, 0), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3))
+    after = attributed(Kind.SCHEMA, data, 7, LEGACY, "new")
+    assert [(each.ledger_id, each.attribution) for each in parse_locator("/x", after)] == [
+        (7, "new"),
+        (8, None),
+        (7, "new"),
+        (7, "new"),
+    ]
+
+
+def test_the_attribute_is_replaced_where_it_stands_and_else_appended() -> None:
+    before, after = entry_of("a", "1"), entry_of("b", "2")
+    plain = attributed(Kind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
+    assert plain == cursor(7, before, *cluster_is("new"), after)
+    assert attributed(Kind.CURSOR, cursor(7, before, after), 7, LEGACY, "new") == cursor(
+        7, before, after, *cluster_is("new")
+    )
+
+
+def test_of_an_attribute_that_stands_twice_both_say_the_same() -> None:
+    twice = cursor(7, *cluster_is("old"), *cluster_is("other"))
+    assert attributed(Kind.CURSOR, twice, 7, LEGACY, "new") == cursor(7, *cluster_is("new"), *cluster_is("new"))
+
+
+UNTOUCHED = {
+    "another ledger": (Kind.CURSOR, cursor(8, *cluster_is("old"))),
+    "another owner": (Kind.CURSOR, cursor(7, *cluster_is("third"))),
+    "done before": (Kind.CURSOR, cursor(7, *cluster_is("new"))),
+    "a cursor without a ledger": (Kind.CURSOR, cursor(-1)),
+    "a schema of other ledgers": (Kind.SCHEMA, locator(position(8, 0), position(9, 0))),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
+def test_what_is_not_meant_stays_as_it_is_byte_for_byte(
+    kind: Kind, data: bytes, codec: Callable[[bytes], bytes]
+) -> None:
+    data = codec(data) if kind is Kind.CURSOR else data
+    assert attributed(kind, data, 7, LEGACY, "new") is data
+
+
+def test_a_ledger_without_attribute_is_touched_only_where_none_is_an_owner() -> None:
+    assert attributed(Kind.CURSOR, data := cursor(7), 7, {"old"}, "new") == data
+    assert attributed(Kind.CURSOR, data, 7, {None}, "new") != data
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -> None:
+    plain = cursor(7, entry_of("a", "1" * 500), unknown=MARK_DELETE)
+    after = attributed(Kind.CURSOR, data := codec(plain), 7, LEGACY, "new")
+    assert after == decompressed(after)
+    assert MARK_DELETE in after
+    assert parse_cursor("/x", after).attribution == "new"
+    assert difference(Kind.CURSOR, 7, data, after) == (Part.ATTRIBUTION,)
+
+
+@pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
+def test_what_a_real_broker_wrote_is_attributed_and_taken_back(compression: str, ledger_id: int) -> None:
+    data = CAPTURED[cursor_path(compression)]
+    there = attributed(Kind.CURSOR, data, ledger_id, {"new"}, "another")
+    assert difference(Kind.CURSOR, ledger_id, data, there) == (Part.ATTRIBUTION,)
+    back = attributed(Kind.CURSOR, there, ledger_id, {"another"}, "new")
+    assert difference(Kind.CURSOR, ledger_id, data, back) == ()
+    assert sorted(decompressed(back)) == sorted(decompressed(data))  # the same fields, in another order
+
+
+def test_a_real_locator_is_attributed_and_taken_back() -> None:
+    data = CAPTURED["/schemas/t/n/none-avro"]
+    there = attributed(Kind.SCHEMA, data, 3, LEGACY, "new")
+    assert [each.attribution for each in parse_locator("/x", there)] == ["new", None, "new"]
+    assert difference(Kind.SCHEMA, 3, data, there) == (Part.ATTRIBUTION,)
+
+
+def test_a_new_id_is_written_with_the_attribution_and_the_entry_ids_stay() -> None:
+    data = locator(position(7, 4), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3, *cluster_is("x")))
+    after = attributed(Kind.SCHEMA, data, 7, LEGACY, "new", 2**32)
+    new, old = cluster_is("new"), cluster_is("x")
+    assert difference(Kind.SCHEMA, 7, data, after, 2**32) == (Part.ATTRIBUTION, Part.LEDGER_ID)
+    expected = locator(position(2**32, 4, *new), position(8, 1), position(2**32, 2, *new), position(7, 3, *old))
+    assert difference(Kind.SCHEMA, 7, expected, after) == ()
+
+
+def test_a_foreign_ledger_that_has_the_old_id_in_the_target_is_not_given_the_new_one() -> None:
+    data = locator(position(7, 0, *cluster_is("new")))
+    assert attributed(Kind.SCHEMA, data, 7, LEGACY, "new", 9) is data
+
+
+ANEW = {
+    "both": (position(7, 0), position(9, 0, *cluster_is("new")), (Part.ATTRIBUTION, Part.LEDGER_ID)),
+    "neither": (position(7, 0), position(7, 0), ()),
+    "the cluster alone": (position(7, 0), position(7, 0, *cluster_is("new")), (Part.OTHER,)),
+    "the id alone": (position(7, 0), position(9, 0), (Part.OTHER,)),
+    "to another id": (position(7, 0), position(10, 0, *cluster_is("new")), (Part.OTHER,)),
+    "of another ledger": (position(8, 0), position(9, 0, *cluster_is("new")), (Part.OTHER,)),
+    "the entry as well": (
+        position(7, 0), position(9, 1, *cluster_is("new")), (Part.ATTRIBUTION, Part.LEDGER_ID, Part.ENTRY_ID),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "parts"), ANEW.values(), ids=ANEW)
+def test_a_new_id_and_its_cluster_differ_together_or_something_is_wrong(
+    before: bytes, after: bytes, parts: tuple[Part, ...]
+) -> None:
+    same = position(1, 1)
+    assert difference(Kind.SCHEMA, 7, locator(before, same), locator(after, same), 9) == parts
+
+
+P = position(7, 0, entry_of("a", "1"), *cluster_is("old"))
+DIFFERENCES = {
+    "the same": (P, P, ()),
+    "the cluster": (P, position(7, 0, entry_of("a", "1"), *cluster_is("new")), (Part.ATTRIBUTION,)),
+    "a cluster more": (position(7, 0), position(7, 0, *cluster_is("new")), (Part.ATTRIBUTION,)),
+    "a cluster less": (P, position(7, 0, entry_of("a", "1")), (Part.ATTRIBUTION, Part.PROPERTIES)),
+    "the ledger": (P, position(9, 0, entry_of("a", "1"), *cluster_is("old")), (Part.LEDGER_ID,)),
+    "the entry": (P, position(7, 1, entry_of("a", "1"), *cluster_is("old")), (Part.ENTRY_ID,)),
+    "a property's value": (P, position(7, 0, entry_of("a", "2"), *cluster_is("old")), (Part.PROPERTIES,)),
+    "a property's name": (P, position(7, 0, entry_of("b", "1"), *cluster_is("old")), (Part.PROPERTIES,)),
+    "a property less": (P, position(7, 0, *cluster_is("old")), (Part.PROPERTIES,)),
+    "properties in another order": (
+        position(7, 0, entry_of("a", "1"), entry_of("b", "2")),
+        position(7, 0, entry_of("b", "2"), entry_of("a", "1")),
+        (Part.PROPERTIES,),
+    ),
+    "a field within a property": (
+        position(7, 0, entry_of("a", "1", number(5, 1))),
+        position(7, 0, entry_of("a", "1", number(5, 2))),
+        (Part.PROPERTIES,),
+    ),
+    "a field within the attribute": (
+        position(7, 0, entry_of(CLUSTER_PROPERTY, "old", number(5, 1))),
+        position(7, 0, entry_of(CLUSTER_PROPERTY, "new")),
+        (Part.ATTRIBUTION, Part.PROPERTIES),
+    ),
+    "a field within a position": (
+        position(7, 0, unknown=chunk(9, b"x")),
+        position(7, 0, unknown=chunk(9, b"y")),
+        (Part.OTHER,),
+    ),
+    "another ledger's cluster": (position(8, 0), position(8, 0, *cluster_is("new")), (Part.OTHER,)),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "parts"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, parts: tuple[Part, ...]) -> None:
+    same = position(1, 1)
+    for one, two in ((locator(before, same), locator(after, same)), (locator(same, before), locator(same, after))):
+        assert difference(Kind.SCHEMA, 7, one, two) == parts
+
+
+def test_fields_nobody_declared_and_the_number_of_positions_are_compared_too() -> None:
+    one = position(7, 0)
+    for after in (locator(one, one), locator(one, unknown=chunk(9, b"x")), locator(one) + chunk(1, chunk(3, b"y"))):
+        assert difference(Kind.SCHEMA, 7, locator(one), after) == (Part.OTHER,)
+    plain = cursor(7, unknown=MARK_DELETE)
+    assert difference(Kind.CURSOR, 7, plain, cursor(7)) == (Part.OTHER,)
+
+
+def test_a_cursor_means_the_same_however_it_is_compressed() -> None:
+    plain = cursor(7, entry_of("a", "1"), unknown=MARK_DELETE)
+    for codec in CODECS.values():
+        assert difference(Kind.CURSOR, 7, plain, codec(plain)) == ()
+
+
+NO_ZNODES = {"no locator": (Kind.SCHEMA, b""), "no cursor": (Kind.CURSOR, b"\x47\x78\x00")}
+
+
+@pytest.mark.parametrize(("kind", "data"), NO_ZNODES.values(), ids=NO_ZNODES)
+def test_what_cannot_be_read_is_not_changed(kind: Kind, data: bytes) -> None:
+    with pytest.raises(ValueError, match="it is no"):
+        attributed(kind, data, 7, LEGACY, "new")
+    with pytest.raises(ValueError, match="it is no"):
+        difference(kind, 7, schema_locator(7) if kind is Kind.SCHEMA else cursor_info(7), data)
+
+
+# --- whatever a znode holds
+
+# Not negative, as of ten bytes of such a number the last one may differ and mean the same.
+small = st.integers(5, 8)
+large = st.integers(0, 2**63 - 1)
+texts = st.text(max_size=6).filter(lambda name: name != CLUSTER_PROPERTY)
+
+
+@st.composite
+def unknown_fields(draw: st.DrawFn) -> bytes:
+    """Fields that none of the messages declares."""
+    fields = draw(st.lists(st.tuples(st.integers(9, 40), st.one_of(large, st.binary(max_size=6)))))
+    return b"".join(number(at, value) if isinstance(value, int) else chunk(at, value) for at, value in fields)
+
+
+@st.composite
+def properties(draw: st.DrawFn) -> list[bytes]:
+    each = st.builds(entry_of, texts, texts, unknown_fields())
+    before, after = draw(st.lists(each, max_size=2)), draw(st.lists(each, max_size=2))
+    attribute = st.builds(
+        entry_of, st.just(CLUSTER_PROPERTY), st.sampled_from(["old", "third", "new", ""]), unknown_fields()
+    )
+    return [*before, *draw(st.lists(attribute, max_size=1)), *after]
+
+
+@st.composite
+def locators(draw: st.DrawFn) -> tuple[Kind, bytes]:
+    parts = st.tuples(small, large, properties(), unknown_fields())
+    positions = [
+        position(ledger_id, entry_id, *held, unknown=unknown)
+        for ledger_id, entry_id, held, unknown in draw(st.lists(parts, min_size=1, max_size=4))
+    ]
+    return Kind.SCHEMA, locator(*positions, unknown=draw(unknown_fields()))
+
+
+@st.composite
+def cursors(draw: st.DrawFn) -> tuple[Kind, bytes]:
+    codec = draw(st.sampled_from(list(CODECS.values())))
+    return Kind.CURSOR, codec(cursor(draw(small), *draw(properties()), unknown=MARK_DELETE + draw(unknown_fields())))
+
+
+def meaning(kind: Kind, data: bytes) -> list[tuple[int, str | None]]:
+    references = parse_locator("/x", data) if kind is Kind.SCHEMA else [parse_cursor("/x", data)]
+    return [(each.ledger_id, each.attribution) for each in references]
+
+
+def fields_of(kind: Kind, data: bytes) -> list[int]:
+    """All bytes there are, in order of their size: what is kept, if in another order, is neither more nor less."""
+    return sorted(decompressed(data) if kind is Kind.CURSOR else data)
+
+
+@given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
+def test_only_the_attribution_of_the_ledger_changes(znode: tuple[Kind, bytes], owners: set[str | None]) -> None:
+    kind, data = znode
+    after = attributed(kind, data, 7, owners, "new")
+    assert meaning(kind, after) == [
+        (ledger_id, "new" if ledger_id == 7 and cluster in owners else cluster)
+        for ledger_id, cluster in meaning(kind, data)
+    ]
+    changes = any(ledger_id == 7 and cluster in owners for ledger_id, cluster in meaning(kind, data))
+    assert difference(kind, 7, data, after) == ((Part.ATTRIBUTION,) if changes else ())
+    assert attributed(kind, after, 7, owners, "new") is after
+
+
+@given(st.one_of(locators(), cursors()))
+def test_what_is_taken_back_is_as_it_was(znode: tuple[Kind, bytes]) -> None:
+    kind, data = znode
+    back = attributed(kind, attributed(kind, data, 7, {"old"}, "fourth"), 7, {"fourth"}, "old")
+    assert difference(kind, 7, data, back) == ()
+    assert fields_of(kind, back) == fields_of(kind, data)
+
+
+@given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
+def test_only_the_attribution_and_the_id_of_the_ledger_change(
+    znode: tuple[Kind, bytes], owners: set[str | None]
+) -> None:
+    kind, data = znode
+    after = attributed(kind, data, 7, owners, "new", 2**40)
+    assert meaning(kind, after) == [
+        (2**40, "new") if each[0] == 7 and each[1] in owners else each for each in meaning(kind, data)
+    ]
+    assert set(difference(kind, 7, data, after, 2**40)) <= {Part.ATTRIBUTION, Part.LEDGER_ID}
+    assert attributed(kind, after, 7, owners, "new", 2**40) is after
+
+
+@given(st.one_of(locators(), cursors()))
+def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[Kind, bytes]) -> None:
+    kind, data = znode
+    there = attributed(kind, data, 7, {"old"}, "fourth", 2**40)
+    back = attributed(kind, there, 2**40, {"fourth"}, "old", 7)
+    assert difference(kind, 7, data, back) == ()
+    assert fields_of(kind, back) == fields_of(kind, data)
+
+
+@given(st.one_of(locators(), cursors()), st.data())
+def test_a_single_damaged_byte_is_never_nothing(znode: tuple[Kind, bytes], draw: st.DataObject) -> None:
+    kind, data = znode
+    plain = decompressed(data) if kind is Kind.CURSOR else data
+    at = draw.draw(st.integers(0, len(plain) - 1))
+    damaged = plain[:at] + bytes([plain[at] ^ draw.draw(st.integers(1, 255))]) + plain[at + 1 :]
+    try:
+        parts = difference(kind, 7, plain, damaged)
+    except ValueError:
+        return  # none at all
+    assert parts

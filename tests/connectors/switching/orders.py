@@ -1,0 +1,42 @@
+"""Orders as the policy gives them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from policies.decisions import Mode
+from policies.switching.decision import LedgerRef, SwitchDecision
+from policies.switching.orders import Verdict, Why
+from policies.switching.references import Kind
+from policies.switching.state import LedgerStage, Stage
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def order(verdict: Verdict, op: int = 1, ledger_id: int = 7, **more: Any) -> SwitchDecision:
+    """An order about a ledger, under lease 3."""
+    ledger = LedgerRef(
+        ledger_id=ledger_id, target_id=None, kind=Kind.CURSOR, paths=("/managed-ledgers/t/n/persistent/a/sub",),
+        stage=LedgerStage.COPYING, remap=False, place=1, of=1,
+    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "decision_id": f"d{op}",
+        "policy": "switching",
+        "cluster": "c1",
+        "subject": f"c1/ledgers/{ledger_id}",
+        "sequence": 100 + op,
+        "verdict": verdict,
+        "reason": Why.NEXT_IN_PLAN,
+        "explanation": "",
+        "decided_at": NOW,
+        "mode": Mode.ACTIVE,
+        "settings_hash": "",
+        "stage": Stage.BUILD,
+        "epoch": 2,
+        "lease_token": 3,
+        "op": op,
+        "source": "old",
+        "target": "new",
+        "ledger": ledger,
+        "valid_until": None,
+    }
+    return SwitchDecision.model_validate(fields | more)

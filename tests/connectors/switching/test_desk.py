@@ -1,0 +1,53 @@
+"""One order at a time about each ledger, the newest last."""
+
+from connectors.switching.desk import Desk
+from policies.observations import Outcome
+from policies.switching.events import Outcome as Result
+from policies.switching.orders import Verdict
+from policies.switching.readings import SwitchLedger
+from tests.connectors.switching.orders import order
+
+COPY, DELETE = Verdict.START_COPY, Verdict.DELETE_OWN_COPY
+
+
+def test_orders_about_several_ledgers_begin_at_once() -> None:
+    desk = Desk()
+    assert desk.begins(order(COPY, 1, 7))
+    assert desk.begins(order(COPY, 2, 8))
+
+
+def test_a_second_order_about_a_ledger_waits_for_the_first() -> None:
+    desk, first, second, third = Desk(), order(COPY, 1), order(DELETE, 2), order(COPY, 3)
+    assert [desk.begins(each) for each in (first, second, third)] == [True, False, False]
+    assert desk.next(first) is second
+    assert desk.next(second) is third
+    assert desk.next(third) is None
+    assert desk.begins(order(COPY, 4)), "nothing is under way any more"
+
+
+def test_a_repeated_or_earlier_order_is_dropped_also_when_nothing_is_under_way() -> None:
+    desk, second = Desk(), order(DELETE, 2)
+    assert desk.begins(second)
+    assert not desk.begins(second)
+    assert desk.next(second) is None
+    assert not desk.begins(order(COPY, 1))
+    assert not desk.begins(second)
+
+
+def test_the_same_order_given_anew_is_carried_out_again() -> None:
+    desk, first = Desk(), order(COPY, 1)
+    assert desk.begins(first)
+    assert desk.next(first) is None
+    assert desk.begins(order(COPY, 1, sequence=500)), "driven on, under the same number"
+
+
+def failed(ledger_id: int) -> SwitchLedger:
+    return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=ledger_id, op=1, result=Result.FAILED)
+
+
+def test_failures_in_a_row_are_told_later_and_later_up_to_half_a_minute() -> None:
+    desk = Desk()
+    assert [desk.pause_seconds(failed(7)) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert desk.pause_seconds(failed(8)) == 1
+    desk.succeeded(failed(7))
+    assert desk.pause_seconds(failed(7)) == 1

@@ -1,0 +1,337 @@
+"""What the policy is told of each way an order about a ledger may end, and what is checked before a deletion."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from connectors.bookkeeper.copier import LedgerCopier
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, Journal, JournalError
+from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.ledgers import Found
+from connectors.pulsar.attribution import Part
+from connectors.switching.copiers import Copiers, Move
+from connectors.switching.ledger_orders import LedgerOrders
+from connectors.switching.places import Places
+from connectors.switching.references import Attributed, References, ReferencesError
+from connectors.switching.references import Result as Attribution
+from connectors.switching.rollover import Failed, NotOwned, OwnerClient, RolledOver
+from policies.switching.decision import LedgerRef, SwitchDecision
+from policies.switching.events import Outcome as Result
+from policies.switching.ledgers import Ledger, LedgerState
+from policies.switching.orders import Verdict
+from policies.switching.readings import SwitchLedger
+from policies.switching.references import Kind
+from policies.switching.state import LedgerStage
+from tests.connectors.switching.orders import order
+
+CLOSED = Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=1, length_bytes=9, created_ms=5)
+COPIED = CopyRecord(
+    7, "id-old", "id-new", "token", 4, CopiedLedger(length_bytes=9, last_entry_id=1, entries_digest="x", created_ms=5)
+)
+
+
+@dataclass
+class World:
+    """What the order finds, and what was asked of it."""
+
+    copy: CopyOutcome = CopyOutcome.COPIED
+    delete: DeleteOutcome = DeleteOutcome.DELETED
+    attributed: Attributed = field(default_factory=lambda: Attributed(Attribution.DONE, (Part.ATTRIBUTION,)))
+    owners: frozenset[str | None] = frozenset()
+    unreadable: bool = False
+    record: CopyRecord | None = COPIED
+    in_old: Ledger | None = CLOSED
+    in_new: Ledger | None = CLOSED
+    owner: RolledOver | NotOwned | Failed | None = None
+    loaded_by: str | None = None
+    named: int = 7
+    """Which ledger the references name."""
+    asked: list[str] = field(default_factory=list)
+    moves: list[tuple[int, str, int]] = field(default_factory=list)
+    """Which ledger was attributed to which cluster, under which id there."""
+
+    def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
+        owners = cast("OwnerClient", _Owner(self)) if self.owner is not None else None
+        double = _Double(self)
+        orders = LedgerOrders(
+            cast("Places", double),
+            cast("Copiers", double),
+            cast("References", double),
+            lambda _: self.loaded_by,
+            owners,
+        )
+        return orders.carry_out(decision)
+
+
+class _Double:
+    """Places, copiers, a copier, its journal and the references in one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def between(self, source: str, target: str) -> Move:
+        assert (source, target) == ("old", "new")
+        journal = _Journal(self._world)
+        return Move(cast("LedgerCopier", _Copier(self._world)), cast("Journal", journal), "id-old")
+
+    def find(self, name: str, ledger_ids: list[int]) -> Found:
+        ledger = {"old": self._world.in_old, "new": self._world.in_new}[name]
+        return Found() if ledger is None or 7 not in ledger_ids else Found({7}, {7: ledger})
+
+    def attribute(self, *arguments: Any, new_id: int) -> Attributed:
+        self._world.asked.append("attribute")
+        self._world.moves.append((arguments[2], arguments[4], new_id))
+        self.arguments = arguments
+        return self._world.attributed
+
+    def owners_of(self, _paths: Any, _kind: Any, ledger_id: int) -> frozenset[str | None]:
+        if self._world.unreadable:
+            raise ReferencesError("/x: cannot be read")
+        return self._world.owners if ledger_id == self._world.named else frozenset()
+
+
+class _Copier:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def copy(self, ledger_id: int, *, new_id: bool) -> CopyResult:
+        self._world.asked.append("copy anew" if new_id else "copy")
+        return CopyResult(ledger_id, self._world.copy, source=CLOSED)
+
+    def delete_own(self, ledger_id: int) -> DeleteResult:
+        self._world.asked.append("delete_own")
+        return DeleteResult(ledger_id, self._world.delete)
+
+    def delete_old(self, ledger_id: int) -> DeleteResult:
+        self._world.asked.append("delete_old")
+        return DeleteResult(ledger_id, self._world.delete)
+
+
+class _Journal:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def find(self, _ledger_id: int) -> CopyRecord | None:
+        if self._world.unreadable:
+            raise JournalError("no way")
+        return self._world.record
+
+
+class _Owner:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def roll_over(self, path: str, target: str, epoch: int) -> Any:
+        assert (path, target, epoch) == ("/managed-ledgers/t/n/persistent/a/sub", "new", 2)
+        self._world.asked.append("roll_over")
+        return self._world.owner
+
+
+@pytest.mark.parametrize(
+    ("found", "result"),
+    [
+        (Attributed(Attribution.DONE, (Part.ATTRIBUTION,)), Result.PROMOTED),
+        (Attributed(Attribution.GONE), Result.PROMOTED),
+        (Attributed(Attribution.CONFLICT), Result.CONFLICT),
+        (Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new"), Result.ROLLED_OVER),
+        (Attributed(Attribution.FAILED, detail="no"), Result.FAILED),
+    ],
+    ids=lambda each: each.result.value if isinstance(each, Attributed) else "",
+)
+def test_each_end_of_attributing_has_its_answer(found: Attributed, result: Result) -> None:
+    said = World(attributed=found).carry_out(order(Verdict.PROMOTE, 5))
+    assert (said.result, said.op, said.ledger_id) == (result, 5, 7)
+    assert (said.new_id, said.attribution) == (found.new_id, found.attribution)
+
+
+def test_a_change_that_went_too_far_is_told() -> None:
+    wide = Attributed(Attribution.DONE, (Part.ATTRIBUTION, Part.LEDGER_ID))
+    assert World(attributed=wide).carry_out(order(Verdict.PROMOTE)).changed == ("attribution", "ledger_id")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [{"length_bytes": 10}, {"last_entry_id": 2}, {"created_ms": 6}],
+    ids=["longer", "more entries", "another ledger"],
+)
+def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[str, int]) -> None:
+    facts: dict[str, Any] = {"last_entry_id": 1, "length_bytes": 9, "created_ms": 5} | now
+    world = World(in_old=Ledger(ledger_id=7, state=LedgerState.CLOSED, **facts))
+    assert world.carry_out(order(Verdict.PROMOTE)).result is Result.ADVANCED
+    assert world.asked == []
+
+
+def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
+    for legacy, owners in (("or_none", {"old", None}), ("only", {"old"})):
+        world = World()
+        double = _Double(world)
+        orders = LedgerOrders(
+            cast("Places", double), cast("Copiers", double), cast("References", double), lambda _: None
+        )
+        orders.carry_out(order(Verdict.PROMOTE, expects={"attribution": "old", "legacy": legacy, "ledger_id": 7}))
+        assert double.arguments[1:] == (Kind.CURSOR, 7, owners, "new")
+
+
+@pytest.mark.parametrize("outcome", list(DeleteOutcome))
+@pytest.mark.parametrize(
+    ("verdict", "done"), [(Verdict.DELETE_OWN_COPY, Result.COPY_DELETED), (Verdict.DELETE_OLD, Result.DELETED)]
+)
+def test_what_is_gone_is_deleted_and_nothing_else_is(verdict: Verdict, done: Result, outcome: DeleteOutcome) -> None:
+    said = World(delete=outcome).carry_out(order(verdict))
+    gone = outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT)
+    assert said.result is (done if gone else Result.FAILED)
+
+
+def test_a_copy_that_an_earlier_try_deleted_and_forgot_is_deleted() -> None:
+    world = World(delete=DeleteOutcome.NOT_RECORDED, in_new=None)
+    assert world.carry_out(order(Verdict.DELETE_OWN_COPY)).result is Result.COPY_DELETED
+
+
+@pytest.mark.parametrize(
+    ("verdict", "owners"),
+    [
+        (Verdict.DELETE_OWN_COPY, {"new"}),
+        (Verdict.DELETE_OWN_COPY, {"old", "new"}),
+        (Verdict.DELETE_OLD, {"old"}),
+        (Verdict.DELETE_OLD, {None}),
+        (Verdict.DELETE_OLD, {"new", None}),
+    ],
+)
+def test_what_a_reference_still_needs_is_not_deleted(verdict: Verdict, owners: set[str | None]) -> None:
+    world = World(owners=frozenset(owners))
+    assert world.carry_out(order(verdict)).result is Result.FAILED
+    assert world.asked == []
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DELETE_OWN_COPY, Verdict.DELETE_OLD])
+def test_nothing_is_deleted_while_references_cannot_be_read(verdict: Verdict) -> None:
+    world = World(unreadable=True)
+    said = world.carry_out(order(verdict))
+    assert (said.result, said.detail) == (Result.FAILED, "/x: cannot be read")
+    assert world.asked == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "says"),
+    [
+        (None, "owner_url does not say"),
+        (RolledOver(9), "rolled it over to ledger 9"),
+        (NotOwned("nobody has it loaded"), "nobody has it loaded"),
+        (Failed("it hangs"), "it hangs"),
+    ],
+)
+def test_the_owner_of_an_open_cursor_is_asked_to_close_it(owner: Any, says: str) -> None:
+    said = World(copy=CopyOutcome.SOURCE_OPEN, owner=owner).carry_out(order(Verdict.START_COPY))
+    assert said.result is Result.FAILED, "the next try copies it, or finds that it moved by itself"
+    assert says in (said.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("owner", "result"),
+    [(RolledOver(9), Result.ROLLED_OVER), (Failed("it hangs"), Result.FAILED), (None, Result.FAILED)],
+    ids=["it does", "it fails", "nobody can be asked"],
+)
+def test_only_the_owner_of_a_loaded_cursor_moves_it(owner: Any, result: Result) -> None:
+    world = World(loaded_by="b1:8080", owner=owner)
+    said = world.carry_out(order(Verdict.PROMOTE))
+    assert said.result is result
+    assert "attribute" not in world.asked
+
+
+def test_the_cursor_of_a_loaded_topic_is_not_taken_back() -> None:
+    world = World(loaded_by="b1:8080")
+    said = world.carry_out(order(Verdict.REVERT))
+    assert (said.result, said.detail) == (Result.FAILED, "b1:8080 has its topic loaded: unload it")
+    assert world.asked == []
+
+
+def test_a_promoted_cursor_that_moved_on_since_has_nothing_to_take_back() -> None:
+    moved = Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new")
+    assert World(attributed=moved).carry_out(order(Verdict.REVERT)).result is Result.REVERTED
+
+
+def test_a_request_to_roll_over_tells_the_new_ledger_or_why_there_is_none() -> None:
+    done = World(owner=RolledOver(9)).carry_out(order(Verdict.REQUEST_ROLLOVER))
+    assert (done.result, done.new_id, done.attribution) == (Result.ROLLED_OVER, 9, "new")
+    assert World(owner=Failed("it hangs")).carry_out(order(Verdict.REQUEST_ROLLOVER)).result is Result.FAILED
+
+
+def test_what_stands_under_an_id_journalled_for_another_source_is_foreign() -> None:
+    said = World(copy=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(Verdict.START_COPY))
+    assert said.result is Result.EXISTS
+    assert said.target is not None
+    assert said.target.provenance == ""
+
+
+# --- under a new id
+
+
+SCHEMA = LedgerRef(
+    ledger_id=7, target_id=9, kind=Kind.SCHEMA, paths=("/schemas/t/n/a",), stage=LedgerStage.BUILT, remap=True, place=1,
+    of=1,
+)  # fmt: skip
+UNTOLD = SCHEMA.model_copy(update={"target_id": None})
+CURSOR = SCHEMA.model_copy(update={"kind": Kind.CURSOR, "target_id": None})
+
+
+@pytest.mark.parametrize(("remap", "asked"), [(True, "copy anew"), (False, "copy")])
+def test_a_schema_is_copied_under_a_new_id_where_the_order_says_so(remap: bool, asked: str) -> None:
+    world = World()
+    ledger = UNTOLD.model_copy(update={"remap": remap})
+    assert world.carry_out(order(Verdict.START_COPY, ledger=ledger)).result is Result.COPIED
+    assert world.asked == [asked]
+
+
+def test_a_cursor_is_never_copied_under_a_new_id() -> None:
+    world = World()
+    assert world.carry_out(order(Verdict.START_COPY, ledger=CURSOR)).result is Result.FAILED
+    assert world.asked == []
+
+
+MOVES = {
+    "promote": (Verdict.PROMOTE, SCHEMA, (7, "new", 9)),
+    "revert": (Verdict.REVERT, SCHEMA, (9, "old", 7)),
+    "promote, same id": (Verdict.PROMOTE, SCHEMA.model_copy(update={"target_id": None, "remap": False}), (7, "new", 7)),
+    "revert of what was never rolled over": (Verdict.REVERT, CURSOR, (7, "old", 7)),
+}
+
+
+@pytest.mark.parametrize(("verdict", "ledger", "move"), MOVES.values(), ids=MOVES)
+def test_references_get_the_id_that_the_ledger_has_in_their_cluster(
+    verdict: Verdict, ledger: LedgerRef, move: tuple[int, str, int]
+) -> None:
+    world = World()
+    world.carry_out(order(verdict, ledger=ledger))
+    assert world.moves == [move]
+
+
+def test_without_the_id_of_the_copy_nothing_is_promoted() -> None:
+    world = World()
+    assert world.carry_out(order(Verdict.PROMOTE, ledger=UNTOLD)).result is Result.FAILED
+    assert world.asked == []
+
+
+@pytest.mark.parametrize("named", [7, 9])
+def test_a_copy_under_a_new_id_is_not_deleted_while_a_reference_needs_it(named: int) -> None:
+    world = World(owners=frozenset({"new"}), named=named)
+    assert world.carry_out(order(Verdict.DELETE_OWN_COPY, ledger=SCHEMA)).result is Result.FAILED
+    assert world.asked == []
+
+
+@pytest.mark.parametrize(("ledger", "in_new"), [(UNTOLD, CLOSED), (SCHEMA, CLOSED), (SCHEMA, None)])
+def test_a_foreign_ledger_under_the_old_id_does_not_stand_for_a_copy_that_is_gone(
+    ledger: LedgerRef, in_new: Ledger | None
+) -> None:
+    world = World(delete=DeleteOutcome.NOT_RECORDED, in_new=in_new)
+    assert world.carry_out(order(Verdict.DELETE_OWN_COPY, ledger=ledger)).result is Result.COPY_DELETED
+
+
+def test_an_id_journalled_for_another_source_says_nothing_of_what_stands_under_it() -> None:
+    said = World(copy=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(Verdict.START_COPY, ledger=UNTOLD))
+    assert (said.result, said.target) == (Result.EXISTS, None)
+
+
+def test_an_order_that_names_no_ledger_is_none() -> None:
+    with pytest.raises(ValueError, match="names no ledger"):
+        World().carry_out(order(Verdict.PROMOTE, ledger=None))
