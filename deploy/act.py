@@ -5,20 +5,26 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry
 
 from connectors import quarantine, unload
+from connectors import switching as switching_connector
+from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.kafka.publisher import Publisher
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.admin import AdminRacks
 from connectors.quotas import Loop, QuotaActuator, QuotaMetrics, WatchedQuotas
+from connectors.switching import Places, SwitchExecutor, WatchedSwitch
 from connectors.unload import UnloadActuator, UnloadMetrics, WatchedUnloads
-from deploy.app import Part
+from deploy.app import Part, tell
 from deploy.connections import Connections
+from deploy.jars import ensure_jars
+from deploy.jvm import find_java
 from deploy.settings import Settings, WatchedCluster
 from policies.errors import UserError
 from policies.isolation import BookieQuarantine, IsolationSettings
 from policies.isolation.settings import Quarantine
-from policies.registry import APPLIED_QUOTAS, AUDIT
+from policies.registry import APPLIED_QUOTAS, AUDIT, topic_of
 from policies.sessions import OwnershipDecision
+from policies.switching import SwitchDecision, SwitchingSettings, SwitchLedger
 from policies.throttle import ThrottleFactor, ThrottleSettings
 
 
@@ -34,6 +40,7 @@ def actuator_parts(
         *_quota_parts(settings, registry, publisher),
         *_quarantine_parts(settings, registry, publisher, connections),
         *_unload_parts(settings, registry, publisher, connections),
+        *_switch_parts(settings, registry, publisher),
     ]
 
 
@@ -91,6 +98,43 @@ def _unload_parts(
     loop = unload.Loop(settings.loop_kafka(), topics.topic(OwnershipDecision.topic), topics.topic(AUDIT))
     actuator = UnloadActuator(loop, watched, publisher.publish, UnloadMetrics(registry))
     return [Part("unload actuator", actuator.run, None, actuator.caught_up)]
+
+
+def _switch_parts(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> list[Part]:
+    switching: SwitchingSettings = settings.policies.switching
+    watched = [
+        WatchedSwitch(
+            name,
+            cluster.switching,
+            Places(name, cluster.zookeeper, cluster.bookkeeper),
+            switching.for_cluster(name).rules,
+            switching.for_cluster(name).copy_concurrency,
+            cluster.pulsar,
+        )
+        for name, cluster in settings.clusters.items()
+        if cluster.switching is not None and cluster.bookkeeper is not None and cluster.zookeeper is not None
+    ]
+    if not watched:
+        return []
+    topics = settings.topics
+    loop = switching_connector.Loop(settings.loop_kafka(), topics.topic(SwitchDecision.topic), topics.topic(AUDIT))
+    heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
+    executor = SwitchExecutor(
+        loop,
+        topics.topic(topic_of(SwitchLedger)),
+        watched,
+        publisher.publish,
+        lambda: _bookkeeper_jvm(settings, heap_mebibytes),
+        registry,
+    )
+    return [Part("switch executor", executor.run, None, executor.caught_up)]
+
+
+def _bookkeeper_jvm(settings: Settings, heap_mebibytes: int) -> BookKeeperJvm:
+    jars = (*ensure_jars("bookkeeper", settings.jars_dir, progress=tell), *support_jars())
+    return BookKeeperJvm(
+        find_java(), jars, settings.made_data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes
+    )
 
 
 def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:

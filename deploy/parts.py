@@ -57,7 +57,7 @@ def run_actuators(settings: Settings) -> None:
         parts = actuator_parts(settings, registry, publisher, connections)
         if not parts:
             raise UserError(
-                "clusters: there is nothing to carry out: none has `quotas`, `unload`, "
+                "clusters: there is nothing to carry out: none has `quotas`, `unload`, `switching`, "
                 "or `bookies` with policies.isolation.quarantine on"
             )
         _run(settings, registry, parts)

@@ -20,6 +20,7 @@ from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.bookies import WatchedPulsarBookies
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.health import WatchedHealth
+from connectors.switching.settings import SwitchExecution
 from connectors.unload import UnloadSettings
 from connectors.zookeeper.bookies import WatchedBookies
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -82,15 +83,25 @@ class WatchedCluster(Block):
         "`headgate act`.",
     )
 
+    switching: SwitchExecution | None = Field(
+        default=None,
+        description="Present: what `headgate switch` starts is carried out between the clusters of `bookkeeper`, by "
+        "`headgate run` or `headgate act`. ZooKeeper must let it write to `/admin/bookie-clusters`, `/schemas` and "
+        "`/managed-ledgers`.",
+    )
+
     @model_validator(mode="after")
     def _everything_has_its_source(self) -> Self:
         for source, needed, wanting in (
             ("zookeeper", "zookeeper.servers", ("bookies", "bookkeeper", "sessions", "ownership")),
             ("pulsar", "pulsar.admin_url", ("pulsar_bookies", "health", "unload")),
+            ("bookkeeper", "bookkeeper.clusters", ("switching",)),
         ):
             lacking = [name for name in wanting if getattr(self, name) is not None and getattr(self, source) is None]
             if lacking:
                 raise ValueError(f"{lacking[0]}: needs {needed}, too")
+        if self.switching is not None and self.switching.owner_url is not None and self.pulsar is None:
+            raise ValueError("switching.owner_url: needs pulsar.admin_url, too, for how brokers are asked")
         if self.bookies is not None and self.pulsar_bookies is not None:
             raise ValueError("pulsar_bookies: give either bookies or pulsar_bookies, not both")
         return self

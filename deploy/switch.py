@@ -15,7 +15,7 @@ from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.bookkeeper.snapshot import Look, Place, take_snapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.settings import Settings
+from deploy.settings import Settings, WatchedCluster
 from deploy.switch_view import report_lines
 from policies.errors import UserError
 from policies.switching.precheck import Report, precheck
@@ -53,8 +53,8 @@ def answer(settings: Settings, cluster: str, target: str, *, as_json: bool, expl
 
 def check(settings: Settings, cluster: str, target: str) -> Checked:
     """Read everything now, and judge it; raises as `answer` does."""
-    brokers, clusters = _named(settings, cluster)
-    rules = clusters.rules()
+    brokers, clusters = named(settings, cluster)
+    rules = settings.policies.switching.for_cluster(cluster).rules
     with ExitStack() as stack:
         sessions: dict[ZooKeeperConnection, ZooKeeperSession] = {}
 
@@ -77,10 +77,25 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
     return Checked(cluster, precheck(look.snapshot, rules, time.time_ns() // 1_000_000), look)
 
 
-def _named(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKeeperClusters]:
+def watched_cluster(settings: Settings, cluster: str) -> WatchedCluster:
+    """The settings of a broker cluster.
+
+    Raises:
+        UserError: there are none.
+    """
     if cluster not in settings.clusters:
-        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
-    watched = settings.clusters[cluster]
+        known = ", ".join(settings.clusters) or "none"
+        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {known}")
+    return settings.clusters[cluster]
+
+
+def named(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKeeperClusters]:
+    """The ZooKeeper of a cluster's brokers, and the BookKeeper clusters they may write to.
+
+    Raises:
+        UserError: the settings do not say so.
+    """
+    watched = watched_cluster(settings, cluster)
     if watched.bookkeeper is None or watched.zookeeper is None:
         raise UserError(f"clusters.{cluster}.bookkeeper: is not set, so it is not known between which to switch")
     return watched.zookeeper, watched.bookkeeper

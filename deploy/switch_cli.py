@@ -1,17 +1,32 @@
 """The commands `headgate switch …`: moving brokers to another BookKeeper cluster."""
 
 import logging
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from deploy.logs import set_up_logging
+from deploy.settings import Settings
 from deploy.settings_file import load_settings
+
+if TYPE_CHECKING:
+    from deploy.switch_dialogue import Dialogue
 
 switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
 _NOT_READY = 1
+
+Cluster = Annotated[str, typer.Option(help="Of the watched clusters, the one whose brokers are to switch.")]
+Name = Annotated[str, typer.Option(help="Of its BookKeeper clusters, the one that is meant.")]
+Target = Annotated[str, typer.Option(help="Of its BookKeeper clusters, the one to switch to.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
+]
 
 
 @switch_app.callback()
@@ -19,13 +34,79 @@ def switch() -> None:
     """Move brokers to another BookKeeper cluster."""
 
 
+def _dialogue(
+    cluster: Cluster,
+    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
+    actor: Annotated[str | None, typer.Option(help="Who asks; by default user@host.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same key is the same command, done once; by default a fresh one.")
+    ] = None,
+    expected_epoch: Annotated[int | None, typer.Option(min=0, help="Refuse at any other epoch.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be decided.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    settings: SettingsFile = None,
+) -> "Dialogue":
+    """What all commands that are sent to the loop have in common."""
+    from deploy.switch import watched_cluster
+    from deploy.switch_commands import Asking
+    from deploy.switch_dialogue import Desk, Dialogue
+
+    given = _load(settings)
+    watched_cluster(given, cluster)
+    asking = Asking(
+        cluster=cluster,
+        actor=actor,
+        reason=reason,
+        key=idempotency_key,
+        expected_epoch=expected_epoch,
+        dry_run=dry_run,
+    )
+    return Dialogue(given, asking, Desk(Console(), as_json), timeout)
+
+
+def _sent(command: Callable[..., int]) -> Callable[..., None]:
+    """Give a command the options that all of these have, and in their place a dialogue; it ends with a status."""
+    common, own = signature(_dialogue), signature(command)
+    own_options = [option for name, option in own.parameters.items() if name != "dialogue"]
+
+    def run(**given: Any) -> None:
+        arguments = {option.name: given.pop(option.name) for option in own_options}
+        raise typer.Exit(command(_dialogue(**given), **arguments))
+
+    cluster, *others = common.parameters.values()
+    options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in (cluster, *own_options, *others)]
+    vars(run)["__signature__"] = Signature(options)  # where typer looks for the options
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+@switch_app.command()
+@_sent
+def register(dialogue: "Dialogue", name: Name) -> int:
+    """Make a BookKeeper cluster known, by what is read at its address; the first one is the one that is active."""
+    from deploy.switch_register import registration
+    from policies.switching.readings import CommandName
+
+    about = registration(dialogue.settings, dialogue.asking.cluster, name)
+    return dialogue.give(CommandName.REGISTER, **about)
+
+
+@switch_app.command()
+@_sent
+def unregister(dialogue: "Dialogue", name: Name) -> int:
+    """Forget a BookKeeper cluster that nothing needs any more."""
+    from policies.switching.readings import CommandName
+
+    return dialogue.give(CommandName.UNREGISTER, name=name)
+
+
 @switch_app.command()
 def precheck(
-    cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one whose brokers are to switch.")],
-    target: Annotated[str, typer.Option(help="Of its BookKeeper clusters, the one to switch to.")],
-    settings: Annotated[
-        Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
-    ] = None,
+    cluster: Cluster,
+    target: Target,
+    settings: SettingsFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say what to do about each reason.")] = False,
 ) -> None:
@@ -35,4 +116,104 @@ def precheck(
     set_up_logging()
     logging.getLogger().setLevel(logging.ERROR)  # the report says what a reading came to
     if not answer(load_settings(settings), cluster, target, as_json=as_json, explained=explain):
+        raise typer.Exit(_NOT_READY)
+
+
+@switch_app.command()
+@_sent
+def start(
+    dialogue: "Dialogue",
+    target: Target,
+    digest: Annotated[
+        str | None, typer.Option(help="Of the report you have read; without it one is made, shown, and you are asked.")
+    ] = None,
+    yes: Yes = False,
+) -> int:
+    """Start a switch, on a precheck that says ready; the same target again drives its switch on."""
+    return dialogue.agreed(given=yes).start(target, digest)
+
+
+@switch_app.command()
+def status(
+    cluster: Cluster,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until it is over, or Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record; with --watch each, one a line.")] = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Show where a switch stands."""
+    from deploy.switch import watched_cluster
+    from deploy.switch_watch import show_status
+
+    given = _load(settings)
+    watched_cluster(given, cluster)
+    show_status(given, cluster, Console(), watch=watch, as_json=as_json)
+
+
+@switch_app.command()
+@_sent
+def rollback(
+    dialogue: "Dialogue",
+    with_brokers: Annotated[
+        bool, typer.Option("--with-brokers", help="Send the brokers back too, not only what was attributed.")
+    ] = False,
+) -> int:
+    """Attribute what was promoted to the old cluster again; brokers go on writing to the new one."""
+    from policies.switching.readings import CommandName
+
+    return dialogue.give(CommandName.ROLLBACK, attribution_only=not with_brokers)
+
+
+@switch_app.command()
+@_sent
+def cleanup(
+    dialogue: "Dialogue",
+    execute: Annotated[bool, typer.Option("--execute", help="Really delete; without it, only list.")] = False,
+    yes: Yes = False,
+) -> int:
+    """List what would be deleted from the old cluster; with --execute, delete it."""
+    return dialogue.agreed(given=yes).clean_up(execute=execute)
+
+
+@switch_app.command("close-client")
+@_sent
+def close_client(dialogue: "Dialogue", name: Name) -> int:
+    """Let brokers close their client of a cluster that nobody reads from any more."""
+    from policies.switching.readings import CommandName
+
+    return dialogue.give(CommandName.CLOSE_CLIENT, name=name)
+
+
+def _load(settings: Path | None) -> Settings:
+    set_up_logging()
+    # What is the matter with Kafka or ZooKeeper, the one error at the end says better.
+    logging.getLogger().setLevel(logging.CRITICAL)
+    logging.getLogger("headgate.librdkafka").setLevel(logging.CRITICAL)
+    return load_settings(settings)
+
+
+@switch_app.command()
+def inventory(
+    cluster: Cluster,
+    target: Target,
+    settings: SettingsFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Publish all references, and what the target has, for `collisions`. Ends with status 1 where not all is read."""
+    from deploy.switch_collisions import publish_inventory
+
+    if not publish_inventory(_load(settings), cluster, target, as_json=as_json):
+        raise typer.Exit(_NOT_READY)
+
+
+@switch_app.command()
+def collisions(
+    cluster: Cluster,
+    inventory: Annotated[str | None, typer.Option(help="Which inventory; by default the newest.")] = None,
+    settings: SettingsFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Join a published inventory with the target's ledgers in Spark. Ends with status 1 where any is in the way."""
+    from deploy.switch_collisions import show_collisions
+
+    if not show_collisions(_load(settings), cluster, inventory, as_json=as_json):
         raise typer.Exit(_NOT_READY)

@@ -1,7 +1,7 @@
 """What `headgate switch precheck` shows: first whether it is ready, then what was found, then why not."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.console import RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from connectors.bookkeeper.snapshot import Look
 from policies.switching.ledgers import NO_LEDGER, Hit
-from policies.switching.precheck import Cluster, Report, Snapshot
+from policies.switching.precheck import Cluster, Reason, Report, Snapshot
 from policies.switching.references import Kind
 from policies.switching.remedies import explain
 
@@ -30,23 +30,29 @@ def report_lines(report: Report, look: Look, *, explained: bool) -> Iterator[Ren
         look: what it rests on.
         explained: say what to do about each reason.
     """
-    yield _verdict(report)
+    yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
     yield _clusters(look.snapshot)
     yield _references(look.snapshot, report)
     yield _hits(look.snapshot, report)
     for finding in report.findings:
-        yield Text.assemble((finding.reason.value, "bold red"), ": ", finding.detail)
+        yield finding_line(finding.reason, finding.detail)
     if explained:
-        yield from _remedies(report)
+        yield from remedy_lines((finding.reason, explain(finding)) for finding in report.findings)
     yield from _problems(look.problems)
     yield Text(f"digest {report.digest}, counts until {_time(report.expires_ms)}", "dim")
 
 
-def _verdict(report: Report) -> Text:
-    way = f"{report.source} to {report.target}"
-    if report.ready:
+def verdict_line(source: str, target: str, reasons: Iterable[Reason], *, ready: bool) -> Text:
+    """Whether it is ready, from which cluster to which, and why not."""
+    way = f"{source} to {target}"
+    if ready:
         return Text(f"READY: {way}", "bold green")
-    return Text(f"NOT READY: {way}: {', '.join(report.reasons)}", "bold red")
+    return Text(f"NOT READY: {way}: {', '.join(reasons)}", "bold red")
+
+
+def finding_line(reason: Reason, detail: str) -> Text:
+    """One reason why not, with its numbers."""
+    return Text.assemble((reason.value, "bold red"), ": ", detail)
 
 
 def _clusters(seen: Snapshot) -> Table:
@@ -81,16 +87,21 @@ def _references(seen: Snapshot, report: Report) -> Text:
 def _hits(seen: Snapshot, report: Report) -> Text:
     if seen.existing is None:
         return Text(f"what exists in {report.target} is unknown", "bold red")
-    text = Text(f"in {report.target} exist")
-    for hit, hits in report.hits.items():
+    return hits_line(report.target, {hit: hits.count for hit, hits in report.hits.items()})
+
+
+def hits_line(target: str, counts: Mapping[Hit, int]) -> Text:
+    """How many ledgers exist in the target, by what they are to us."""
+    text = Text(f"in {target} exist")
+    for hit, count in counts.items():
         text.append(f"  {hit.value} ")
-        text.append(str(hits.count), _COLOURS[hit] if hits.count else "dim")
+        text.append(str(count), _COLOURS[hit] if count else "dim")
     return text
 
 
-def _remedies(report: Report) -> Iterator[RenderableType]:
-    """What to do, each once."""
-    by_remedy = {explain(finding): finding.reason for finding in report.findings}
+def remedy_lines(remedies: Iterable[tuple[Reason, str]]) -> Iterator[RenderableType]:
+    """What to do about reasons, each remedy once."""
+    by_remedy = {remedy: reason for reason, remedy in remedies}
     for remedy, reason in by_remedy.items():
         yield Padding(Text.assemble((f"{reason.value}: ", "bold cyan"), (remedy, "cyan")), (1, 0, 0, 2))
 

@@ -14,11 +14,20 @@ from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.prometheus.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.sessions_view import SessionsView
+from connectors.prometheus.switching_view import SwitchingView
 from connectors.prometheus.throttle_view import ThrottleView
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.observations import Observation
 from policies.policy import PolicyKind
-from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, decision_types, observed_topics, reading_types
+from policies.registry import (
+    COMMANDS,
+    DEAD_LETTERS,
+    POLICIES,
+    decided_topics,
+    decision_types,
+    observed_topics,
+    reading_types,
+)
 from policies.settings import PolicySettings
 from policies.units import from_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
@@ -26,6 +35,7 @@ from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Ev
 VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {
     "isolation": IsolationView,
     "sessions": SessionsView,
+    "switching": SwitchingView,
     "throttle": ThrottleView,
 }
 """From a policy's name and its settings to its metrics; a policy that is not named has the common ones."""
@@ -80,6 +90,7 @@ class LoopView:
         self._observed = {f"{prefix}.{topic}": policy for topic, policy in observed_topics().items()}
         self._decided = {f"{prefix}.{topic}": _policy_of(topic) for topic in decided_topics()}
         self._dead_letters = f"{prefix}.{DEAD_LETTERS}"
+        self._commands = f"{prefix}.{COMMANDS}"
         self._readings = EventReader(reading_types())
         self._decisions: EventReader[Decision] = EventReader(decision_types())
         # Not an EventReader: a dead letter holds a whole record in base64, so it may be larger than any event.
@@ -160,7 +171,9 @@ class LoopView:
                 continue
             policy, cluster = self._observed[record.topic], event.data.cluster
             self._latency.observed(event.id, event.time, record.appended_ms)
-            self._newest_ms[policy, cluster] = max(record.appended_ms, self._newest_ms.get((policy, cluster), 0))
+            # A command is given, not read: that there is none for long says nothing of a collector.
+            if record.topic != self._commands:
+                self._newest_ms[policy, cluster] = max(record.appended_ms, self._newest_ms.get((policy, cluster), 0))
             observations[policy].append(Observation(event.id, from_millis(record.appended_ms), event.data))
         for policy, readings in observations.items():
             if policy in self._views:

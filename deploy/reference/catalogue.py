@@ -11,10 +11,11 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
 from deploy.reference.shapes import first_paragraph
+from policies import switching
 from policies.decisions import Alert, Decision
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.observations import Reading
-from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types, observed_topics
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.units import format_instant
@@ -141,11 +142,22 @@ def _observed(topic: str, reading: type[Reading]) -> EventKind:
         event_type=reading.event_type,
         topic=topic,
         key="the cluster's name",
-        written_by="the collectors",
+        written_by=_writer(topic, reading),
         data=reading,
         envelope=Event[reading],  # type: ignore[valid-type]
         mode="validation",
     )
+
+
+def _writer(topic: str, reading: type[Reading]) -> str:
+    """What a switch hears does not come from collectors: people, brokers and its executor tell it."""
+    if observed_topics()[topic] != switching.NAME:
+        return "the collectors"
+    named: dict[type[Reading], str] = {
+        switching.SwitchCommand: "`headgate switch`",
+        switching.SwitchBroker: "each broker's agent",
+    }
+    return named.get(reading, "the switching executor")
 
 
 def _decided(decision: type[Decision]) -> EventKind:

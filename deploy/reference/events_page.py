@@ -1,6 +1,7 @@
 """docs/reference/events.md: one section an event."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -84,9 +85,16 @@ def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
         for found in models_in(kind.data):
             if issubclass(found, StrEnum) and not kind.is_audit:
                 used.setdefault(found, []).append(kind.event_type)
+    names = Counter(closed.__name__ for closed in used)
     for closed, types in used.items():
-        yield f"### {closed.__name__}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
+        heading = _heading(closed, alone=names[closed.__name__] == 1)
+        yield f"### {heading}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
         yield from table(("value", "meaning"), ((f"`{v}`", text) for v, text in meanings(closed).items()))
+
+
+def _heading(closed: type[StrEnum], *, alone: bool) -> str:
+    """Its name, and where others have the same, whose it is: of what is in ``policies.switching``, switching's."""
+    return closed.__name__ if alone else f"{closed.__name__} ({closed.__module__.split('.')[1]})"
 
 
 def _anchor(heading: str) -> str:

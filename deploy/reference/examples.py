@@ -1,10 +1,12 @@
 """One real event of each type: what the code itself makes of a tiny scenario."""
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from deploy.reference import switch_examples
 from policies.decisions import Mode
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
 from policies.isolation.decision import QUARANTINE_GROUP
@@ -16,6 +18,7 @@ from policies.sessions import MemberHealth, Ownership, Ownerships, Recovery, Ses
 from policies.sessions.readings import NAMESPACES, OwnedNode, RecoveryAction, SessionState
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome, bundle_event
 from policies.settings import PolicySettings
+from policies.switching import SwitchingSettings
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
 from policies.throttle.quota_events import (
     AppliedQuota,
@@ -143,8 +146,14 @@ def _observed() -> Iterator[Example]:
         ("headgate/collector/zookeeper-sessions", _session_readings()),
     ):
         for id_, time, reading in readings:
-            event = observation_event(reading, id=id_, source=source, time=time)
-            yield Example(topic_of(type(reading)), reading.cluster, json.loads(event))
+            yield _example(reading, id_, source, time)
+    for said in (*itertools.chain(*switch_examples.steps(_START)), *switch_examples.answers(_START)):
+        yield _example(said.reading, said.id, said.source, said.time)
+
+
+def _example(reading: Reading, id_: str, source: str, time: datetime) -> Example:
+    event = observation_event(reading, id=id_, source=source, time=time)
+    return Example(topic_of(type(reading)), reading.cluster, json.loads(event))
 
 
 def _decided() -> Iterator[Example]:
@@ -153,16 +162,23 @@ def _decided() -> Iterator[Example]:
     at_once = IsolationSettings.model_validate({"grace": "0s", "quarantine": "on"})
     yield from _decided_by("isolation", at_once, _isolation_readings())
     yield from _decided_by("sessions", SessionsSettings(), _session_readings())
+    batches = ([(said.id, said.time, said.reading) for said in step] for step in switch_examples.steps(_START))
+    switched = _decided_by("switching", SwitchingSettings(), *batches)
+    # An order about a ledger has more to show than one about the switch, the last record more than the first.
+    latest_first = reversed(list(switched))
+    yield from sorted(latest_first, key=lambda example: example.event["data"].get("ledger") is None)
 
 
 def _decided_by(
-    policy: str, settings: PolicySettings, readings: Sequence[tuple[str, datetime, Reading]]
+    policy: str, settings: PolicySettings, *batches: Sequence[tuple[str, datetime, Reading]]
 ) -> Iterator[Example]:
-    observations = [Observation(id_, time, reading) for id_, time, reading in readings]
-    cluster, now = observations[0].reading.cluster, max(o.at for o in observations)
-    _, step = PolicyHost({policy: settings}).step(policy, cluster, None, observations, now)
-    for topic, key, value in outputs(step):
-        yield Example(topic, key, json.loads(value))
+    host, kept = PolicyHost({policy: settings}), None
+    for readings in batches:
+        observations = [Observation(id_, time, reading) for id_, time, reading in readings]
+        cluster, now = observations[0].reading.cluster, max(o.at for o in observations)
+        kept, step = host.step(policy, cluster, kept, observations, now)
+        for topic, key, value in outputs(step):
+            yield Example(topic, key, json.loads(value))
 
 
 def _acted() -> Iterator[Example]:

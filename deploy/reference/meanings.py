@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from deploy.reference.session_meanings import SESSION_MEANINGS
+from deploy.reference.switch_meanings import SWITCH_MEANINGS
 from policies.decisions import AlertStatus, Mode, Severity
 from policies.isolation.decision import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict, Tier
 from policies.isolation.quarantine_events import QuarantineOutcome
@@ -156,7 +157,7 @@ def meanings(kind: type[StrEnum]) -> Mapping[str, str]:
     Raises:
         LookupError: what stands here is not what the set has; the message says which.
     """
-    known = _MEANINGS.get(kind) or SESSION_MEANINGS.get(kind) or {}
+    known = _MEANINGS.get(kind) or SESSION_MEANINGS.get(kind) or SWITCH_MEANINGS.get(kind) or {}
     members = {member.value for member in kind}
     if known.keys() != members:
         odd = ", ".join(sorted(known.keys() ^ members))

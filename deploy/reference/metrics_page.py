@@ -12,6 +12,7 @@ from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
 from connectors.quarantine import QuarantineMetrics
 from connectors.quotas import QuotaMetrics
+from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.unload import UnloadMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
@@ -35,6 +36,7 @@ _PARTS = (
     "The quota actuator",
     "The quarantine actuator",
     "The unload actuator",
+    "The switching executor",
     "The publisher",
     "The settings",
 )
@@ -75,7 +77,7 @@ def metrics_page() -> str:
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
     registries = {name: _Recorder() for name in _PARTS}
-    exporter, query, collectors, quotas, quarantine, unload, publisher, settings = registries.values()
+    exporter, query, collectors, quotas, quarantine, unload, switching, publisher, settings = registries.values()
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
     Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
     QueryHealth(query, stall_seconds=60.0)
@@ -83,6 +85,7 @@ def parts() -> dict[str, list[MetricRow]]:
     QuotaMetrics(quotas)
     QuarantineMetrics(quarantine)
     UnloadMetrics(unload)
+    SwitchExecutorMetrics(switching)
     PublisherMetrics(publisher)
     reload_gauge(settings)
     return {name: sorted(_rows(registry)) for name, registry in registries.items()}

@@ -51,6 +51,10 @@ _EXAMPLE: Mapping[str, Any] = {
                 "bootstrap": "old",
                 "active": "old",
             },
+            "switching": {
+                "replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2},
+                "owner_url": "http://{host}:8080",
+            },
             "quotas": {"entities": [{"client_id": "default", "base": "10MB"}]},
         }
     },
@@ -67,6 +71,10 @@ _EXAMPLE: Mapping[str, Any] = {
             "clusters": {"messaging": {"ownership_rules": "current"}},
         },
         "isolation": {"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
+        "switching": {
+            "strategies": {"schema": "remap"},
+            "clusters": {"messaging": {"target_policy": "shared", "cleanup_after": "30d"}},
+        },
     },
     "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint"},
     "topics": {"replication_factor": 3},

@@ -96,6 +96,8 @@ def _plain_words(node: Node, defs: Node) -> str:
 
 def _bounds(node: Node) -> str:
     low, high = node.get("minimum"), node.get("maximum")
+    if low is not None and low <= -(2**31):  # no bound but that of the type, as below of the maximum
+        low = None
     if low is not None and high is not None and high < 2**31 - 1:
         return f" from {low:g} to {high:g}"
     return f", at least {low:g}" if low is not None else ""

@@ -187,6 +187,24 @@ def test_a_closed_set_with_an_unexplained_value_is_refused() -> None:
         meanings(Weather)
 
 
+def test_sets_of_one_name_are_told_apart_by_whose_they_are(files: dict[str, str]) -> None:
+    headings = re.findall(r"^### (.+)$", files["events.md"], flags=re.MULTILINE)
+    assert len(headings) == len(set(headings))
+    assert {"Verdict (throttle)", "Verdict (switching)", "Outcome (observations)", "Mode"} <= set(headings)
+
+
+def test_no_bound_is_shown_that_is_only_the_types(files: dict[str, str]) -> None:
+    assert set(re.findall(r"at least (-[^ ;]+)", files["events.md"])) == {"-1"}
+
+
+def test_who_writes_what_a_policy_hears_is_told_apart() -> None:
+    writers = {kind.event_type: kind.written_by for kind in KINDS if kind.is_observed}
+    assert writers["headgate.log-dirs.v1"] == "the collectors"
+    assert writers["headgate.switch-command.v1"] == "`headgate switch`"
+    assert writers["headgate.switch-broker.v1"] == "each broker's agent"
+    assert writers["headgate.switch-registry.v1"] == "the switching executor"
+
+
 # AsyncAPI
 
 

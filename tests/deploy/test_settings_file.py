@@ -101,7 +101,10 @@ BAD = [
     (
         "unknown policy",
         "policies:\n  throttle: {}\n  weather: {}",
-        ["headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation, sessions"],
+        [
+            "headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation, "
+            "sessions, switching"
+        ],
     ),
     (
         "duration without its unit",

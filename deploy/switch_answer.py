@@ -1,0 +1,139 @@
+"""What was decided about a command: whether it was accepted, how the command line ends, and what it prints."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from policies.decisions import Mode, deterministic_id
+from policies.switching.decision import SwitchDecision
+from policies.switching.orders import ORDERS, Code, Verdict
+from policies.switching.readings import SwitchCommand
+
+SHOWN = 10
+"""So many decisions are shown, and the others counted."""
+
+_COLOURS: Mapping[Verdict, str] = {
+    Verdict.REJECT: "bold red",
+    Verdict.HALT: "bold red",
+    Verdict.BLOCKED: "bold red",
+    Verdict.DEGRADED: "bold red",
+    Verdict.REMAP_REQUIRED: "bold yellow",
+    Verdict.PREVIEW: "cyan",
+    Verdict.ADVANCE: "green",
+}
+
+
+class Ended(IntEnum):
+    """How the command line ends; a user's mistake ends it with 2."""
+
+    ACCEPTED = 0
+    REJECTED = 1
+    NO_ANSWER = 3
+
+
+def event_id(command: SwitchCommand) -> str:
+    """The id of the event that a command is: the same key is the same command, and so the same event."""
+    return deterministic_id("switch-command", command.cluster, command.idempotency_key)
+
+
+def answers(command: SwitchCommand, decision: SwitchDecision) -> bool:
+    """Whether a decision follows from a command: it names it as its subject or as its evidence."""
+    return decision.subject == command.subject() or event_id(command) in decision.evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that was decided about one command."""
+
+    command: SwitchCommand
+    decisions: tuple[SwitchDecision, ...]
+    """In the order of their sequence; at least one."""
+    earlier: bool = False
+    """Whether it was decided before: a command with this key had been sent already."""
+
+    @property
+    def refusal(self) -> SwitchDecision | None:
+        """The decision that says why not; null for a command that was accepted."""
+        return next((d for d in self.decisions if _refuses(self.command, d)), None)
+
+    @property
+    def code(self) -> Code | None:
+        """Of its rejection."""
+        return self.refusal.code if self.refusal is not None else None
+
+    @property
+    def ended(self) -> Ended:
+        """How the command line ends."""
+        return Ended.ACCEPTED if self.refusal is None else Ended.REJECTED
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            **unanswered(self.command),
+            "accepted": self.refusal is None,
+            "code": self.code.value if self.code is not None else None,
+            "earlier": self.earlier,
+            "decisions": [d.model_dump(mode="json") for d in self.decisions],
+        }
+
+
+def unanswered(command: SwitchCommand) -> dict[str, Any]:
+    """For programs, what is known before anything was decided."""
+    return {
+        "cluster": command.cluster,
+        "command": command.command.value,
+        "idempotency_key": command.idempotency_key,
+        "dry_run": command.dry_run,
+        "accepted": None,
+        "code": None,
+        "decisions": [],
+    }
+
+
+def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
+    # One command may set off others' rejections, such as that of a broker's late report.
+    own = decision.subject == command.subject()
+    rejects = own and (decision.verdict is Verdict.REJECT or decision.code is not None)
+    return rejects or decision.verdict is Verdict.HALT
+
+
+def answer_of(command: SwitchCommand, heard: Iterable[SwitchDecision], *, earlier: bool = False) -> Answer | None:
+    """The answer among the decisions heard; null while there is none."""
+    found = {d.decision_id: d for d in heard if answers(command, d)}
+    if not found:
+        return None
+    return Answer(command, tuple(sorted(found.values(), key=lambda d: d.sequence)), earlier)
+
+
+def answer_lines(answer: Answer) -> Iterator[RenderableType]:
+    """The answer, as a person reads it at a glance: first whether, then what, then how to name it."""
+    if answer.earlier:
+        yield Text("A command with this key was decided before:", "yellow")
+    if answer.refusal is not None:
+        yield decision_line(answer.refusal)
+    else:
+        yield from _decision_lines(answer.decisions)
+    last = answer.decisions[-1]
+    yield Text(f"{answer.command.command.value} {answer.command.idempotency_key}, epoch {last.epoch}", "dim")
+
+
+def _decision_lines(decisions: Sequence[SwitchDecision]) -> Iterator[Text]:
+    for decision in decisions[:SHOWN]:
+        yield decision_line(decision)
+    if len(decisions) > SHOWN:
+        yield Text(f"and {len(decisions) - SHOWN} more decisions", "dim")
+    if any(d.mode is Mode.SHADOW and d.verdict in ORDERS for d in decisions):
+        yield Text("policies.switching.mode is shadow: nobody carries these orders out", "yellow")
+
+
+def decision_line(decision: SwitchDecision) -> Text:
+    """One decision: what it is, and its sentence."""
+    refused = decision.code is not None
+    colour = "bold red" if refused else _COLOURS.get(decision.verdict, "bold")
+    name = "REJECTED" if decision.verdict is Verdict.REJECT else decision.verdict.value
+    code = f" {decision.code.value}" if decision.code is not None else ""
+    return Text.assemble((f"{name}{code}", colour), ": ", decision.explanation)

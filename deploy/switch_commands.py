@@ -1,0 +1,267 @@
+"""Sends the commands of a switch to the running loop, and hears what is decided about them."""
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from typing import Any, Self, TypeVar
+
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
+from connectors.kafka.records import Record
+from connectors.kafka.tail import Tail
+from deploy.settings import Settings
+from deploy.switch_answer import Answer, answer_of, event_id
+from deploy.switch_kafka import loop_connection
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.registry import topic_of
+from policies.switching.decision import SwitchDecision, SwitchRecord
+from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
+from policies.wire import BadRecordError, EventReader, observation_event
+
+CLIENT_ID = "headgate-switch"
+SOURCE = "headgate/cli"
+
+_POLL_SECONDS = 0.2
+_CONNECT_SECONDS = 15.0
+_AFTERMATH_SECONDS = 0.5
+"""A command may lead to several decisions of one batch, which may come in several fetches."""
+_LONGEST_AFTERMATH_SECONDS = 2.0
+_GRACE_SECONDS = 2.0
+"""For a client that gives a record up to say why."""
+_LEDGERS = "/ledgers/"
+_ALL: timedelta | None = None
+_NOTHING = timedelta(0)
+
+_READER: EventReader[Any] = EventReader((SwitchDecision, SwitchRecord, SwitchPrecheck))
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What all commands have in common."""
+
+    cluster: str
+    actor: str | None = None
+    """Default: the user and the host."""
+    reason: str = ""
+    key: str | None = None
+    """Default: a fresh one."""
+    expected_epoch: int | None = None
+    dry_run: bool = False
+
+    def command(self, name: CommandName, /, digest: str | None = None, **args: Any) -> SwitchCommand:
+        """The command as it is sent.
+
+        Raises:
+            UserError: an option is longer or larger than the wire takes.
+        """
+        try:
+            return self._command(name, digest, args)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            option = str(first["loc"][-1]).replace("_", "-")
+            raise UserError(f"--{option}: {first['msg']}") from None
+
+    def _command(self, name: CommandName, digest: str | None, args: dict[str, Any]) -> SwitchCommand:
+        return SwitchCommand(
+            cluster=self.cluster,
+            outcome=Outcome.OK,
+            command=name,
+            args=CommandArgs(**args),
+            actor=self.actor or f"{_user()}@{socket.gethostname()}",
+            reason=self.reason,
+            idempotency_key=str(uuid.uuid4()) if self.key is None else self.key,
+            dry_run=self.dry_run,
+            expected_epoch=self.expected_epoch,
+            precheck_digest=digest,
+        )
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container's user may have a number only
+        return str(os.getuid())
+
+
+class NoAnswerError(Exception):
+    """Nothing was decided in time.
+
+    Args:
+        message: what was awaited, and what may be the matter.
+        command: which was sent.
+    """
+
+    def __init__(self, message: str, command: SwitchCommand) -> None:
+        super().__init__(message)
+        self.command = command
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One thing that was heard, and the id of its event."""
+
+    id: str
+    what: SwitchDecision | SwitchRecord | SwitchPrecheck
+
+
+class Conversation:
+    """A talk with the running loop about one broker cluster; use it as a context manager, from one thread.
+
+    Args:
+        settings: name the loop's Kafka and topics.
+        cluster: the broker cluster.
+        timeout_seconds: how long an answer is awaited.
+        recall: hear all decisions in force as well, from before this talk; else only what is new.
+
+    Raises:
+        UserError: the loop's Kafka is not known.
+    """
+
+    def __init__(self, settings: Settings, cluster: str, timeout_seconds: float, *, recall: bool = False) -> None:
+        self._connection = loop_connection(settings)
+        self._cluster = cluster
+        self.timeout_seconds = timeout_seconds
+        self._commands = settings.topics.topic(topic_of(SwitchCommand))
+        self._histories: dict[str, timedelta | None] = {
+            settings.topics.topic(SwitchDecision.topic): _ALL if recall else _NOTHING,
+            settings.topics.topic(topic_of(SwitchPrecheck)): _NOTHING,
+        }
+        self._registry = CollectorRegistry()
+        self._heard: list[Heard] = []
+        self._asked: bytes = b"-"
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._tail = stack.enter_context(Tail(self._connection, self._histories, CLIENT_ID))
+            metrics = PublisherMetrics(self._registry)
+            self._publisher = stack.enter_context(Publisher(self._connection, metrics, client_id=CLIENT_ID))
+            self._catch_up()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _catch_up(self) -> None:
+        """From here on nothing that is decided goes unheard."""
+        until = time.monotonic() + _CONNECT_SECONDS
+        while not self._tail.caught_up:
+            self.listen(_POLL_SECONDS)
+            problem = self._tail.problem
+            if problem is not None and time.monotonic() > until:
+                raise UserError(problem)
+
+    @property
+    def heard(self) -> list[Heard]:
+        """Everything so far, in its order."""
+        return self._heard
+
+    def record(self) -> SwitchRecord | None:
+        """Where the switch stands, as last heard; null when nobody said so (needs `recall`)."""
+        records = [h.what for h in self._heard if isinstance(h.what, SwitchRecord)]
+        return max(records, key=lambda r: r.sequence, default=None)
+
+    def ask(self, command: SwitchCommand) -> Answer:
+        """Send a command, and return what was decided about it.
+
+        With `recall`, one that was sent before under the same key is not sent again while its answer is still known.
+
+        Raises:
+            NoAnswerError: nothing was decided in time.
+            UserError: it could not be sent.
+        """
+        known = answer_of(command, self._decisions(), earlier=True)
+        if known is not None:
+            return known
+        self._asked = event_id(command).encode()
+        self._send(command)
+        self.await_(lambda: answer_of(command, self._decisions()), self._no_decision(command), command)
+        self._hear_out()
+        answer = answer_of(command, self._decisions())
+        assert answer is not None  # noqa: S101 - what was heard stays heard
+        return answer
+
+    def await_(self, find: Callable[[], Value | None], otherwise: str, command: SwitchCommand) -> Value:
+        """Listen until something is found among what was heard.
+
+        Raises:
+            NoAnswerError: it is not found in time; says `otherwise`.
+        """
+        until = time.monotonic() + self.timeout_seconds
+        while (found := find()) is None:
+            if time.monotonic() > until:
+                problem = f" ({self._tail.problem})" if self._tail.problem else ""
+                raise NoAnswerError(f"{otherwise}{problem}", command)
+            self.listen(_POLL_SECONDS)
+        return found
+
+    def _decisions(self) -> list[SwitchDecision]:
+        return [h.what for h in self._heard if isinstance(h.what, SwitchDecision)]
+
+    def listen(self, timeout_seconds: float) -> bool:
+        """Hear what comes next, awaiting it for so long at most; gives whether anything came."""
+        records = self._tail.poll(timeout_seconds)
+        heard = (_heard(record, self._cluster, self._asked) for record in records)
+        self._heard.extend(each for each in heard if each is not None)
+        return bool(records)
+
+    def _hear_out(self) -> None:
+        until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
+        while self.listen(_AFTERMATH_SECONDS) and time.monotonic() < until:
+            pass
+
+    def _send(self, command: SwitchCommand) -> None:
+        event = observation_event(command, id=event_id(command), source=SOURCE, time=datetime.now(UTC))
+        before = self._published()
+        self._publisher.publish(self._commands, command.cluster, event)
+        self._publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
+        if self._published() == before:
+            raise UserError(
+                f"the command could not be sent to {self._commands} ({self._why_unsent()}): check that Kafka at "
+                f"{','.join(self._connection.servers())} is up, and that the topic exists (`headgate topics create`)."
+            )
+
+    def _published(self) -> float:
+        return self._registry.get_sample_value("headgate_records_published_total", {"topic": self._commands}) or 0.0
+
+    def _why_unsent(self) -> str:
+        samples = (s for family in self._registry.collect() for s in family.samples)
+        errors = [s.labels["error"] for s in samples if s.name == "headgate_records_unpublished_total" and s.value]
+        return ", ".join(errors) or "no answer"
+
+    def _no_decision(self, command: SwitchCommand) -> str:
+        again = f"--idempotency-key {command.idempotency_key}"
+        return (
+            f"Nothing was decided within {self.timeout_seconds:g} s: the query (`headgate run` or `headgate decide`) "
+            "may not be running. The command waits for it in Kafka; to ask for the answer later, give it again with "
+            f"{again}, which does not repeat it."
+        )
+
+
+def _heard(record: Record, cluster: str, asked: bytes) -> Heard | None:
+    """What a record says about the cluster.
+
+    There may be very many decisions about single ledgers: of those only what was asked for is read.
+    """
+    key = (record.key or b"").decode(errors="replace")
+    if record.value is None or not (key == cluster or key.startswith(f"{cluster}/")):
+        return None
+    if key.startswith(f"{cluster}{_LEDGERS}") and asked not in record.value:
+        return None
+    try:
+        event = _READER.read(record.value)
+    except BadRecordError:
+        return None  # the topics hold others' records too
+    return Heard(event.id, event.data) if event.data.cluster == cluster else None

@@ -1,0 +1,202 @@
+"""What `headgate switch status` shows of a switch: where it stands, how far it is, and what is in its way."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from policies.switching.decision import SwitchRecord
+from policies.switching.state import ENDED, FAILED, LedgerStage, Stage
+from policies.units import human_seconds
+
+_WAY = (
+    Stage.REGISTERED,
+    Stage.PRECHECKED,
+    Stage.TRIGGERED,
+    Stage.LIVE_DUAL_READ,
+    Stage.BUILD,
+    Stage.PROMOTE,
+    Stage.HOLD,
+    Stage.CLEANUP,
+    Stage.DONE,
+)
+_OTHER_ENDS: Mapping[Stage, tuple[Stage, ...]] = {
+    Stage.DONE_WITH_FAILURES: (*_WAY[:-1], Stage.DONE_WITH_FAILURES),
+    Stage.REJECTED: (*_WAY[:3], Stage.REJECTED),
+    Stage.ROLLBACK: (*_WAY[:4], Stage.ROLLBACK, Stage.ROLLED_BACK),
+    Stage.ROLLED_BACK: (*_WAY[:4], Stage.ROLLBACK, Stage.ROLLED_BACK),
+}
+_BAD = frozenset({Stage.DONE_WITH_FAILURES, Stage.REJECTED, Stage.ROLLBACK, Stage.ROLLED_BACK})
+_CAN_GO_BACK = frozenset({Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.HOLD})
+
+_NOT_BUILT = frozenset({LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
+_MOVED = frozenset(
+    {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED}
+)
+_TO_CLEAN = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
+_BUILT = _MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
+
+_BAR_WIDTH = 30
+_STATUS_COLOURS = {"active": "bold green", "standby": "cyan", "deprecated": "dim"}
+
+OVER = ENDED | {Stage.DONE_WITH_FAILURES}
+"""A switch of which nothing more happens unless a person asks for it."""
+
+
+def status_view(record: SwitchRecord, now: datetime) -> RenderableType:
+    """The whole picture.
+
+    Args:
+        record: as it was last said.
+        now: the moment, for how long things last.
+    """
+    return Group(
+        _title(record),
+        stage_line(record),
+        *_alarms(record),
+        *_progress(record),
+        *_failed(record),
+        *_windows(record, now),
+        _registry(record),
+        Text(f"said {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
+    )
+
+
+def _title(record: SwitchRecord) -> Text:
+    way = f"{record.source} → {record.target}" if record.target else "no switch began"
+    attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
+    epoch = f"epoch {record.epoch}, committed {record.committed_epoch}{attempt}"
+    active = record.active or "a cluster that is not known"
+    return Text.assemble(
+        (f"{record.cluster}: {way}", "bold"), (f"  {epoch}", "dim"), "\nbrokers write to ", (active, "bold cyan")
+    )
+
+
+def stage_line(record: SwitchRecord) -> Text:
+    """All stages from the first to the last one, the present one in brackets and in its colour."""
+    at = present_stage(record)
+    way = _OTHER_ENDS.get(at, _WAY)
+    text, passed = Text(), at in way
+    for stage in way:
+        text.append(" → " if text else "", "dim")
+        if stage is at:
+            text.append(f"[{stage.value}]", "bold white on red" if _is_bad(record) else "bold black on green")
+            passed = False
+        else:
+            text.append(stage.value, "green" if passed else "dim")
+    return text
+
+
+def present_stage(record: SwitchRecord) -> Stage:
+    """Where it stands; before any switch: whether there is a target at all, and whether one was checked."""
+    if record.verdict is not Stage.NONE:
+        return record.verdict
+    if not record.registry:
+        return Stage.NONE
+    return Stage.PRECHECKED if record.prechecks else Stage.REGISTERED
+
+
+def _is_bad(record: SwitchRecord) -> bool:
+    return record.verdict in _BAD or bool(record.halted or record.blocked or record.degraded)
+
+
+def _alarms(record: SwitchRecord) -> Iterator[Text]:
+    if record.halted:
+        again = f"`headgate switch start --cluster {record.cluster} --target {record.target}` drives it on"
+        yield Text.assemble(("HALTED", "bold red"), f": {record.halted}; {again}")
+    if record.blocked:
+        yield Text.assemble(("BLOCKED", "bold red"), f": {record.blocked}")
+    if record.degraded:
+        yield Text.assemble(
+            ("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, others already write there"
+        )
+
+
+def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
+    """(what, how many of it, of how many) of each stage that has something to count."""
+    found: list[tuple[str, int, int]] = []
+    at = present_stage(record)
+    if record.target and record.brokers.live:
+        found.append(("brokers acked", record.brokers.acked, record.brokers.live))
+    counts, total = record.ledgers, sum(record.ledgers.values())
+    if not total:
+        return found
+    if at in (Stage.ROLLBACK, Stage.ROLLED_BACK):
+        return [*found, ("rolled back", counts.get(LedgerStage.REVERTED, 0), total)]
+    found.append(("copied", _count(counts, _BUILT), total))
+    if at not in (Stage.LIVE_DUAL_READ, Stage.BUILD):
+        found.append(("promoted", _count(counts, _MOVED), total))
+    to_clean = _count(counts, _TO_CLEAN)
+    if to_clean and at in (Stage.CLEANUP, Stage.DONE, Stage.DONE_WITH_FAILURES):
+        found.append(("cleaned up", counts.get(LedgerStage.CLEANED, 0), to_clean))
+    return found
+
+
+def _count(counts: Mapping[LedgerStage, int], stages: frozenset[LedgerStage]) -> int:
+    return sum(count for stage, count in counts.items() if stage in stages)
+
+
+def _progress(record: SwitchRecord) -> Iterator[Table]:
+    table = Table.grid(padding=(0, 1))
+    for what, count, total in bars(record):
+        table.add_row(what, _bar(count, total), f"{count} of {total}")
+    if record.target and record.brokers.live is None:
+        table.add_row("brokers acked", Text(str(record.brokers.acked)), Text("it is not known how many live", "yellow"))
+    if table.row_count:
+        yield table
+
+
+def _bar(count: int, total: int) -> ProgressBar:
+    return ProgressBar(total, count, width=_BAR_WIDTH, complete_style="cyan", finished_style="green")
+
+
+def _failed(record: SwitchRecord) -> Iterator[Text]:
+    failed = {stage: count for stage, count in record.ledgers.items() if stage in FAILED}
+    if failed and record.verdict not in (Stage.ROLLBACK, Stage.ROLLED_BACK):
+        what = ", ".join(f"{count} {stage.value}" for stage, count in failed.items())
+        yield Text.assemble((f"stay behind in {record.source}", "bold red"), f": {what}")
+
+
+def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
+    """What a person may still do, or not yet."""
+    at = record.verdict
+    if record.rollback_until is not None and at in _CAN_GO_BACK:
+        left = (record.rollback_until - now).total_seconds()
+        until = _instant(record.rollback_until)
+        if left > 0:
+            yield Text(f"rollback: possible for {human_seconds(left)} more (until {until})")
+        else:
+            yield Text(f"rollback: no longer possible (since {until})", "yellow")
+    if record.cleanup_from is not None and at is Stage.HOLD:
+        left = (record.cleanup_from - now).total_seconds()
+        since = _instant(record.cleanup_from)
+        if left > 0:
+            yield Text(f"clean-up: possible in {human_seconds(left)} (from {since})")
+        else:
+            yield Text(f"clean-up: possible (since {since})", "green")
+
+
+def _instant(instant: datetime) -> str:
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _registry(record: SwitchRecord) -> RenderableType:
+    if not record.registry:
+        return Text("no BookKeeper cluster is registered: begin with `headgate switch register`", "yellow")
+    table = Table("cluster", "status", "role", "last precheck")
+    for name, status in record.registry.items():
+        table.add_row(
+            name,
+            Text(status, _STATUS_COLOURS.get(status, "")),
+            _role(record, name),
+            record.prechecks.get(name, "")[:12],
+        )
+    return table
+
+
+def _role(record: SwitchRecord, name: str) -> str:
+    roles = [role for role, of in (("source", record.source), ("target", record.target)) if of == name]
+    return ", ".join([*roles, *(["written to"] if record.active == name else [])])
