@@ -12,12 +12,17 @@ from deploy.jvm import find_java
 from policies.errors import UserError
 from tests.system.zookeeper import ZooKeeper
 
+TIMEOUT_SECONDS = 600
+"""For a test that names none: real servers start and answer several times slower on a busy machine."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder is a system test."""
     for item in items:
         if Path(item.fspath).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.system)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")

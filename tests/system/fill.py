@@ -51,13 +51,13 @@ class FillCluster:
         """Every partition on every broker; a write counts when two have it. Nothing is ever deleted yet."""
         config = {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1", "min.insync.replicas": "2"}
         topic = NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=config)
-        self._admin.create_topics([topic])[TOPIC].result(timeout=20)
+        self._admin.create_topics([topic])[TOPIC].result(timeout=60)
 
     def retain(self, milliseconds: int) -> None:
         """How long records are kept; -1 for ever. A short time frees the disks within a second or two."""
         entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-        self._admin.incremental_alter_configs([resource])[resource].result(timeout=20)
+        self._admin.incremental_alter_configs([resource])[resource].result(timeout=60)
 
     def free_bytes(self) -> dict[int, int]:
         """What each disk has free, asked of the system itself."""
@@ -273,7 +273,7 @@ def set_quota(servers: str, rate: Rate) -> None:
         assert client.alter({ANY_CLIENT: rate}) == {}
     finally:
         client.close()
-    eventually(f"the quota is {rate}", lambda: quota_now(servers) == rate, 5)
+    eventually(f"the quota is {rate}", lambda: quota_now(servers) == rate)
 
 
 def headgate_settings(
@@ -288,7 +288,7 @@ def headgate_settings(
         "http": {"port": port},
         "clusters": {
             CLUSTER: {
-                "kafka": {"bootstrap_servers": watched, "poll_interval": poll, "timeout": "1s"},
+                "kafka": {"bootstrap_servers": watched, "poll_interval": poll, "timeout": "3s"},
                 "quotas": {"entities": [entity]},
             }
         },

@@ -166,7 +166,7 @@ class WatchedLoop:
             if entry.event["type"] == "headgate.bookie-quarantined.v1" and entry.data["bookie"] == bookie
         ]
 
-    def await_alert(self, alert: str, subject: str, status: str, timeout_seconds: float = 30.0) -> Entry:
+    def await_alert(self, alert: str, subject: str, status: str, timeout_seconds: float = 60.0) -> Entry:
         """Wait until the last that was said of an alert is this; gives its record."""
 
         def last() -> Entry | None:
@@ -175,7 +175,7 @@ class WatchedLoop:
 
         return eventually(f"{alert} of {subject} is {status}", last, timeout_seconds)
 
-    def await_placement(self, namespace: str, timeout_seconds: float = 30.0, **fields: Any) -> Entry:
+    def await_placement(self, namespace: str, timeout_seconds: float = 60.0, **fields: Any) -> Entry:
         """Wait until the placement in force of a namespace has these fields; gives its record."""
 
         def last() -> Entry | None:

@@ -69,6 +69,17 @@ class LedgerClient:
             handle.addEntry(number, entry)
         handle.close()
 
+    def make(self, servers: str, entries: Sequence[bytes], custom: Mapping[str, bytes] | None = None) -> int:
+        """A closed ledger with these entries, under the cluster's next id; gives that."""
+        metadata = self._java.java.util.HashMap()
+        for name, value in (custom or {}).items():
+            metadata.put(name, value)
+        handle = self._client(servers).createLedger(1, 1, 1, self._digest, b"", metadata)
+        for entry in entries:
+            handle.addEntry(entry)
+        handle.close()
+        return int(handle.getId())
+
     def read(self, servers: str, ledger_id: int) -> list[bytes]:
         """All entries of a closed ledger."""
         handle = self._client(servers).openLedgerNoRecovery(ledger_id, self._digest, b"")
@@ -83,6 +94,10 @@ class LedgerClient:
         finally:
             handle.close()
         return entries
+
+    def delete(self, servers: str, ledger_id: int) -> None:
+        """Delete a ledger."""
+        self._client(servers).deleteLedger(ledger_id)
 
     def custom_metadata(self, servers: str, ledger_id: int) -> dict[str, bytes]:
         """Of a ledger."""

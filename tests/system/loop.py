@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 Value = TypeVar("Value")
 
+_FETCH_SECONDS = 60.0
+_NO_TOPIC_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
-def eventually(what: str, find: Callable[[], Value | None], timeout_seconds: float = 30.0) -> Value:
+
+def eventually(what: str, find: Callable[[], Value | None], timeout_seconds: float = 60.0) -> Value:
     """Ask over and over until `find` gives something; fail with `what` was awaited."""
     deadline = time.monotonic() + timeout_seconds
     while True:
@@ -49,8 +52,11 @@ class Topic:
     """Reads one topic (of one partition) from its beginning, again and again."""
 
     def __init__(self, servers: str, name: str) -> None:
-        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "enable.auto.commit": False})
+        settings = {"group.id": "test", "enable.auto.commit": False, "enable.partition.eof": True}
+        self._consumer = Consumer({"bootstrap.servers": servers, **settings})
         self._consumer.assign([TopicPartition(name, 0, 0)])
+        self._name = name
+        self._next_offset = 0
         self._entries: list[Entry] = []
 
     def __enter__(self) -> Self:
@@ -60,14 +66,33 @@ class Topic:
         self._consumer.close()
 
     def entries(self) -> list[Entry]:
-        """Everything so far."""
-        while messages := self._consumer.consume(500, timeout=0.1):
-            for message in messages:
-                assert message.error() is None, message.error()
-                key, value = message.key() or b"", message.value() or b""
-                entry = Entry(key.decode(), json.loads(value), message.timestamp()[1], message.offset() or 0)
-                self._entries.append(entry)
+        """Everything so far: all that was stored before this was asked, however long it takes to come."""
+        deadline = time.monotonic() + _FETCH_SECONDS
+        end = self._end()
+        while self._next_offset < end:
+            message = self._consumer.poll(1.0)
+            if message is not None:
+                self._take(message)
+            assert time.monotonic() < deadline, f"{self._name}: read up to {self._next_offset} of {end}"
         return list(self._entries)
+
+    def _end(self) -> int:
+        try:
+            return int(self._consumer.get_watermark_offsets(TopicPartition(self._name, 0), timeout=_FETCH_SECONDS)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_TOPIC_YET:
+                raise
+            return 0
+
+    def _take(self, message: Message) -> None:
+        error, offset = message.error(), message.offset() or 0
+        if error is not None:
+            assert error.code() in (KafkaError._PARTITION_EOF, *_NO_TOPIC_YET), error
+            self._next_offset = max(self._next_offset, offset)
+            return
+        self._next_offset = offset + 1
+        key, value = message.key() or b"", message.value() or b""
+        self._entries.append(Entry(key.decode(), json.loads(value), message.timestamp()[1], offset))
 
     def data(self) -> list[dict[str, Any]]:
         """The data of everything so far."""
@@ -103,7 +128,7 @@ class Headgate:
         if self.process.poll() is None:
             self.kill()
 
-    def stop(self, timeout_seconds: float = 40.0) -> int:
+    def stop(self, timeout_seconds: float = 120.0) -> int:
         """Ctrl-C, and its exit status."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout_seconds)
@@ -115,7 +140,7 @@ class Headgate:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.wait(10)
+        self.process.wait(60)
 
     def children(self) -> list[int]:
         """Pids of all its descendants."""
@@ -158,7 +183,7 @@ def write_settings(file: Path, **settings: Any) -> Path:
 def http_get(port: int, path: str) -> tuple[int, str] | None:
     """Status and body; null while nobody listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -167,7 +192,7 @@ def http_get(port: int, path: str) -> tuple[int, str] | None:
         return None
 
 
-def await_ready(headgate: Headgate, port: int, timeout_seconds: float = 60.0) -> None:
+def await_ready(headgate: Headgate, port: int, timeout_seconds: float = 180.0) -> None:
     """Wait until /-/ready says yes; fail with its output when it ends before."""
 
     def ready() -> bool:
@@ -183,4 +208,4 @@ def produce(servers: str, topic: str, *records: tuple[str, bytes]) -> None:
     producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 8_000_000, "linger.ms": 0})
     for key, value in records:
         producer.produce(topic, key=key, value=value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0

@@ -20,9 +20,9 @@ from policies.observations import Reading
 from policies.sessions.decision import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession
 from tests.system.loop import eventually
-from tests.system.zookeeper import close
+from tests.system.server import close
 
-T_SECONDS = 2.0
+T_SECONDS = 4.0
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 
 
@@ -111,7 +111,7 @@ def member(servers: str, name: str = "b1:8080", timeout_seconds: float = T_SECON
     one = Member(name, client, Application())
     one.agent = OwnershipAgent(client, name, one.application, report=one.reports.append, **options)
     with one.agent:
-        client.start(timeout=15)
+        client.start(timeout=30)
         try:
             yield one
         finally:
@@ -142,7 +142,7 @@ class BundleService:
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(60)
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -152,7 +152,7 @@ class BundleService:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def lines(self, did: str | None = None) -> list[dict[str, Any]]:
         """What it did, so far."""
@@ -162,7 +162,7 @@ class BundleService:
         lines = [json.loads(line) for line in whole]
         return lines if did is None else [line for line in lines if line["did"] == did]
 
-    def await_line(self, did: str, after: float = 0.0, timeout_seconds: float = 30.0) -> dict[str, Any]:
+    def await_line(self, did: str, after: float = 0.0, timeout_seconds: float = 60.0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
             assert self.process.poll() is None, self._console.read_text()
             return next((line for line in self.lines(did) if line["at"] > after), None)

@@ -153,13 +153,20 @@ class PulsarCluster:
         jars: what `pulsar_jars` gives.
         bookkeeper_jars: `ensure_jars("bookkeeper", …)`.
         bookies: how many are started with it.
+        zookeeper_flags: further flags of ZooKeeper's JVM.
     """
 
     def __init__(
-        self, folder: Path, jars: Sequence[Path], bookkeeper_jars: Sequence[Path], *, bookies: int = 2
+        self,
+        folder: Path,
+        jars: Sequence[Path],
+        bookkeeper_jars: Sequence[Path],
+        *,
+        bookies: int = 2,
+        zookeeper_flags: Sequence[str] = (),
     ) -> None:
         self.folder = folder
-        self.zookeeper = ZooKeeper(folder / "zookeeper", bookkeeper_jars)
+        self.zookeeper = ZooKeeper(folder / "zookeeper", bookkeeper_jars, flags=zookeeper_flags)
         self.bookies: list[Bookie] = []
         self.brokers: list[PulsarBroker] = []
         self._jars = tuple(jars)

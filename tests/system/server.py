@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from kazoo.client import KazooClient
 
 from deploy.jvm import JvmCommand, JvmProcess
-from tests.system.zookeeper import close
 
 LOOPBACK = "127.0.0.1"
 
@@ -69,7 +68,7 @@ def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> 
     return file
 
 
-def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = 60.0) -> None:
+def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = 120.0) -> None:
     """Run a program in a JVM to its end; an exit code but 0 fails the test with what it printed."""
     process = JvmProcess(command, run_dir)
     try:
@@ -82,14 +81,20 @@ def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = 60.
 
 
 @contextmanager
-def zookeeper_client(servers: str) -> Iterator[KazooClient]:
-    """A started kazoo client of `host:port[/chroot]`."""
-    client = KazooClient(servers)
-    client.start(timeout=15)
+def zookeeper_client(servers: str, **options: Any) -> Iterator[KazooClient]:
+    """A started kazoo client of `host:port[/chroot]`; `options` as `KazooClient` takes them."""
+    client = KazooClient(servers, **options)
     try:
+        client.start(timeout=30)
         yield client
     finally:
         close(client)
+
+
+def close(client: KazooClient) -> None:
+    """Stop a kazoo client and free what it holds."""
+    client.stop()
+    client.close()
 
 
 class JvmServer(ABC):
@@ -136,7 +141,7 @@ class JvmServer(ABC):
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
-    def start(self, *, timeout_seconds: float = 60.0) -> None:
+    def start(self, *, timeout_seconds: float = 120.0) -> None:
         """Start it on its data and return when a client has seen it serve; harmless when it runs."""
         if self.is_alive:
             return

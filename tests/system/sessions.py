@@ -24,7 +24,7 @@ from tests.system.tcp_proxy import TcpProxy
 
 READY_SECONDS = 180.0  # a start takes 12 s, and on a machine that is busy with other tests much longer
 ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
-_WAIT_SECONDS = 60.0
+_WAIT_SECONDS = 120.0
 _GAP_SECONDS = 0.5
 """Serving that is noted twice within this went on in between."""
 

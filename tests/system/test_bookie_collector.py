@@ -32,6 +32,10 @@ from tests.system.zookeeper import ZooKeeper, free_port
 pytestmark = pytest.mark.system
 
 TIMEOUT_SECONDS = 1.5
+SLACK_SECONDS = 6.0
+"""What a busy machine may take longer."""
+HANDSHAKE = "20s"
+"""For a first connection over TLS, on a busy machine."""
 Kind = TypeVar("Kind", bound=Reading)
 
 
@@ -81,7 +85,7 @@ class Watch:
             yield
         finally:
             stop.set()
-            thread.join(timeout=5.0)
+            thread.join(timeout=60.0)
         assert not thread.is_alive()
 
 
@@ -203,7 +207,7 @@ def test_a_bookie_that_goes_while_it_is_read_makes_the_tree_be_read_anew(
     def list_and_lose(path: str, **options: Any) -> Any:
         listing = list_children(path, **options)
         if path == "/ledgers/cookies":
-            listings.append(listing.get(timeout=5))
+            listings.append(listing.get(timeout=30))
             if len(listings) == 1:
                 tree.leave("bk1")
                 tree.join("bk3")
@@ -257,13 +261,13 @@ def test_a_join_and_a_change_of_groups_are_seen_long_before_the_next_poll(watch:
         for number in range(3):  # a watch fires only once: each reading must leave a new one
             joined, bookie = time.monotonic(), f"bk{number}"
             tree.join(bookie)
-            eventually("the join", lambda: bookie in names(watch.last(Bookies)), 5.0)  # noqa: B023 - called at once
-            assert time.monotonic() - joined < 2.0
+            eventually("the join", lambda: bookie in names(watch.last(Bookies)))  # noqa: B023 - called at once
+            assert time.monotonic() - joined < 20.0, "the next poll is a minute away"
         assert watch.last(BookieRacks) == BookieRacks(cluster="c1", outcome=Outcome.OK, groups=None)
         for group in ("g1", "g2"):
             tree.put("/bookies", {group: {}})
             expected = BookieRacks(cluster="c1", outcome=Outcome.OK, groups={group: {}})
-            eventually("the group", lambda: watch.last(BookieRacks) == expected, 5.0)  # noqa: B023
+            eventually("the group", lambda: watch.last(BookieRacks) == expected, 20.0)  # noqa: B023
 
 
 def test_many_changes_at_once_cost_few_readings(watch: Watch, tree: Tree) -> None:
@@ -272,7 +276,7 @@ def test_many_changes_at_once_cost_few_readings(watch: Watch, tree: Tree) -> Non
         began, before = time.monotonic(), len(watch.of(Bookies))
         for number in range(200):
             tree.join(f"bk{number}")
-        eventually("all joins", lambda: len(names(watch.last(Bookies))) == 200, 10.0)
+        eventually("all joins", lambda: len(names(watch.last(Bookies))) == 200)
         most = (time.monotonic() - began) / 0.1 + 2
         assert len(watch.of(Bookies)) - before <= most
 
@@ -287,11 +291,11 @@ def test_a_server_that_goes_and_comes_back_is_never_read_as_empty(own_server: Zo
     with own_watch.running():
         eventually("a first reading", lambda: outcomes() == {Outcome.OK})
         own_server.kill()
-        eventually("that it is away", lambda: outcomes() == {Outcome.UNREACHABLE}, 10.0)
+        eventually("that it is away", lambda: outcomes() == {Outcome.UNREACHABLE}, 30.0)
         assert "Connection refused" in ((own_watch.last(Bookies) or own_watch.poll()[0]).detail or "")
         own_server.start()
         # By the connection's coming back: the next poll is a minute away.
-        eventually("that it is back", lambda: outcomes() == {Outcome.OK}, 10.0)
+        eventually("that it is back", lambda: outcomes() == {Outcome.OK}, 30.0)
     read = [reading for reading in own_watch.of(Bookies) if reading.outcome is Outcome.OK]
     assert {tuple(names(reading)) for reading in read} == {("durable",)}
 
@@ -299,17 +303,21 @@ def test_a_server_that_goes_and_comes_back_is_never_read_as_empty(own_server: Zo
 def test_a_frozen_server_is_a_timeout_within_the_time_limit(own_server: ZooKeeper, own_watch: Watch) -> None:
     assert own_watch.poll()[0].outcome is Outcome.OK
     details = []
+
+    def said() -> tuple[Outcome, str | None]:
+        began = time.monotonic()
+        bookies, racks = own_watch.poll()
+        assert time.monotonic() - began < TIMEOUT_SECONDS + SLACK_SECONDS
+        # Unreachable for the one that kazoo's own giving up falls into.
+        assert {bookies.outcome, racks.outcome} <= {Outcome.TIMEOUT, Outcome.UNREACHABLE}
+        details.append(bookies.detail)
+        return bookies.outcome, bookies.detail
+
     with own_server.frozen():
-        for _ in range(4):  # over the loss of the connection, into attempts to connect again
-            began = time.monotonic()
-            bookies, racks = own_watch.poll()
-            assert time.monotonic() - began < TIMEOUT_SECONDS + 1.0
-            # Unreachable for the one that kazoo's own giving up falls into.
-            assert {bookies.outcome, racks.outcome} <= {Outcome.TIMEOUT, Outcome.UNREACHABLE}
-            details.append(bookies.detail)
+        # Over the loss of the connection, into attempts to connect again: the fourth or so.
+        no_session = f"{own_server.servers}: accepts the connection, but gives no session"
+        eventually("it tries to connect again", lambda: said() == (Outcome.TIMEOUT, no_session))
         assert details[0] == "/c/ledgers/available: no answer within 1.5 s"
-        assert bookies.outcome is Outcome.TIMEOUT
-        assert details[-1] == f"{own_server.servers}: accepts the connection, but gives no session"
     eventually("an answer", lambda: own_watch.poll()[0].outcome is Outcome.OK)
 
 
@@ -317,9 +325,9 @@ def test_stopping_does_not_wait_for_a_frozen_server(own_server: ZooKeeper, own_w
     with own_watch.running():
         eventually("a reading of everything", lambda: len({type(reading) for reading in own_watch.readings}) == 3)
         own_server.freeze()
-        eventually("its silence", lambda: own_watch.readings[-1].outcome is Outcome.TIMEOUT, 10.0)
+        eventually("its silence", lambda: own_watch.readings[-1].outcome is Outcome.TIMEOUT)
         began = time.monotonic()
-    assert time.monotonic() - began < TIMEOUT_SECONDS + 1.0
+    assert time.monotonic() - began < TIMEOUT_SECONDS + SLACK_SECONDS
     own_server.thaw()
 
 
@@ -350,7 +358,7 @@ def test_closing_does_not_wait_for_a_frozen_server(own_server: ZooKeeper) -> Non
     with own_server.frozen():
         began = time.monotonic()
         watch.session.close()
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 10.0
         assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("zookeeper c1")]
 
 
@@ -481,16 +489,16 @@ def secure(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathF
 
 def test_over_tls_everything_is_read_without_a_pause(secure: tuple[str, Path]) -> None:
     servers, certificate = secure
-    with watching(servers, tls={"ca_file": certificate}) as watch:
+    with watching(servers, tls={"ca_file": certificate}, timeout=HANDSHAKE) as watch:
         assert watch.poll()[0].outcome is Outcome.OK
         for _ in range(3):
             began = time.monotonic()
             assert len(watch.poll_affinity().namespaces) == 1000
-            assert time.monotonic() - began < 10.0
+            assert time.monotonic() - began < 20.0
 
 
 def test_a_server_that_is_not_trusted_is_an_error_that_says_so(secure: tuple[str, Path]) -> None:
-    with watching(secure[0], tls={}) as watch:
+    with watching(secure[0], tls={}, timeout=HANDSHAKE) as watch:
         bookies, _ = watch.poll()
     assert bookies.outcome is Outcome.ERROR
     assert "certificate verify failed" in (bookies.detail or "").lower()

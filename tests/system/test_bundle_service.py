@@ -21,8 +21,10 @@ from tests.system.owners import BundleService, overlap_seconds
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.zookeeper import ZooKeeper
 
-T_SECONDS = 2.0
+T_SECONDS = 4.0
 LAST_HEARD_SECONDS = T_SECONDS / 3
+LEARN_SECONDS = 15.0
+"""For an agent that can reach ZooKeeper again, until it has read whose its bundle is. On a busy machine."""
 """How far back the last heartbeat or ping may lie when a service is cut off or frozen."""
 TIMEOUT = ("--session-timeout", str(T_SECONDS))
 _numbers = itertools.count(1)
@@ -69,7 +71,7 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
                 assert not after
                 assert overlap_seconds(b1, b2) == 0
             else:
-                assert unloaded["at"] - thawed_at < 5.0, "served until it has read that the node is another's"
+                assert unloaded["at"] - thawed_at < LEARN_SECONDS, "served until it has read that the node is another's"
 
 
 @pytest.mark.parametrize("fence", [True, False], ids=["fence", "no fence"])
@@ -91,7 +93,7 @@ def test_a_service_that_is_cut_off_overlaps_its_successor_within_the_bound(
             unloaded = b1.await_line("unload")
             b2.await_line("serve", unloaded["at"] + 0.5)
             assert taken["at"] >= cut_at + T_SECONDS - LAST_HEARD_SECONDS
-            assert unloaded["at"] - healed_at < 5.0
+            assert unloaded["at"] - healed_at < LEARN_SECONDS
             last = max(line["at"] for line in b1.lines("serve"))
             if fence:
                 assert overlap_seconds(b1, b2) == 0
@@ -110,7 +112,7 @@ def test_a_killed_service_owns_its_bundle_again_when_its_old_session_has_expired
         first.await_line("serve")
         old = client.exists("/namespace/t/ns/1").ephemeralOwner
         first.process.kill()
-        first.process.wait(10)
+        first.process.wait(60)
     with BundleService(servers, "b1:8080", tmp_path, *TIMEOUT) as second:
         second.await_line("serve", boot_seconds())
         assert client.exists("/namespace/t/ns/1").ephemeralOwner != old
@@ -121,7 +123,7 @@ def test_a_killed_service_owns_its_bundle_again_when_its_old_session_has_expired
 def create(servers: str, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
-        created.result(20)
+        created.result(60)
 
 
 def test_a_service_follows_the_loop_and_reports_to_it(
@@ -146,17 +148,17 @@ def test_a_service_follows_the_loop_and_reports_to_it(
         # By the rules at hand it would wait for T; the loop's are the current ones.
         replace = {"node_session": mine, "owner": "b1:8080", "delete_first": True, "expected_version": 0}
         decide(ownership_decision(path, "re-own", "old_session", **replace, **fields))
-        b1.await_line("serve", timeout_seconds=15)
+        b1.await_line("serve")
         with Topic(loop_kafka, topics.topic("observed.sessions")) as observed:
             reported = eventually("its report", lambda: [entry.data for entry in observed.entries()] or None)
         assert {"member": "b1:8080", "action": "re-own", "result": "ok", "path": path}.items() <= reported[0].items()
         decide(session_decision("shutdown", "not_ready", **{**fields, "session": "0x1"}, sequence=1))
         decide(session_decision("shutdown", "not_ready", **fields, sequence=2))
-        b1.await_line("shut-down", timeout_seconds=15)
-        assert b1.process.wait(20) == 0
+        b1.await_line("shut-down")
+        assert b1.process.wait(60) == 0
 
 
 def test_a_mistake_is_told_in_a_sentence(tmp_path: Path) -> None:
     with BundleService("127.0.0.1:no-port", "b1:8080", tmp_path) as b1:
-        assert b1.process.wait(20) == 2
+        assert b1.process.wait(60) == 2
         assert (tmp_path / "b1-8080.console").read_text().startswith("--zookeeper: ")

@@ -30,7 +30,7 @@ DEEPER_RACK = "/region/r1"
 NO_BOOKIE_ID = "bk 99:3181"
 DEFAULT_RACK = "/default-rack"
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[Ca
         jars = ensure_jars("pulsar-placement", default_cache_dir())
     except UserError as error:
         pytest.skip(str(error))
-    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True, timeout=60).stdout
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True, timeout=120).stdout
     if "jdk.compiler@" not in modules:
         pytest.skip(f"{java} cannot compile the driver: a JDK is needed (Debian/Ubuntu: openjdk-17-jdk-headless)")
     folder = tmp_path_factory.mktemp("reference")
@@ -198,7 +198,7 @@ def _ask(java: Path, jars: Sequence[Path], folder: Path, cases: Sequence[Case]) 
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=150,
+        timeout=540,
     )
     assert result.returncode == 0, result.stderr[-4_000:]
     return [_answer(json.loads(line)) for line in result.stdout.splitlines()]

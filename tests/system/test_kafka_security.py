@@ -36,6 +36,7 @@ from deploy.jvm import run_java
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
+from tests.system.loop import eventually
 
 pytestmark = pytest.mark.system
 
@@ -137,7 +138,7 @@ def add_scram_user(servers: str, user: str) -> None:
     upsertion = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.alter_user_scram_credentials([upsertion]).values():
-        future.result(timeout=10)
+        future.result(timeout=60)
 
 
 def poll(collector: LogDirsCollector, readings: list[Reading]) -> list[tuple[str, Outcome]]:
@@ -152,7 +153,7 @@ def watch() -> Iterator[Callable[[dict[str, Any]], tuple[LogDirsCollector, list[
 
     def watch(settings: dict[str, Any]) -> tuple[LogDirsCollector, list[Reading]]:
         readings: list[Reading] = []
-        watched = WatchedKafka(**settings, timeout=parse_duration("2s"))
+        watched = WatchedKafka(**{"timeout": parse_duration("15s"), **settings})
         collector = LogDirsCollector("c", watched, readings.append, PollMetrics(CollectorRegistry()))
         made.append(collector)
         return collector, readings
@@ -181,7 +182,7 @@ def test_kafka_python_is_let_in(kind: str, broker: Secured, watch: Watching) -> 
 @pytest.mark.parametrize("kind", CONNECTIONS)
 def test_confluent_kafka_is_let_in(kind: str, broker: Secured) -> None:
     admin = AdminClient(KafkaConnection(**CONNECTIONS[kind](broker)).for_confluent())
-    assert set(admin.list_topics(timeout=10).brokers) == {1}
+    assert set(admin.list_topics(timeout=60).brokers) == {1}
 
 
 JAVA_PROBE = """
@@ -194,8 +195,8 @@ public class Probe {
         for (String file : files) {
             Properties options = new Properties();
             options.load(new FileReader(file, java.nio.charset.StandardCharsets.UTF_8));
-            options.put("default.api.timeout.ms", "15000");
-            options.put("request.timeout.ms", "10000");
+            options.put("default.api.timeout.ms", "60000");
+            options.put("request.timeout.ms", "30000");
             try (Admin admin = Admin.create(options)) {
                 System.out.println("brokers " + admin.describeCluster().nodes().get().size());
             }
@@ -266,7 +267,7 @@ def poll_log_dirs_alone(broker: Secured) -> Outcome:
 
 
 def test_a_broker_that_hangs_before_the_handshake_is_a_timeout(broker: Secured, watch: Watching) -> None:
-    collector, readings = watch(broker.sasl())
+    collector, readings = watch({**broker.sasl(), "timeout": parse_duration("2s")})
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         for _ in range(2):
@@ -274,7 +275,7 @@ def test_a_broker_that_hangs_before_the_handshake_is_a_timeout(broker: Secured, 
             assert poll_log_dirs_alone(broker) == Outcome.TIMEOUT
     finally:
         os.kill(broker.pid, signal.SIGCONT)
-    assert poll(collector, readings) == ALL_READ
+    eventually("it answers again", lambda: poll(collector, readings) == ALL_READ)
 
 
 def test_a_password_corrected_on_disk_is_picked_up(broker: Secured, watch: Watching, tmp_path: Path) -> None:
@@ -298,9 +299,9 @@ def test_a_rotated_password_reaches_a_running_publisher(broker: Secured, tmp_pat
     create(admin, "rotated")
     with Publisher(settings, PublisherMetrics(registry), delivery_timeout_seconds=2.0) as publisher:
         publisher.publish("rotated", "k", b"refused")
-        assert publisher.flush(10.0) == 0
+        assert publisher.flush(60.0) == 0
         file.write_text(PASSWORD)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while registry.get_sample_value("headgate_records_published_total", {"topic": "rotated"}) is None:
             assert time.monotonic() < deadline
             publisher.publish("rotated", "k", b"accepted")
@@ -309,7 +310,7 @@ def test_a_rotated_password_reaches_a_running_publisher(broker: Secured, tmp_pat
 
 def create(admin: AdminClient, topic: str) -> None:
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(timeout=10)
+        future.result(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_a_refused_admin_says_why(fields: dict[str, Any], message: str, broker: 
     if "tls" in fields:
         fields = {"tls": {"ca_file": broker.file(fields["tls"]["ca_file"])}}
     with pytest.raises(UserError, match=message):
-        check_topics(KafkaConnection(**{**broker.sasl(), **fields}), TopicSettings(), timeout_seconds=3.0)
+        check_topics(KafkaConnection(**{**broker.sasl(), **fields}), TopicSettings(), timeout_seconds=10.0)
 
 
 def test_host_names_are_verified_unless_told_otherwise(broker: Secured) -> None:
@@ -333,4 +334,4 @@ def test_host_names_are_verified_unless_told_otherwise(broker: Secured) -> None:
         AdminClient(strict.for_confluent(), logger=LOGGER).list_topics(timeout=3)
     assert strict.tls is not None
     lax = strict.model_copy(update={"tls": strict.tls.model_copy(update={"verify_hostname": False})})
-    assert AdminClient(lax.for_confluent()).list_topics(timeout=10).brokers
+    assert AdminClient(lax.for_confluent()).list_topics(timeout=60).brokers

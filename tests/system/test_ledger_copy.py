@@ -27,7 +27,7 @@ from connectors.bookkeeper.copy_journal import (
     JournalError,
     ZnodeJournal,
 )
-from connectors.bookkeeper.copy_outcomes import CopyOutcome, DeleteOutcome
+from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
@@ -41,7 +41,7 @@ from tests.system.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.system
 
-TIMEOUT = timedelta(seconds=9)
+TIMEOUT = timedelta(seconds=15)
 MEBIBYTE = 1024 * 1024
 BORDERS = (2**31 - 2, 2**31 - 1, 2**31, 2**31 + 7, 2**32 - 1, 2**32, 2**32 + 9, 2**63 - 1)
 """Ids around which the layout of metadata, or the type of a number, changes."""
@@ -90,6 +90,13 @@ class Two:
                 path = ahead.pop()
                 found[path] = client.get(path)
                 ahead += [f"{path}/{child}" for child in client.get_children(path)]
+            return found
+
+    def znode(self, servers: str, ledger_id: int) -> tuple[bytes, Any]:
+        """A ledger's metadata with all of its stat."""
+        path = "/" + servers.partition("/")[2] + "/ledgers" + path_of(Layout.HIERARCHICAL, ledger_id)
+        with self.zookeeper.client() as client:
+            found: tuple[bytes, Any] = client.get(path)
             return found
 
     def exists(self, servers: str, ledger_id: int) -> bool:
@@ -166,11 +173,12 @@ def test_hundreds_of_ledgers_are_copied_byte_for_byte_and_the_source_is_not_touc
 
 
 def replace_created(target: Any, source: Any) -> Any:
-    """The target's facts with the source's time of creation: all else must be the same."""
+    """The target's facts with the source's time of creation, and as if it were no copy: all else must be the same."""
     import msgspec
 
     assert target.created_ms > source.created_ms
-    return msgspec.structs.replace(target, created_ms=source.created_ms)
+    assert target.provenance
+    return msgspec.structs.replace(target, created_ms=source.created_ms, provenance=None)
 
 
 def test_a_foreign_ledger_of_equal_length_and_last_entry_is_neither_overwritten_nor_deleted(
@@ -246,8 +254,8 @@ class KillsAfterIntent:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def intend(self, ledger_id: int) -> CopyRecord:
-        record = self._journal.intend(ledger_id)
+    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
+        record = self._journal.intend(ledger_id, target_id)
         if self._armed and self._jvm.pid is not None:
             os.kill(self._jvm.pid, signal.SIGKILL)
             eventually("the JVM is dead", lambda: self._jvm.pid is None)
@@ -408,7 +416,7 @@ def test_a_cluster_whose_zookeeper_does_not_answer_is_unreachable(
     away = f"zk+hierarchical://127.0.0.1:{free_port}/ledgers"
     clusters = {"source": two.cluster(two.old), "target": two.cluster(two.new)}
     clusters[side] = replace(clusters[side], metadata_service_uri=away)
-    copier = LedgerCopier(two.jvm, clusters["source"], clusters["target"], two.journal(), timeout=timedelta(seconds=6))
+    copier = LedgerCopier(two.jvm, clusters["source"], clusters["target"], two.journal(), timeout=timedelta(seconds=12))
     try:
         assert copier.copy(ledger_id).outcome is outcome
     finally:
@@ -494,7 +502,165 @@ def test_our_copy_is_deleted_once_and_then_forgotten(two: Two, ledger_id: int) -
         assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
 
 
+# --- under a new id
+
+
+class StopsAfterIntent:
+    """A journal whose user dies as soon as it has written an intent, once."""
+
+    def __init__(self, journal: ZnodeJournal) -> None:
+        self._journal, self._armed = journal, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
+        record = self._journal.intend(ledger_id, target_id)
+        if self._armed:
+            self._armed = False
+            raise JournalError("killed right after")
+        return record
+
+
+def new_id_of(result: CopyResult) -> int:
+    assert result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT), result
+    assert result.target is not None
+    return result.target.ledger_id
+
+
+def foreign(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.new, ledger_id, [b"else"], {PROVENANCE: b"another/token"})
+
+
+def test_a_copy_under_a_new_id_is_the_same_and_the_foreign_ledger_of_the_old_id_is_not_touched(two: Two) -> None:
+    ids = [next(_ids) for _ in range(6)]
+    custom = {"application": b"pulsar"}
+    for number, each in enumerate(ids):
+        two.ledgers.write(two.old, each, some_entries(number), custom)
+        foreign(two, each)
+    before = {each: two.znode(two.new, each) for each in ids}
+    with two.copier() as copier:
+        results = {each: copier.copy(each, new_id=True) for each in ids}
+        again = {each: copier.copy(each, new_id=True) for each in ids}
+    given = {each: new_id_of(result) for each, result in results.items()}
+    assert {result.outcome for result in results.values()} == {CopyOutcome.COPIED}
+    assert {each: (result.outcome, new_id_of(result)) for each, result in again.items()} == {
+        each: (CopyOutcome.BUILT, made) for each, made in given.items()
+    }
+    follows = two.ledgers.make(two.new, [])
+    assert sorted({*given.values(), follows}) == list(range(min(given.values()), follows + 1)), "from its generator"
+    for each, made in given.items():
+        assert two.ledgers.read(two.new, made) == two.ledgers.read(two.old, each)
+        copied = two.ledgers.custom_metadata(two.new, made)
+        assert copied.pop(PROVENANCE).startswith(two.cluster(two.old).instance_id.encode() + b"/")
+        assert copied == custom
+    assert {each: two.znode(two.new, each) for each in ids} == before
+
+
+def test_a_new_id_is_one_of_those_that_an_advanced_generator_gives(two: Two) -> None:
+    first, second = next(_ids), next(_ids)
+    for each in (first, second):
+        two.ledgers.write(two.old, each, [b"1"])
+    with two.copier() as copier, two.zookeeper.client() as client:
+        assert new_id_of(copier.copy(first, new_id=True)) < 2**31
+        client.ensure_path("/" + two.new.partition("/")[2] + "/ledgers/idgen-long/HOB-0000000003")
+        try:
+            assert new_id_of(copier.copy(second, new_id=True)) >> 32 == 3, "by the same client"
+        finally:
+            client.delete("/" + two.new.partition("/")[2] + "/ledgers/idgen-long", recursive=True)
+
+
+def test_killed_between_intent_and_creation_a_new_id_is_not_drawn_again(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
+    foreign(two, ledger_id)
+    with two.copier(wrap=StopsAfterIntent) as copier:
+        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.JOURNAL_FAILED
+        intended = two.journal().find(ledger_id)
+        assert intended is not None
+        assert intended.target_id is not None
+        assert not two.exists(two.new, intended.target_id)
+        assert new_id_of(copier.copy(ledger_id, new_id=True)) == intended.target_id
+    assert two.ledgers.read(two.new, intended.target_id) == [b"1", b"2"]
+    assert two.ledgers.read(two.new, ledger_id) == [b"else"]
+
+
+def test_our_copy_under_a_new_id_is_deleted_and_nothing_else_is(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    foreign(two, ledger_id)
+    with two.copier() as copier:
+        made = new_id_of(copier.copy(ledger_id, new_id=True))
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.DELETED
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
+        assert (two.exists(two.new, made), two.exists(two.new, ledger_id)) == (False, True)
+        assert new_id_of(copier.copy(ledger_id, new_id=True)) > made, "no id is given twice"
+        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.DELETED
+    assert not two.exists(two.old, ledger_id)
+    assert two.ledgers.read(two.new, ledger_id) == [b"else"]
+
+
+def test_a_partial_copy_under_a_new_id_is_known_as_ours(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
+    made = two.ledgers.make(two.new, [])
+    two.ledgers.delete(two.new, made)
+    record = two.journal().intend(ledger_id, made)
+    two.ledgers.write(two.new, made, [b"1"], {PROVENANCE: record.provenance.encode()})
+    with two.copier() as copier:
+        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.OWN_PARTIAL
+        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.DELETED
+        assert two.ledgers.read(two.new, new_id_of(copier.copy(ledger_id, new_id=True))) == [b"1", b"2"]
+
+
+def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    taken = next(_ids)
+    two.journal().intend(ledger_id, taken)
+    foreign(two, taken)
+    with two.copier() as copier:
+        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.TARGET_FAILED
+        assert new_id_of(copier.copy(ledger_id, new_id=True)) != taken
+    assert two.ledgers.read(two.new, taken) == [b"else"]
+
+
+def test_what_could_not_have_its_own_id_gets_a_new_one_when_the_strategy_changes(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    foreign(two, ledger_id)
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
+        made = new_id_of(copier.copy(ledger_id, new_id=True))
+        assert made != ledger_id
+        back = copier.copy(ledger_id)
+        assert (back.outcome, f"id {made}" in back.detail) == (CopyOutcome.TARGET_FAILED, True)
+    assert two.ledgers.read(two.new, made) == [b"1"]
+
+
+def test_a_copy_that_has_its_own_id_already_keeps_it_when_the_strategy_changes(two: Two, ledger_id: int) -> None:
+    two.ledgers.write(two.old, ledger_id, [b"1"])
+    with two.copier() as copier:
+        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
+        assert new_id_of(copier.copy(ledger_id, new_id=True)) == ledger_id
+
+
 # --- the journal
+
+
+def test_a_note_of_before_there_were_new_ids_is_readable(two: Two, ledger_id: int) -> None:
+    journal, source, target = two.journal(), two.cluster(two.old).instance_id, two.cluster(two.new).instance_id
+    path = f"/headgate/copies/{target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
+    with two.zookeeper.client() as client:
+        client.create(path, f'{{"source":"{source}","target":"{target}","token":"t"}}'.encode(), makepath=True)
+    record = journal.find(ledger_id)
+    assert record is not None
+    assert (record.token, record.copied, record.target_id, record.id_in_target) == ("t", None, None, ledger_id)
+
+
+def test_the_new_id_of_a_copy_stands_whatever_else_is_written_or_asked(two: Two, ledger_id: int) -> None:
+    journal = two.journal()
+    intended = journal.intend(ledger_id, 9)
+    assert journal.intend(ledger_id, 10) == journal.intend(ledger_id) == intended
+    journal.complete(intended, CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="x", created_ms=1))
+    found = journal.find(ledger_id)
+    assert found is not None
+    assert found.target_id == 9
 
 
 def test_an_id_journalled_for_another_source_is_a_conflict(two: Two, ledger_id: int) -> None:

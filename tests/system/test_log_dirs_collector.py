@@ -21,7 +21,9 @@ from policies.units import parse_duration
 
 pytestmark = pytest.mark.system
 
-TIMEOUT_SECONDS = 1.5
+TIMEOUT_SECONDS = 5.0
+SLACK_SECONDS = 6.0
+"""What a busy machine may take longer."""
 DEAD_SERVER = "127.0.0.1:1"
 
 
@@ -80,7 +82,7 @@ def watch(kafka: EmbeddedKafka) -> Iterator[Watch]:
     watch.collector.close()
 
 
-def eventually(condition: Callable[[], bool], timeout_seconds: float = 30.0) -> bool:
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -115,9 +117,9 @@ def test_a_broker_that_hangs_is_a_timeout_and_delays_nobody(kafka: EmbeddedKafka
             assert cluster.outcome is Outcome.OK
             assert brokers[1].outcome is Outcome.OK
             assert brokers[2].outcome is Outcome.TIMEOUT
-            assert brokers[2].detail == "no answer within 1.5 s"
+            assert brokers[2].detail == f"no answer within {TIMEOUT_SECONDS:g} s"
             assert watch.seconds["payments/1"] < TIMEOUT_SECONDS / 2
-            assert TIMEOUT_SECONDS * 0.9 < watch.seconds["payments/2"] < TIMEOUT_SECONDS + 1.0
+            assert TIMEOUT_SECONDS * 0.9 < watch.seconds["payments/2"] < TIMEOUT_SECONDS + SLACK_SECONDS
         assert watch.count(Outcome.TIMEOUT) == 3
     finally:
         os.kill(kafka.pids[2], signal.SIGCONT)
@@ -153,7 +155,7 @@ def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(
     assert eventually(is_fenced)
     assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}, "its silence is still an observation"
     kafka.start_broker(2)
-    assert watch.outcomes() == BOTH_OK
+    assert eventually(lambda: watch.outcomes() == BOTH_OK)
 
 
 def test_a_cluster_that_was_away_is_read_again_without_a_restart(kafka: EmbeddedKafka, watch: Watch) -> None:
@@ -164,7 +166,7 @@ def test_a_cluster_that_was_away_is_read_again_without_a_restart(kafka: Embedded
         assert (cluster.outcome, cluster.brokers, brokers) == (Outcome.UNREACHABLE, (), {})
         assert "ECONNREFUSED" in (cluster.detail or "")
     kafka.start()
-    assert watch.outcomes() == BOTH_OK
+    assert eventually(lambda: watch.outcomes() == BOTH_OK)
 
 
 def test_the_loop_polls_on_outlives_errors_and_stops_at_once(kafka: EmbeddedKafka) -> None:
@@ -185,7 +187,7 @@ def test_the_loop_polls_on_outlives_errors_and_stops_at_once(kafka: EmbeddedKafk
         assert eventually(lambda: raised.is_set() and len(watch.readings) > 12)
     finally:
         stop.set()
-        thread.join(timeout=2 * TIMEOUT_SECONDS)
+        thread.join(timeout=2 * TIMEOUT_SECONDS + SLACK_SECONDS)
     assert not thread.is_alive()
     assert watch.registry.get_sample_value("headgate_poll_failures_total", {"cluster": "payments"}) == 1.0
 

@@ -91,7 +91,7 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
         loop.await_alert("placement-infeasible", NAMESPACE, "resolved")
         loop.await_alert("unassigned-bookie", third.bookie_id, "resolved")
         assert metadata.quarantined() == set()
-        eventually("it is written again", lambda: _is_written(cluster, TOPICS[1]), 60)
+        eventually("it is written again", lambda: _is_written(cluster, TOPICS[1]), 180)
         assert set(ledgers(cluster, TOPICS[1]).values()) == {frozenset({second.bookie_id, third.bookie_id})}
         assert loop.statuses("unassigned-bookie", third.bookie_id) == ["firing", "resolved"]
 

@@ -24,7 +24,7 @@ T_SECONDS = 6.0
 MONITOR_SECONDS = monitor_ms(int(T_SECONDS * 1000)) / 1000
 LAST_HEARD_SECONDS = T_SECONDS / 3
 """How far back the last ping may lie when an agent is cut off or frozen."""
-LEARN_SECONDS = 5.0
+LEARN_SECONDS = 15.0
 """For an agent that can reach ZooKeeper again: kazoo tries once a second, then reads twice. On a busy machine."""
 
 KEPT, STRICT = "kept", "strict"
@@ -240,7 +240,7 @@ def test_of_three_lost_of_ten_one_is_shut_down_and_the_guard_keeps_the_others(wo
         for member in others:
             loop.await_decision(STRICT, member, "reconnect", "shutdown_budget", since=mark)
         (gone,) = down
-        assert strict.services[gone].process.wait(30) == 0
+        assert strict.services[gone].process.wait(60) == 0
         (said,) = strict.services[gone].lines("shut-down")
         assert said["why"] == "session_lost"
         assert said["at"] > cut_at + MONITOR_SECONDS

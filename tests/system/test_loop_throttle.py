@@ -60,7 +60,7 @@ def watched(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[Watched]:
 
 @pytest.fixture
 def settings(watched: Watched, loop_kafka: str, tmp_path: Path, free_port: int) -> dict[str, Any]:
-    kafka = {"bootstrap_servers": watched.kafka.bootstrap_servers, "poll_interval": "300ms", "timeout": "300ms"}
+    kafka = {"bootstrap_servers": watched.kafka.bootstrap_servers, "poll_interval": "300ms", "timeout": "3s"}
     return {
         "kafka": {"bootstrap_servers": loop_kafka},
         "topics": {"prefix": f"t{uuid.uuid4().hex[:8]}"},
@@ -86,7 +86,7 @@ class Filler:
         self._admin = AdminClient({"bootstrap.servers": self._servers})
         config = {"segment.bytes": str(SEGMENT), "retention.ms": "-1"}
         for created in self._admin.create_topics([NewTopic("orders", partitions, 2, config=config)]).values():
-            created.result(timeout=20)
+            created.result(timeout=60)
 
     def fill_until(self, enough: Callable[[], bool], mebibytes_per_second: int = 8) -> None:
         """Write at a bounded rate until it is enough."""
@@ -99,7 +99,7 @@ class Filler:
                 producer.produce("orders", payload)
                 producer.poll(0)
             pause.wait(0.5 / mebibytes_per_second)
-        producer.flush(20)
+        producer.flush(60)
 
     def free(self) -> None:
         """Let retention delete what was written."""
@@ -108,7 +108,7 @@ class Filler:
         ]
         resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
         for changed in self._admin.incremental_alter_configs([resource]).values():
-            changed.result(timeout=20)
+            changed.result(timeout=60)
 
 
 def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(
@@ -127,7 +127,7 @@ def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_
             _assert_stays_through_a_saw_tooth(decided, watched)
             _assert_metrics(settings["http"]["port"], watched)
             filler.free()
-            eventually("factor 1.0 again", lambda: _factor(decided) == 1.0, 60)
+            eventually("factor 1.0 again", lambda: _factor(decided) == 1.0, 120)
             _assert_limiting_is_right(decided, watched)
         assert headgate.stop() == 0
         assert "Traceback" not in headgate.output(), headgate.output()
@@ -150,7 +150,7 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(
             slowed = eventually("the factor is lowered", lambda: _last_below(decided, 1.0))
             assert slowed["limiting"]["broker"] == 2
             watched.kafka.kill_broker(2)
-            stale = eventually("it goes stale", lambda: _last_with(decided, "stale_volume"), 30)
+            stale = eventually("it goes stale", lambda: _last_with(decided, "stale_volume"))
             assert stale["factor"] == slowed["factor"]
             assert (stale["limiting"]["broker"], stale["brokers"]["stale"]) == (2, 1)
             eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
@@ -158,7 +158,7 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(
             assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
             watched.kafka.start_broker(2)
             ballast.unlink()
-            eventually("read again and open", lambda: _factor(decided) == 1.0, 60)
+            eventually("read again and open", lambda: _factor(decided) == 1.0, 120)
             eventually(
                 "resolved",
                 lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data()),

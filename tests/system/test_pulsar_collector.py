@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -43,11 +44,19 @@ def cluster(
         yield cluster
 
 
+@contextmanager
+def admin_of(admin_url: str, timeout: str = "30s") -> Iterator[AdminApi]:
+    admin = AdminApi(PulsarAdmin(admin_url=admin_url, timeout=parse_duration(timeout)))
+    try:
+        yield admin
+    finally:
+        admin.close()
+
+
 @pytest.fixture
 def admin(cluster: Stack) -> Iterator[AdminApi]:
-    admin = AdminApi(PulsarAdmin(admin_url=cluster.admin_url, timeout=parse_duration("2s")))
-    yield admin
-    admin.close()
+    with admin_of(cluster.admin_url) as admin:
+        yield admin
 
 
 class Watch:
@@ -153,12 +162,12 @@ def test_a_bundle_is_unloaded_by_the_broker_that_owns_it_whoever_is_asked(cluste
         produce(cluster, "u/ns/topic", 1)
         owner = admin.lookup("u/ns/topic").http_url
         (other,) = (broker for broker in cluster.brokers if broker.admin_url != owner)
-        asked = AdminApi(PulsarAdmin(admin_url=other.admin_url))
-        with cluster.zookeeper.client() as client:
-            assert client.exists(f"/namespace/u/ns/{WHOLE_RANGE}")
+        with cluster.zookeeper.client() as client, admin_of(other.admin_url) as asked:
+            owned = client.exists(f"/namespace/u/ns/{WHOLE_RANGE}")
+            assert owned is not None
             asked.unload("u/ns", WHOLE_RANGE)
-            assert not client.exists(f"/namespace/u/ns/{WHOLE_RANGE}")
-        asked.close()
+            now = client.exists(f"/namespace/u/ns/{WHOLE_RANGE}")
+            assert now is None or now.czxid > owned.czxid, "given up, though somebody may have taken it since"
         eventually("both are listed", lambda: set(admin.brokers(CLUSTER)) == {b.broker_id for b in cluster.brokers})
         admin.check_health()
     finally:
@@ -168,10 +177,8 @@ def test_a_bundle_is_unloaded_by_the_broker_that_owns_it_whoever_is_asked(cluste
 
 @pytest.mark.parametrize("path", ["/wrong", "/lookup"])
 def test_a_wrong_address_is_unsupported(cluster: Stack, path: str) -> None:
-    admin = AdminApi(PulsarAdmin(admin_url=cluster.admin_url + path))
-    with Watch(admin, bookie_url=cluster.admin_url) as watch:
+    with admin_of(cluster.admin_url + path) as admin, Watch(admin, bookie_url=cluster.admin_url) as watch:
         readings = watch.poll()
-    admin.close()
     for reading in readings:
         assert (reading.outcome, "no such API" in (reading.detail or "")) == (Outcome.UNSUPPORTED, True)
 
@@ -183,22 +190,23 @@ def test_what_pulsar_does_not_find_is_an_error_in_its_own_words(admin: AdminApi)
     assert detail_of(caught.value).endswith("status 404: Namespace not found")
 
 
-def test_a_frozen_broker_is_a_timeout_and_a_stopped_one_unreachable(cluster: Stack, watch: Watch) -> None:
+def test_a_frozen_broker_is_a_timeout_and_a_stopped_one_unreachable(cluster: Stack) -> None:
     broker = cluster.brokers[0]
-    assert watch.outcomes() == [Outcome.OK] * 3
-    with broker.frozen():
+    with admin_of(cluster.admin_url, "2s") as admin, Watch(admin, bookie_url=cluster.bookie_url) as watch:
+        eventually("it answers in time", lambda: watch.outcomes() == [Outcome.OK] * 3)
+        with broker.frozen():
+            began = time.monotonic()
+            assert watch.outcomes() == [Outcome.TIMEOUT] * 3
+            assert 3 * 2 <= time.monotonic() - began < 20, "each waits as long as it may, and tries no more"
+        eventually("it answers again", lambda: watch.outcomes() == [Outcome.OK] * 3)
+        broker.stop()
         began = time.monotonic()
-        assert watch.outcomes() == [Outcome.TIMEOUT] * 3
-        assert time.monotonic() - began < 8
-    assert watch.outcomes() == [Outcome.OK] * 3
-    broker.stop()
-    began = time.monotonic()
-    bookies, racks, affinity = watch.poll()
-    assert [r.outcome for r in (bookies, racks, affinity)] == [Outcome.UNREACHABLE] * 3
-    assert "refused" in (racks.detail or "")
-    assert time.monotonic() - began < 1
-    broker.start()
-    assert watch.outcomes() == [Outcome.OK] * 3
+        bookies, racks, affinity = watch.poll()
+        assert [r.outcome for r in (bookies, racks, affinity)] == [Outcome.UNREACHABLE] * 3
+        assert "refused" in (racks.detail or "")
+        assert time.monotonic() - began < 5, "at once: nobody is waited for"
+        broker.start()
+        eventually("it answers once more", lambda: watch.outcomes() == [Outcome.OK] * 3)
 
 
 def test_the_collector_runs_until_it_is_stopped(admin: AdminApi) -> None:
@@ -213,5 +221,5 @@ def test_the_collector_runs_until_it_is_stopped(admin: AdminApi) -> None:
 
     eventually("three of each", lambda: fewest() >= 3)
     stop.set()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()

@@ -160,14 +160,14 @@ class Acting:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self.actuator.standing.news.set()
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def decide(self, *bookies: str, **fields: Any) -> None:
         for bookie in bookies:
             self.actuator.standing.arrived(now_decided(bookie, **fields))
 
-    def awaits(self, outcome: str, bookie: str | None = None, seconds: float = 20.0) -> dict[str, Any]:
+    def awaits(self, outcome: str, bookie: str | None = None, seconds: float = 60.0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
             return next((s for s in self.said if s["outcome"] == outcome and bookie in (None, s["bookie"])), None)
 
@@ -273,7 +273,7 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
     With a breath in between: on an idle machine compare-and-sets without one would starve any other writer.
     """
     client = KazooClient(servers)
-    client.start(timeout=15)
+    client.start(timeout=30)
     while written.value < rounds or not enough.is_set():
         assign(client, f"op{written.value % 100}:1", "shared", f"/r{written.value}")
         written.value += 1
@@ -282,7 +282,7 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
     client.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: Bookies) -> None:
     mine = [f"b{number}:1" for number in range(ROUNDS)]
     mortal.register(*mine)
@@ -295,10 +295,10 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
             eventually("the other writer is at work", lambda: written.value > 0)
             started = time.monotonic()
             actor.decide(*mine)
-            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == ROUNDS, 300)
+            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == ROUNDS, 600)
             took_seconds = time.monotonic() - started
             enough.set()
-            rival.join(60)
+            rival.join(120)
         finally:
             rival.kill()
     racks = mortal.racks()
@@ -363,7 +363,7 @@ def test_a_write_that_got_no_answer_is_found_and_not_repeated(mortal: Bookies) -
     with acting(mortal, meddle=[mortal.server.freeze]) as actor:
         thaw.start()
         actor.decide("bk11:3181")
-        said = actor.awaits("done", seconds=40)
+        said = actor.awaits("done", seconds=120)
     assert said["attempt"] > 1
     assert mortal.client.retry(mortal.client.exists, "/bookies").version == 1
 
@@ -373,11 +373,11 @@ def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal
     with acting(mortal) as actor:
         mortal.server.stop()
         actor.decide("bk11:3181")
-        actor.awaits("failed", seconds=40)
+        actor.awaits("failed", seconds=120)
         failing = {"cluster": CLUSTER}
         eventually("failing", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 1)
         mortal.server.start()
-        actor.awaits("done", seconds=40)
+        actor.awaits("done", seconds=120)
         eventually("well again", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 0)
     assert [said["outcome"] for said in actor.said] == ["failed", "done"]
 
@@ -403,7 +403,7 @@ def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies) -> No
         servers = bookies.server.servers + bookies.chroot
         actor = context.Process(target=act_in_process, args=(servers, everyone, ready))
         actor.start()
-        assert ready.wait(30)
+        assert ready.wait(120)
         held = sizes[-1]
         eventually("it has written", lambda held=held: len(bookies.quarantined) > held)  # type: ignore[misc]
         time.sleep(draw.uniform(0, 0.05))
@@ -433,7 +433,7 @@ def test_by_a_real_pulsars_rest_the_bookie_is_put_into_the_group_too(pulsar: Pul
     _, bookie_url = pulsar.add_http_bookie()
     pulsar.add_broker()
     theirs, free, _ = pulsar.bookie_ids
-    settings = PulsarAdmin.model_validate({"admin_url": pulsar.admin_url})
+    settings = PulsarAdmin.model_validate({"admin_url": pulsar.admin_url, "timeout": "30s"})
     api = AdminApi(settings)
     meddled = Meddled(AdminRacks(api, BookieHttp(bookie_url, settings)))
     with Acting(meddled) as actor:
@@ -476,7 +476,7 @@ class Running:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         self._publisher.close()
         assert not self._thread.is_alive()
 

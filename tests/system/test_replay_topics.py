@@ -34,7 +34,7 @@ def test_a_range_of_the_observed_topics_is_replayed_by_when_it_was_appended(tmp_
         policies={"throttle": {"hard": {"available_bytes_below": 100}}},
     )
     with Headgate(["topics", "create", "-s", str(file)], tmp_path / "topics.log") as create:
-        assert create.process.wait(30) == 0, create.output()
+        assert create.process.wait(120) == 0, create.output()
     produce(loop_kafka, f"{prefix}.observed.log-dirs", record(50))
     threading.Event().wait(0.02)  # Kafka's timestamps are whole milliseconds
     middle = datetime.now(UTC)
@@ -43,7 +43,7 @@ def test_a_range_of_the_observed_topics_is_replayed_by_when_it_was_appended(tmp_
 
     def replay(*options: str) -> tuple[list[dict[str, object]], str]:
         command = [sys.executable, "-m", "deploy.cli", "replay", "-s", str(file), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=180)
         events = [json.loads(line) for line in done.stdout.splitlines()]
         return [e["data"] for e in events if e["type"] == "headgate.throttle-factor.v1"], done.stderr
 

@@ -37,11 +37,11 @@ pytestmark = pytest.mark.system
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
 EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
 
-T = 4.0
+T = 8.0
 TICK = 0.5
 POLL = 0.2
-SLACK = 1.5
-"""What a busy machine may take longer."""
+SLACK = 3.0
+"""What a busy machine may take longer; with it, too, `at once` is less than half of T, and that less than T."""
 
 MEMBER = "b1:8080"
 REGISTRATION = f"/loadbalance/brokers/{MEMBER}"
@@ -50,7 +50,7 @@ CLIENT = f"""
 import sys, time
 from kazoo.client import KazooClient
 client = KazooClient(sys.argv[1], timeout={T})
-client.start(timeout=15)
+client.start(timeout=30)
 client.create("{REGISTRATION}", b"{{}}", ephemeral=True, makepath=True)
 print("registered", flush=True)
 time.sleep(600)
@@ -92,14 +92,14 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()
 
     def _latest(self, member: str | None) -> tuple[float, ZkSession] | None:
         return next((each for each in reversed(self.readings) if each[1].member == member), None)
 
     def await_reading(
-        self, wanted: Callable[[ZkSession], bool], member: str | None = MEMBER, timeout_seconds: float = 20.0
+        self, wanted: Callable[[ZkSession], bool], member: str | None = MEMBER, timeout_seconds: float = 60.0
     ) -> tuple[float, ZkSession]:
         """Wait until the latest reading is the wanted one, and return it with the time it was published."""
         found = None
@@ -284,7 +284,7 @@ class KazooSession:
         self._client = KazooClient(servers, timeout=timeout)
 
     def __enter__(self) -> KazooClient:
-        self._client.start(timeout=15)
+        self._client.start(timeout=30)
         return self._client
 
     def __exit__(self, *_: object) -> None:
@@ -410,7 +410,7 @@ def owners(zookeeper: ZooKeeper, chroot: str) -> Iterator[Owners]:
     owners.session.close()
 
 
-def eventually(condition: Callable[[], bool], timeout_seconds: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], timeout_seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -581,7 +581,7 @@ def test_a_real_brokers_session_ownership_and_health_are_read(pulsar: PulsarClus
         watch.await_state(CONNECTED, member=member)
         session = watch.await_reading(lambda _: True, member)[1].session
         # At first the broker makes the topic that it writes and reads to find out.
-        assert eventually(lambda: said() == (Outcome.OK, True, True), timeout_seconds=30)
+        assert eventually(lambda: said() == (Outcome.OK, True, True))
         told = owners.poll()
         brokers, bundles, leader = told["/loadbalance/brokers"], told["/namespace"], told[LEADER]
         assert isinstance(brokers, Ownerships)

@@ -115,15 +115,16 @@ class Fleet:
     new: BookKeeper
     folder: Path
 
-    def settings(self, **more: Any) -> Path:
-        block = {
-            "bootstrap": "old",
-            "clusters": {"old": {}, "new": {"zookeeper": {"servers": self.new.servers}}},
-            **more,
+    def settings(self, *, clusters: Any = None, **rules: Any) -> Path:
+        """A settings file; `rules` are the policy's, for this cluster only."""
+        two = {"old": {}, "new": {"zookeeper": {"servers": self.new.servers}}}
+        watched = {
+            "zookeeper": {"servers": self.old.servers},
+            "bookkeeper": {"bootstrap": "old", "clusters": clusters or two},
         }
         file = self.folder / "headgate.yaml"
         file.write_text(
-            yaml.safe_dump({"clusters": {"c1": {"zookeeper": {"servers": self.old.servers}, "bookkeeper": block}}})
+            yaml.safe_dump({"clusters": {"c1": watched}, "policies": {"switching": {"clusters": {"c1": rules}}}})
         )
         return file
 

@@ -45,15 +45,15 @@ def alter(connection: KafkaConnection, topic: str, key: str, value: str) -> None
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(timeout=10)
+        future.result(timeout=60)
 
 
 def last_message(connection: KafkaConnection, topic: str) -> Message:
     consumer = Consumer({**connection.for_confluent(), "group.id": "test", "enable.auto.commit": False})
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         consumer.assign([TopicPartition(topic, 0, end - 1)])
-        message = consumer.poll(10)
+        message = consumer.poll(60)
         assert message is not None
         return message
     finally:
@@ -95,7 +95,7 @@ def test_a_cluster_that_does_not_answer_is_told_soon() -> None:
     began = time.monotonic()
     with pytest.raises(UserError, match=r"kafka.bootstrap_servers: Kafka at 127.0.0.1:1 did not answer .*refused"):
         create_topics(KafkaConnection(bootstrap_servers="127.0.0.1:1"), SETTINGS, timeout_seconds=1.0)
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 10.0
 
 
 def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: KafkaConnection) -> None:
@@ -104,7 +104,7 @@ def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: Ka
     with Publisher(connection, PublisherMetrics(registry)) as publisher:
         sink = observations_to(publisher.publish, OBSERVED, "headgate/collector/kafka")
         sink(KafkaCluster(cluster="payments", outcome=Outcome.TIMEOUT))
-        assert publisher.flush(10.0) == 0
+        assert publisher.flush(60.0) == 0
     assert registry.get_sample_value("headgate_records_published_total", {"topic": OBSERVED}) == 1.0
     message = last_message(connection, OBSERVED)
     kind, timestamp_ms = message.timestamp()
@@ -128,7 +128,7 @@ def test_what_cannot_be_sent_is_counted(connection: KafkaConnection) -> None:
     away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
     publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=0.5)
     publisher.publish("gone", "k", b"given up in time")
-    assert publisher.flush(10.0) == 0
+    assert publisher.flush(60.0) == 0
     assert unpublished("gone") == 1.0
     publisher.publish("gone", "k", b"still waiting when we stop")
     publisher.close(timeout_seconds=0.0)
@@ -146,7 +146,7 @@ def test_a_full_queue_is_counted_and_does_not_wait() -> None:
     began = time.monotonic()
     for _ in range(20):
         publisher.publish("full", "k", bytes(7 * 1024 * 1024))
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30.0, "one that waited would take a minute"
     full = registry.get_sample_value("headgate_records_unpublished_total", {"topic": "full", "error": "_QUEUE_FULL"})
     assert full is not None
     assert full > 5

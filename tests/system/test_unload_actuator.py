@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -102,7 +103,7 @@ def fleet(
 ) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("pulsar")
     with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
-        first = cluster.add_broker(ensemble_size=1)
+        first = cluster.add_broker(ensemble_size=1, session_timeout_ms=30_000)  # it outlives being frozen
         with TcpProxy(cluster.zookeeper.servers) as proxy:
             # Behind the cluster's own, so that it is killed with them.
             second = PulsarBroker(
@@ -131,7 +132,7 @@ class Acting:
         self.said: list[tuple[float, dict[str, Any]]] = []
         metrics = UnloadMetrics(self.registry)
         unload = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms", **settings})
-        self._admin = AdminApi(PulsarAdmin.model_validate({"timeout": "2s", **admin}))
+        self._admin = AdminApi(PulsarAdmin.model_validate({"timeout": "5s", **admin}))
         self.actuator = ClusterUnloads(
             WatchedUnloads(CLUSTER, self._admin, unload), Reports(CLUSTER, self._hear, metrics), metrics
         )
@@ -148,7 +149,7 @@ class Acting:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self.actuator.standing.news.set()
-        self._thread.join(30)
+        self._thread.join(60)
         self._admin.close()
         assert not self._thread.is_alive()
 
@@ -160,7 +161,7 @@ class Acting:
         def found() -> dict[str, Any] | None:
             return next((s for _, s in self.said if (s["outcome"], s["bundle"]) == (outcome, bundle)), None)
 
-        return eventually(f"{outcome} is said of {bundle}, not only {self.said}", found, 40.0)
+        return eventually(f"{outcome} is said of {bundle}, not only {self.said}", found, 120.0)
 
     @property
     def outcomes(self) -> list[str]:
@@ -227,14 +228,14 @@ def test_in_shadow_mode_nothing_happens(fleet: Fleet) -> None:
 def test_a_broker_is_made_to_unload_no_more_than_one_bundle_per_interval(fleet: Fleet) -> None:
     bundles = [fleet.bundle(fleet.second) for _ in range(3)]
     other = fleet.bundle(fleet.first)
-    with acting(fleet, per_broker_interval="3s") as actor:
+    with acting(fleet, per_broker_interval="6s") as actor:
         actor.decide(*(decided(bundle, fleet.second.broker_id) for bundle in bundles))
         actor.decide(decided(other, fleet.first.broker_id))
         for bundle in (*bundles, other):
             actor.awaits("done", bundle)
     times = sorted(at for at, said in actor.said if said["bundle"] in bundles)
     # The interval is between the beginnings, and this is when they were done.
-    assert all(later - earlier > 1.5 for earlier, later in pairwise(times)), times
+    assert all(later - earlier > 3.0 for earlier, later in pairwise(times)), times
     of_other = next(at for at, said in actor.said if said["bundle"] == other)
     assert of_other < times[1]
     assert actor.outcomes == ["done"] * 4
@@ -255,14 +256,21 @@ def test_while_the_rest_is_down_it_fails_visibly_and_is_done_when_it_is_back(fle
 
 def test_while_a_broker_is_frozen_nothing_is_done_that_it_might_object_to(fleet: Fleet) -> None:
     bundle = fleet.bundle(fleet.second)
-    # Done before the frozen one's session has expired.
-    with Acting({"admin_url": fleet.second.admin_url, "timeout": "500ms"}) as actor:
+    # Failed before the frozen one's session has expired.
+    with Acting({"admin_url": fleet.second.admin_url, "timeout": "2s"}) as actor:
         with fleet.first.frozen():
             actor.decide(decided(bundle, fleet.second.broker_id))
             detail = actor.awaits("failed", bundle)["detail"]
             assert detail.startswith(f"who else serves it is not known: broker {fleet.first.broker_id}")
             assert serves(fleet.second, bundle)
         actor.awaits("done", bundle)
+
+
+def taken_by_first(fleet: Fleet, topic: str, bundle: str) -> bool:
+    """Whether the first broker owns a bundle after a lookup: at first it may believe that the second is still there."""
+    with suppress(AssertionError, httpx.TransportError):
+        ask("GET", f"{fleet.first.admin_url}/lookup/v2/topic/persistent/{topic}")
+    return fleet.owner(bundle) == fleet.first.broker_id
 
 
 def test_a_broker_that_is_cut_off_and_still_serves_what_another_owns_is_left_to_let_go_by_itself(fleet: Fleet) -> None:
@@ -273,10 +281,8 @@ def test_a_broker_that_is_cut_off_and_still_serves_what_another_owns_is_left_to_
         fleet.proxy.cut()
         try:
             eventually("its session has expired", lambda: fleet.node(bundle) is None)
-            ask("GET", f"{fleet.first.admin_url}/lookup/v2/topic/persistent/{topic}")
+            eventually("the other owns it", lambda: taken_by_first(fleet, topic, bundle))
             rightful = fleet.node(bundle)
-            assert rightful is not None
-            assert rightful[0] == fleet.first.broker_id
             # Now and then it answers nothing at all while it has no ZooKeeper.
             actor.decide(decided(bundle, fleet.second.broker_id))
             eventually("something is said", lambda: bool(actor.outcomes))
@@ -353,7 +359,7 @@ class Running:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         self._publisher.close()
         self._admin.close()
         assert not self._thread.is_alive()

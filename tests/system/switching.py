@@ -1,0 +1,411 @@
+"""Two real BookKeeper clusters, brokers' metadata and their agents, and a loop that switches between them."""
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
+from connectors.pulsar.metadata import parse_cursor, parse_locator
+from connectors.switching.agent import BrokerAgent
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.observations import Outcome
+from policies.switching import SwitchCommand
+from policies.switching.id_generators import hob_name
+from policies.switching.ledger_paths import Layout, path_of
+from policies.switching.readings import CommandArgs, CommandName
+from policies.switching.references import Kind
+from policies.wire import observation_event
+from tests.connectors.pulsar.znodes import cursor_info, schema_locator
+from tests.system.bookkeeper import Bookie, init_cluster
+from tests.system.ledgers import LedgerClient
+from tests.system.loop import Entry, Headgate, Topic, await_ready, eventually, produce, write_settings
+from tests.system.zookeeper import ZooKeeper, free_port
+
+OLD, NEW = "old", "new"
+TOPICS = "/managed-ledgers/t/n/persistent"
+SCHEMAS = "/schemas/t/n"
+BROKERS = "/loadbalance/brokers"
+LONG_SECONDS = 240.0
+"""On a machine that is busy with other tests."""
+
+_ZOOKEEPER = {"session_timeout": "4s", "timeout": "3s"}
+_BOOKIE_SESSION_MS = 60_000
+"""Bookies outlive a ZooKeeper that is killed: they are not what is tested."""
+
+Tree = dict[str, tuple[bytes, int]]
+"""Of each znode its data and the transaction that wrote it."""
+
+
+class Clusters:
+    """A ZooKeeper of its own with two BookKeeper clusters of one bookie each, and a client of both."""
+
+    def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
+        self.folder = folder
+        self.zookeeper = ZooKeeper(folder / "zookeeper", jars)
+        self.ledgers = LedgerClient(folder / "client", jars)
+        self._jars = jars
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Clusters":
+        with ExitStack() as stack:
+            stack.enter_context(self.zookeeper)
+            for name in (OLD, NEW):
+                init_cluster(self.folder / f"init-{name}", self._jars, self.servers(name))
+                folder = self.folder / name
+                stack.enter_context(
+                    Bookie(folder, self._jars, self.servers(name), session_timeout_ms=_BOOKIE_SESSION_MS)
+                )
+            stack.enter_context(self.ledgers)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def servers(self, name: str) -> str:
+        """`host:port/chroot` of one of the two."""
+        return f"{self.zookeeper.servers}/{name}"
+
+    def advance_new(self, hob: int) -> None:
+        """Make the new cluster's id generator go on with a high half, as the precheck tells one to."""
+        with self.zookeeper.client(chroot=f"/{NEW}") as client:
+            client.ensure_path(f"/ledgers/idgen-long/{hob_name(hob)}")
+
+    def ledger_ids(self, name: str, ids: Sequence[int]) -> set[int]:
+        """Those of some ids under which a ledger exists."""
+        with self.zookeeper.client(chroot=f"/{name}") as client:
+            return {i for i in ids if client.exists("/ledgers" + path_of(Layout.HIERARCHICAL, i))}
+
+    def tree(self, chroot: str) -> Tree:
+        """All znodes below a chroot, but those by which bookies are registered."""
+        found: Tree = {}
+        with self.zookeeper.client() as client:
+            ahead = [chroot]
+            while ahead:
+                path = ahead.pop()
+                if path.endswith("/available"):
+                    continue
+                data, stat = client.get(path)
+                found[path] = (data, stat.mzxid)
+                ahead += [f"{path}/{child}" for child in client.get_children(path)]
+        return found
+
+
+class Clients:
+    """A broker's clients of BookKeeper clusters, as far as its agent asks."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.fails = False
+
+    def open(self, name: str) -> None:
+        if self.fails:
+            raise ConnectionError(f"no way to {name}")
+        self.opened.append(name)
+
+    def writes_since_ack(self) -> tuple[str, ...]:
+        return tuple(self.opened[-1:])
+
+    def reads(self) -> tuple[str, ...]:
+        return ()
+
+    def close(self, name: str) -> None:
+        self.closed.append(name)
+
+
+@dataclass
+class Broker:
+    """What stands for a broker: its registration, and the reference agent."""
+
+    name: str
+    clients: Clients = field(default_factory=Clients)
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+
+class BrokerCluster:
+    """A cluster of brokers whose schemas and cursors name ledgers of the old BookKeeper cluster.
+
+    Args:
+        clusters: where those are.
+        name: of the broker cluster, and its chroot.
+        kafka: the loop's Kafka.
+        prefix: of the loop's topics.
+    """
+
+    def __init__(self, clusters: Clusters, name: str, kafka: str, prefix: str) -> None:
+        self.clusters = clusters
+        self.name = name
+        self.servers = f"{clusters.zookeeper.servers}/{name}"
+        self.ledgers: dict[int, list[bytes]] = {}
+        """By id, what each ledger holds."""
+        self.brokers = [Broker(f"127.0.0.{n}:8080") for n in (1, 2, 3)]
+        self._kafka, self._prefix = kafka, prefix
+        self._stack = ExitStack()
+
+    def make(self) -> None:
+        """Its chroot, and the folders that brokers keep."""
+        with self.clusters.zookeeper.client() as client:
+            for path in (SCHEMAS, TOPICS, BROKERS):
+                client.ensure_path(f"/{self.name}{path}")
+
+    def __enter__(self) -> "BrokerCluster":
+        metrics = PublisherMetrics(CollectorRegistry())
+        connection = KafkaConnection(bootstrap_servers=self._kafka)
+        publisher = self._stack.enter_context(Publisher(connection, metrics))
+        topic = f"{self._prefix}.observed.switches"
+        self._report = observations_to(publisher.publish, topic, "headgate/broker-agent")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for broker in self.brokers:
+            self.stop_agent(broker)
+        self._stack.close()
+
+    def settings(self) -> dict[str, Any]:
+        """Of this cluster, as the settings file has them."""
+        zookeeper = self.clusters.zookeeper.servers
+        blocks = {name: {"zookeeper": {"servers": f"{zookeeper}/{name}", **_ZOOKEEPER}} for name in (OLD, NEW)}
+        return {
+            "zookeeper": {"servers": self.servers, **_ZOOKEEPER},
+            "bookkeeper": {"bootstrap": OLD, "clusters": blocks},
+            "switching": {"poll_interval": "500ms", "copy_timeout": "10s", "heap_mebibytes": 96},
+        }
+
+    # --- what brokers keep
+
+    def fill(self, schemas: int, cursors: int) -> None:
+        """Make ledgers of all shapes in the old cluster, each named by a schema locator or a cursor."""
+        with self.client() as client:
+            for number in range(schemas):
+                ids = [self._ledger(number + version) for version in range(1 + number % 3)]
+                # Those of before there were several clusters say nothing of theirs.
+                attribution = OLD if number % 2 else None
+                client.create(f"{SCHEMAS}/topic-{number}", schema_locator(*ids, attribution=attribution))
+            for number in range(cursors):
+                info = cursor_info(self._ledger(number), attribution=OLD if number % 2 else None)
+                client.create(f"{TOPICS}/topic-{number}", makepath=True)
+                client.create(f"{TOPICS}/topic-{number}/sub", info)
+            client.create(f"{TOPICS}/topic-0/none", cursor_info(-1))
+
+    def _ledger(self, number: int) -> int:
+        entries = [f"{self.name} {number}/{n} ".encode() * (1 + n * 37 % 50) for n in range(number % 7)]
+        ledger_id = self.clusters.ledgers.make(self.clusters.servers(OLD), entries, {"of": str(number).encode()})
+        self.ledgers[ledger_id] = entries
+        return ledger_id
+
+    def attributions(self) -> dict[int, set[str | None]]:
+        """By ledger, the clusters that references attribute it to."""
+        found: dict[int, set[str | None]] = {}
+        for reference in self.references():
+            found.setdefault(reference.ledger_id, set()).add(reference.attribution)
+        return found
+
+    def references(self) -> list[Any]:
+        """All that names a ledger."""
+        found = []
+        with self.client() as client:
+            for name in client.get_children(SCHEMAS):
+                found += parse_locator(f"{SCHEMAS}/{name}", client.get(f"{SCHEMAS}/{name}")[0])
+            for topic in client.get_children(TOPICS):
+                for cursor in client.get_children(f"{TOPICS}/{topic}"):
+                    path = f"{TOPICS}/{topic}/{cursor}"
+                    found.append(parse_cursor(path, client.get(path)[0]))
+        return [each for each in found if each.ledger_id >= 0 and each.kind in Kind]
+
+    @contextmanager
+    def client(self) -> Iterator[KazooClient]:
+        """Of the brokers' ZooKeeper."""
+        with self.clusters.zookeeper.client(chroot=f"/{self.name}") as client:
+            yield client
+
+    def registry(self, path: str) -> dict[str, Any]:
+        """What a znode of the registry says."""
+        with self.client() as client:
+            return dict(json.loads(client.get(f"/admin/bookie-clusters/{path}")[0]))
+
+    def copies_differ(self) -> list[int]:
+        """Ledgers whose copy in the new cluster is not byte for byte what was written."""
+        servers, ledgers = self.clusters.servers(NEW), self.clusters.ledgers
+        return [i for i, entries in self.ledgers.items() if ledgers.read(servers, i) != entries]
+
+    # --- the brokers
+
+    def start_agents(self, *brokers: Broker) -> None:
+        """Register brokers, and run their agents."""
+        for broker in brokers or self.brokers:
+            broker.stop = threading.Event()
+            broker.thread = threading.Thread(target=self._run_agent, args=(broker,), name=f"agent {broker.name}")
+            broker.thread.start()
+        self.register(*(brokers or self.brokers))
+
+    def register(self, *brokers: Broker) -> None:
+        """Make brokers known as live, with or without an agent."""
+        with self.client() as client:
+            for broker in brokers:
+                client.ensure_path(f"{BROKERS}/{broker.name}")
+
+    def stop_agent(self, broker: Broker) -> None:
+        """End an agent; its broker stays registered."""
+        broker.stop.set()
+        if broker.thread is not None:
+            broker.thread.join(30)
+            broker.thread = None
+
+    def _run_agent(self, broker: Broker) -> None:
+        session = ZooKeeperSession(broker.name, ZooKeeperConnection(servers=self.servers))
+        try:
+            agent = BrokerAgent(self.name, broker.name, session, broker.clients, self._report, interval_seconds=1.0)
+            agent.run(broker.stop)
+        finally:
+            session.close()
+
+
+class SwitchLoop:
+    """`headgate decide` and `headgate act` as processes of their own, which tests may kill; and what they say."""
+
+    def __init__(self, kafka: str, prefix: str, folder: Path) -> None:
+        self.kafka, self.prefix, self.folder = kafka, prefix, folder
+        self.file = folder / "headgate.yaml"
+        self._ports = {"decide": free_port(), "act": free_port()}
+        self.running: dict[str, Headgate] = {}
+        self._decided = Topic(kafka, f"{prefix}.decided.switches")
+
+    def write(self, clusters: Mapping[str, Any], policies: Mapping[str, Any]) -> None:
+        """Write the settings file and create the topics."""
+        write_settings(
+            self.file,
+            kafka={"bootstrap_servers": self.kafka},
+            topics={"prefix": self.prefix},
+            data_dir=str(self.folder / "data"),
+            clusters=dict(clusters),
+            policies=dict(policies),
+        )
+        with Headgate(["topics", "create", "-s", str(self.file)], self.folder / "topics.log") as create:
+            assert create.process.wait(120) == 0, create.output()
+
+    def start(self, *parts: str) -> None:
+        """Start parts and wait until they are ready."""
+        for part in parts:
+            port = str(self._ports[part])
+            self.running[part] = Headgate(
+                [part, "-s", str(self.file)], self.folder / f"{part}.log", {"HEADGATE_HTTP__PORT": port}
+            )
+        for part in parts:
+            await_ready(self.running[part], self._ports[part])
+
+    def kill(self, *parts: str) -> None:
+        """SIGKILL them."""
+        for part in parts:
+            self.running.pop(part).kill()
+
+    def close(self) -> None:
+        """End everything; the executor in order, and without a traceback."""
+        self.kill(*self.running)
+        self._decided.__exit__()
+
+    # --- commands, and what becomes of them
+
+    def command(self, cluster: str, command: CommandName, **more: Any) -> dict[str, Any]:
+        """Give a command; returns the first decision that it led to."""
+        key = uuid.uuid4().hex
+        args = CommandArgs.model_validate(more.pop("args", {}))
+        said = SwitchCommand(
+            cluster=cluster, outcome=Outcome.OK, command=command, args=args, actor="test", idempotency_key=key, **more
+        )
+        event = observation_event(said, id=key, source="test", time=datetime.now(UTC))
+        produce(self.kafka, f"{self.prefix}.commands", (cluster, event))
+
+        def answer() -> dict[str, Any] | None:
+            mine = (e.data for e in self.decisions(cluster) if key in e.data["evidence"] or key in e.data["subject"])
+            return next(mine, None)
+
+        return eventually(f"{command.value} of {cluster} is answered", answer, LONG_SECONDS)
+
+    def decisions(self, cluster: str) -> list[Entry]:
+        """All decisions about one cluster but its records."""
+        return [
+            entry
+            for entry in self._decided.entries()
+            if entry.data["cluster"] == cluster and entry.event["type"] == "headgate.switch-decision.v1"
+        ]
+
+    def records(self, cluster: str) -> list[dict[str, Any]]:
+        """Where its switch stood, one after the other."""
+        return [
+            entry.data
+            for entry in self._decided.entries()
+            if entry.data["cluster"] == cluster and entry.event["type"] == "headgate.switch-state.v1"
+        ]
+
+    def stage(self, cluster: str) -> str:
+        """Where its switch stands."""
+        records = self.records(cluster)
+        return records[-1]["verdict"] if records else "none"
+
+    def await_stage(self, cluster: str, *stages: str, timeout_seconds: float = LONG_SECONDS) -> dict[str, Any]:
+        """Wait until its switch is at one of these stages; gives the record."""
+
+        def there() -> dict[str, Any] | None:
+            records = self.records(cluster)
+            return records[-1] if records and records[-1]["verdict"] in stages else None
+
+        return eventually(f"{cluster} is at {' or '.join(stages)}", there, timeout_seconds)
+
+    def await_seen(self, cluster: str, *stages: str, timeout_seconds: float = LONG_SECONDS) -> None:
+        """Wait until its switch is at one of these stages, or was."""
+        eventually(
+            f"{cluster} was at {' or '.join(stages)}",
+            lambda: any(record["verdict"] in stages for record in self.records(cluster)),
+            timeout_seconds,
+        )
+
+    def register(self, brokers: BrokerCluster) -> None:
+        """Register both clusters, the old one first."""
+        for name in (OLD, NEW):
+            with brokers.clusters.zookeeper.client(chroot=f"/{name}") as client:
+                instance = client.get("/ledgers/INSTANCEID")[0].decode()
+            uri = f"zk+hierarchical://{brokers.clusters.servers(name)}/ledgers"
+            args = {"name": name, "uri": uri, "instance_id": instance, "root": f"/{name}/ledgers"}
+            said = self.command(brokers.name, CommandName.REGISTER, args=args)
+            assert said["verdict"] == "write-registry", said
+            eventually(f"{name} is in the registry", partial(_is_there, brokers, name), LONG_SECONDS)
+
+    def precheck(self, cluster: str) -> dict[str, Any]:
+        """Have the new cluster checked; gives what the policy says of the report."""
+        since = len(self.decisions(cluster))
+        ordered = self.command(cluster, CommandName.PRECHECK, args={"target": NEW})
+        assert ordered["verdict"] == "run-precheck", ordered
+
+        def checked() -> dict[str, Any] | None:
+            found = (e.data for e in self.decisions(cluster)[since:] if e.data["verdict"] == "advance")
+            return next((each for each in found if each["subject"] == f"{cluster}/prechecks/{NEW}"), None)
+
+        return eventually("the precheck is known", checked, LONG_SECONDS)
+
+    def begin(self, cluster: str) -> dict[str, Any]:
+        """Precheck, and start."""
+        digest = self.precheck(cluster)["args"]["digest"]
+        return self.command(cluster, CommandName.START, args={"target": NEW}, precheck_digest=digest)
+
+    def begin_again(self, cluster: str) -> dict[str, Any]:
+        """Drive a switch on that left something behind."""
+        return self.command(cluster, CommandName.START, args={"target": NEW})
+
+
+def _is_there(brokers: BrokerCluster, name: str) -> bool:
+    with brokers.client() as client:
+        return client.exists(f"/admin/bookie-clusters/clusters/{name}") is not None

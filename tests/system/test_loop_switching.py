@@ -1,0 +1,231 @@
+"""Whole switches between two real BookKeeper clusters, carried out by the real loop; and what may befall them."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policies.switching.readings import CommandName
+from policies.switching.references import Kind
+from tests.system.loop import eventually
+from tests.system.switching import LONG_SECONDS, NEW, OLD, BrokerCluster, Clusters, SwitchLoop
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
+
+WHOLE, FOREIGN, BACK, REFUSED, ANEW = "whole", "foreign", "back", "refused", "anew"
+
+SLOW = {"copy_concurrency": 4, "max_deletions": 4}
+"""So that each stage lasts long enough to be killed in."""
+SHARED = {"target_policy": "shared"}
+POLICIES = {
+    "switching": {
+        "rollback_window": "2s",
+        "cleanup_after": "2s",
+        "clusters": {
+            WHOLE: SLOW,
+            FOREIGN: SHARED,
+            BACK: {**SHARED, "rollback_window": "40s", "cleanup_after": "40s"},
+            REFUSED: SHARED,
+            ANEW: {**SHARED, **SLOW, "strategies": {"schema": "remap"}},
+        },
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def clusters(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    with Clusters(tmp_path_factory.mktemp("switching"), bookkeeper_jars) as clusters:
+        yield clusters
+
+
+@pytest.fixture(scope="module")
+def loop(loop_kafka: str, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchLoop]:
+    loop = SwitchLoop(loop_kafka, f"t{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("switch-loop"))
+    names = (WHOLE, FOREIGN, BACK, REFUSED, ANEW)
+    watched = {name: BrokerCluster(clusters, name, loop.kafka, loop.prefix) for name in names}
+    for brokers in watched.values():
+        brokers.make()
+    loop.write({name: brokers.settings() for name, brokers in watched.items()}, POLICIES)
+    loop.start("decide", "act")
+    yield loop
+    loop.close()
+
+
+def kill_everything(clusters: Clusters, loop: SwitchLoop) -> None:
+    """The query, the executor with its JVM, and ZooKeeper, at once; and start them again."""
+    loop.kill("decide", "act")
+    clusters.zookeeper.kill()
+    clusters.zookeeper.start()
+    loop.start("decide", "act")
+
+
+def test_a_switch_ends_as_it_should_though_all_is_killed_at_each_stage(clusters: Clusters, loop: SwitchLoop) -> None:
+    with BrokerCluster(clusters, WHOLE, loop.kafka, loop.prefix) as brokers:
+        brokers.fill(schemas=60, cursors=60)
+        brokers.register(*brokers.brokers)
+        loop.register(brokers)
+        behind = loop.precheck(WHOLE)
+        assert (behind["args"]["ready"], loop.begin(WHOLE)["code"]) == (False, "PRECHECK_FAILED"), behind
+        clusters.advance_new(1)
+        source = clusters.tree(f"/{OLD}")
+
+        assert loop.begin(WHOLE)["verdict"] == "advance"
+        loop.await_stage(WHOLE, "triggered")
+        kill_everything(clusters, loop)
+        assert loop.stage(WHOLE) == "triggered", "nobody acked"
+        brokers.start_agents()
+        for stage in ("live_dual_read", "build", "promote"):
+            loop.await_seen(WHOLE, stage)
+            kill_everything(clusters, loop)
+        loop.await_stage(WHOLE, "hold")
+        kill_everything(clusters, loop)
+
+        assert clusters.tree(f"/{OLD}") == source, "nothing of the source is changed before the clean-up"
+        assert brokers.attributions() == {key: {NEW} for key in brokers.ledgers}
+        assert brokers.copies_differ() == []
+        assert brokers.registry("directive") == {"epoch": 1, "target": NEW}
+        assert loop.command(WHOLE, CommandName.ROLLBACK)["code"] == "WINDOW_EXPIRED"
+        listed = loop.command(WHOLE, CommandName.CLEANUP)
+        assert (listed["verdict"], f"{len(brokers.ledgers)} ledgers" in listed["explanation"]) == ("preview", True)
+        assert clusters.tree(f"/{OLD}") == source, "a dry run deletes nothing"
+
+        assert loop.command(WHOLE, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
+        loop.await_seen(WHOLE, "cleanup")
+        kill_everything(clusters, loop)
+        loop.await_stage(WHOLE, "done")
+        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set()
+        assert brokers.copies_differ() == []
+        assert [brokers.registry(f"clusters/{name}")["status"] for name in (OLD, NEW)] == ["deprecated", "active"]
+        assert brokers.registry("committed") == {"epoch": 1}
+
+        def may_close() -> bool:
+            closing = loop.command(WHOLE, CommandName.CLOSE_CLIENT, args={"name": OLD})
+            return bool(closing["verdict"] == "close-client")
+
+        eventually("the client of the old cluster may be closed", may_close, LONG_SECONDS)
+        eventually("all closed theirs", lambda: all(broker.clients.closed for broker in brokers.brokers))
+        assert {tuple(broker.clients.closed) for broker in brokers.brokers} == {(OLD,)}
+
+
+def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
+    clusters: Clusters, loop: SwitchLoop
+) -> None:
+    with BrokerCluster(clusters, FOREIGN, loop.kafka, loop.prefix) as brokers:
+        brokers.fill(schemas=6, cursors=6)
+        silent = brokers.brokers[2]
+        brokers.start_agents(*brokers.brokers[:2])
+        brokers.register(silent)
+        loop.register(brokers)
+        assert loop.begin(FOREIGN)["verdict"] == "advance"
+
+        def two_of_three() -> bool:
+            record = loop.records(FOREIGN)[-1]
+            return bool(record["brokers"] == {"live": 3, "acked": 2})
+
+        eventually("two of three acked", two_of_three, LONG_SECONDS)
+        # Of the same length and last entry as the one to come, and yet another one.
+        victim = next(i for i, entries in brokers.ledgers.items() if len(entries) == 1)
+        planted = [bytes(len(entry)) for entry in brokers.ledgers[victim]]
+        clusters.ledgers.write(clusters.servers(NEW), victim, planted)
+        assert loop.stage(FOREIGN) == "triggered", "a broker never acked"
+
+        brokers.start_agents(silent)
+        loop.await_stage(FOREIGN, "hold")
+        said = [(e.data["verdict"], e.data["reason"]) for e in loop.decisions(FOREIGN) if _is_about(e.data, victim)]
+        assert ("remap-required", "foreign_id") in said, said
+        assert clusters.ledgers.read(clusters.servers(NEW), victim) == planted
+        kept = {ledger: owners for ledger, owners in brokers.attributions().items() if owners != {NEW}}
+        assert list(kept) == [victim]
+        assert kept[victim] <= {OLD, None}
+
+        assert loop.command(FOREIGN, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
+        assert loop.await_stage(FOREIGN, "done_with_failures")["ledgers"]["foreign_conflict"] == 1
+        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == {victim}
+
+        clusters.ledgers.delete(clusters.servers(NEW), victim)
+        assert loop.begin_again(FOREIGN)["verdict"] == "advance"
+        loop.await_stage(FOREIGN, "hold")
+        assert brokers.attributions() == {key: {NEW} for key in brokers.ledgers}
+        assert loop.command(FOREIGN, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
+        loop.await_stage(FOREIGN, "done")
+        assert brokers.copies_differ() == []
+
+
+def test_a_switch_is_rolled_back_and_its_copies_deleted_later(clusters: Clusters, loop: SwitchLoop) -> None:
+    with BrokerCluster(clusters, BACK, loop.kafka, loop.prefix) as brokers:
+        brokers.fill(schemas=6, cursors=6)
+        brokers.start_agents()
+        loop.register(brokers)
+        source = clusters.tree(f"/{OLD}")
+        assert loop.begin(BACK)["verdict"] == "advance"
+        loop.await_stage(BACK, "hold")
+        early = loop.command(BACK, CommandName.CLEANUP, dry_run=False)
+        assert early["code"] == "WINDOW_NOT_ELAPSED"
+
+        assert loop.command(BACK, CommandName.ROLLBACK)["verdict"] == "advance"
+        loop.await_stage(BACK, "rolled_back")
+        assert brokers.attributions() == {key: {OLD} for key in brokers.ledgers}
+        ids = list(brokers.ledgers)
+        eventually("our copies are deleted", lambda: not clusters.ledger_ids(NEW, ids), LONG_SECONDS)
+        assert clusters.tree(f"/{OLD}") == source
+        assert brokers.registry("directive") == {"epoch": 1, "target": NEW}, "attributions only"
+
+
+def test_a_target_that_no_broker_reaches_is_given_up_before_anything_moves(
+    clusters: Clusters, loop: SwitchLoop
+) -> None:
+    with BrokerCluster(clusters, REFUSED, loop.kafka, loop.prefix) as brokers:
+        brokers.fill(schemas=2, cursors=2)
+        for broker in brokers.brokers:
+            broker.clients.fails = True
+        brokers.start_agents()
+        loop.register(brokers)
+        assert loop.begin(REFUSED)["verdict"] == "advance"
+        loop.await_stage(REFUSED, "rejected")
+        eventually(
+            "brokers are told to stay",
+            lambda: brokers.registry("directive") == {"epoch": 2, "target": OLD},
+            LONG_SECONDS,
+        )
+        assert brokers.attributions().keys() == brokers.ledgers.keys()
+        assert not any(NEW in owners for owners in brokers.attributions().values())
+        assert clusters.ledger_ids(NEW, list(brokers.ledgers)) == set()
+
+
+def _is_about(decision: dict[str, object], ledger_id: int) -> bool:
+    ledger = decision["ledger"]
+    return isinstance(ledger, dict) and ledger["ledger_id"] == ledger_id
+
+
+def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(clusters: Clusters, loop: SwitchLoop) -> None:
+    with BrokerCluster(clusters, ANEW, loop.kafka, loop.prefix) as brokers:
+        clusters.advance_new(1)
+        brokers.fill(schemas=12, cursors=3)
+        before = {(each.path, each.position): each for each in brokers.references()}
+        schemas = {each.ledger_id for each in before.values() if each.kind is Kind.SCHEMA}
+        planted = {ledger_id: [bytes(len(entry)) for entry in brokers.ledgers[ledger_id]] for ledger_id in schemas}
+        for ledger_id, entries in planted.items():
+            clusters.ledgers.write(clusters.servers(NEW), ledger_id, entries)
+        brokers.start_agents()
+        loop.register(brokers)
+        assert loop.begin(ANEW)["verdict"] == "advance"
+        for stage in ("build", "promote"):
+            loop.await_seen(ANEW, stage)
+            kill_everything(clusters, loop)
+        loop.await_stage(ANEW, "hold")
+
+        after = {(each.path, each.position): each for each in brokers.references()}
+        assert after.keys() == before.keys()
+        assert {each.attribution for each in after.values()} == {NEW}
+        moved = {before[place].ledger_id: each.ledger_id for place, each in after.items()}
+        assert {ledger_id for ledger_id, there in moved.items() if there != ledger_id} == schemas
+        assert len(set(moved.values())) == len(moved), "each has an id of its own"
+        assert min(moved[ledger_id] for ledger_id in schemas) >= 2**32, "which the new cluster's generator gave"
+
+        assert loop.command(ANEW, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
+        loop.await_stage(ANEW, "done")
+        read = clusters.ledgers.read
+        assert {i: read(clusters.servers(NEW), there) for i, there in moved.items()} == brokers.ledgers
+        assert {i: read(clusters.servers(NEW), i) for i in schemas} == planted
+        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set()

@@ -1,0 +1,468 @@
+"""Ledgers are attributed to another cluster in a real ZooKeeper, beside others who write there too; Pulsar reads it."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
+
+from connectors.pulsar.attribution import Part, attributed, difference, references_in
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor
+from connectors.switching.references import Attributed, References, ReferencesError, Result
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from deploy.jvm import find_java
+from policies.switching.references import Kind
+from tests.connectors.pulsar.test_attribution import (
+    CODECS,
+    MARK_DELETE,
+    chunk,
+    cluster_is,
+    cursor,
+    entry_of,
+    locator,
+    position,
+)
+from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
+from tests.connectors.pulsar.znodes import schema_locator
+from tests.system.pulsar import PulsarCluster
+from tests.system.pulsar_jars import pulsar_jars  # noqa: F401 - a fixture
+from tests.system.pulsar_topics import call, create_namespace, produce
+from tests.system.server import small_jvm
+from tests.system.zookeeper import ZooKeeper, free_port
+
+pytestmark = pytest.mark.system
+
+CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"
+SCHEMA = "/schemas/t/n/topic"
+TYPED = "/schemas/t/n/typed"
+LEGACY = frozenset({"old", None})
+DONE = Attributed(Result.DONE, (Part.ATTRIBUTION,))
+ALREADY = Attributed(Result.DONE)
+
+Meddle = Callable[[], Any]
+
+
+class Meddler(ZooKeeperSession):
+    """A session with somebody else at work just before, or just after, its next write."""
+
+    before: Meddle | None = None
+    after: Meddle | None = None
+    garbled: bytes | None = None
+    """Written in place of what it was given."""
+
+    def client(self) -> KazooClient:
+        return cast("KazooClient", _Meddled(super().client(), self))
+
+    def take(self, when: str) -> None:
+        meddle = getattr(self, when)
+        setattr(self, when, None)
+        if meddle is not None:
+            meddle()
+
+
+class _Meddled:
+    def __init__(self, client: KazooClient, meddler: Meddler) -> None:
+        self._client, self._meddler = client, meddler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def set_async(self, path: str, data: bytes, **options: Any) -> Any:
+        self._meddler.take("before")
+        answer = self._client.set_async(path, self._meddler.garbled or data, **options)
+        if self._meddler.after is not None:
+            answer.wait(10)
+            self._meddler.take("after")
+        return answer
+
+
+@pytest.fixture
+def tree(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    """An empty tree below a chroot of its own."""
+    with zookeeper.client() as client:
+        client.ensure_path(chroot := f"/{uuid4().hex[:8]}")
+        client.chroot = chroot
+        yield client
+
+
+@pytest.fixture
+def session(zookeeper: ZooKeeper, tree: KazooClient) -> Iterator[Meddler]:
+    session = Meddler("c1", ZooKeeperConnection(servers=f"{zookeeper.servers}{tree.chroot}"))
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def references(session: Meddler) -> References:
+    return References(session)
+
+
+def put(tree: KazooClient, path: str, data: bytes) -> bytes:
+    tree.ensure_path(path)
+    tree.set(path, data)
+    return data
+
+
+def to_new(references: References, path: str = CURSOR, kind: Kind = Kind.CURSOR, ledger_id: int = 7) -> Attributed:
+    return references.attribute([path], kind, ledger_id, LEGACY, "new")
+
+
+# --- what is done
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
+    tree: KazooClient, references: References, codec: Callable[[bytes], bytes]
+) -> None:
+    before = put(tree, CURSOR, codec(cursor(7, entry_of("a", "1"), *cluster_is("old"), unknown=MARK_DELETE)))
+    version = tree.get(CURSOR)[1].version
+    assert to_new(references) == DONE
+    after, stat = tree.get(CURSOR)
+    assert (parse_cursor(CURSOR, after).attribution, stat.version) == ("new", version + 1)
+    assert MARK_DELETE in decompressed(after)
+    assert difference(Kind.CURSOR, 7, before, after) == (Part.ATTRIBUTION,)
+    assert to_new(references) == ALREADY
+    assert tree.get(CURSOR)[1].version == version + 1
+
+
+def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, references: References) -> None:
+    entries = [position(7 + n % 2, n, entry_of("n", str(n)), unknown=chunk(9, b"x")) for n in range(1000)]
+    put(tree, SCHEMA, locator(*entries))
+    assert to_new(references, SCHEMA, Kind.SCHEMA) == DONE
+    assert references.owners_of([SCHEMA], Kind.SCHEMA, 7) == {"new"}
+    assert references.owners_of([SCHEMA], Kind.SCHEMA, 8) == {None}
+
+
+def test_it_is_taken_back(tree: KazooClient, references: References) -> None:
+    before = put(tree, CURSOR, cursor(7, *cluster_is("old")))
+    assert to_new(references) == DONE
+    assert references.attribute([CURSOR], Kind.CURSOR, 7, {"new"}, "old") == DONE
+    assert tree.get(CURSOR)[0] == before
+
+
+# --- what is not
+
+
+def test_who_writes_between_our_reading_and_writing_loses_nothing(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
+    theirs = cursor(7, entry_of("a", "theirs"), unknown=MARK_DELETE.replace(b"\x4d", b"\x4e"))
+    session.before = lambda: tree.set(CURSOR, theirs)
+    assert to_new(references) == Attributed(Result.CONFLICT, detail=f"{CURSOR}: others wrote it meanwhile")
+    assert tree.get(CURSOR)[0] == theirs
+    assert to_new(references) == DONE
+    assert difference(Kind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
+
+
+def test_what_others_write_after_us_is_none_of_our_changes(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    put(tree, CURSOR, cursor(7))
+    session.after = lambda: tree.set(CURSOR, cursor(7, *cluster_is("new"), unknown=MARK_DELETE))
+    assert to_new(references) == DONE
+
+
+def test_an_owner_who_writes_back_what_it_remembers_is_a_conflict(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    put(tree, CURSOR, before := cursor(7))
+    session.after = lambda: tree.set(CURSOR, before)
+    found = to_new(references)
+    assert (found.result, found.changed) == (Result.CONFLICT, (Part.ATTRIBUTION,))
+
+
+def test_an_edit_that_would_change_more_is_not_written(
+    tree: KazooClient, references: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
+    monkeypatch.setattr("connectors.switching.references.attributed", lambda *_: cursor(7, *cluster_is("new")))
+    found = to_new(references)
+    assert found == Attributed(Result.FAILED, detail=f"{CURSOR}: not written, as this would change more: other")
+    assert tree.get(CURSOR)[0] == before
+
+
+def test_what_changed_is_read_from_the_znode_itself(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
+    session.garbled = cursor(7, *cluster_is("new"))
+    assert to_new(references) == Attributed(Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
+
+
+def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    tree.create(CURSOR, cursor(7), makepath=True)
+
+    def anew() -> None:
+        tree.delete(CURSOR)
+        tree.create(CURSOR, cursor(9))  # of the same version, 0
+
+    session.before = anew
+    found = to_new(references)
+    assert (found.result, found.changed) == (Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
+
+
+def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(tree: KazooClient, references: References) -> None:
+    before = put(tree, CURSOR, CODECS["lz4"](cursor(9, *cluster_is("new"))))
+    assert to_new(references) == Attributed(Result.ROLLED_OVER, new_id=9, attribution="new")
+    assert tree.get(CURSOR)[0] == before
+    put(tree, CURSOR, cursor(9))
+    assert to_new(references) == Attributed(Result.ROLLED_OVER, new_id=9)
+
+
+def test_a_cursor_that_rolls_over_under_our_hands_says_so_next_time(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    put(tree, CURSOR, cursor(7))
+    session.before = lambda: tree.set(CURSOR, cursor(9, *cluster_is("new")))
+    assert to_new(references).result is Result.CONFLICT
+    assert to_new(references).new_id == 9
+    put(tree, CURSOR, cursor(7))
+    session.after = lambda: tree.set(CURSOR, cursor(11, *cluster_is("new")))
+    assert to_new(references) == Attributed(Result.ROLLED_OVER, (Part.ATTRIBUTION,), new_id=11, attribution="new")
+
+
+GONE = {
+    "a schema that is deleted": (Kind.SCHEMA, SCHEMA, None),
+    "a cursor that is deleted": (Kind.CURSOR, CURSOR, None),
+    "a schema of other ledgers": (Kind.SCHEMA, SCHEMA, schema_locator(8, 9)),
+    "a cursor closed in order": (Kind.CURSOR, CURSOR, cursor(-1, *cluster_is("old"))),
+}
+
+
+@pytest.mark.parametrize(("kind", "path", "data"), GONE.values(), ids=GONE)
+def test_a_ledger_that_nothing_names_any_more_is_gone(
+    tree: KazooClient, references: References, kind: Kind, path: str, data: bytes | None
+) -> None:
+    if data is not None:
+        put(tree, path, data)
+    found = to_new(references, path, kind)
+    assert (found.result, found.changed) == (Result.GONE, ())
+    assert references.owners_of([path], kind, 7) == frozenset()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_cursor_deleted_while_we_write_is_gone(
+    tree: KazooClient, session: Meddler, references: References, when: str
+) -> None:
+    put(tree, CURSOR, cursor(7))
+    setattr(session, when, lambda: tree.delete(CURSOR))
+    assert to_new(references).result is Result.GONE
+
+
+def test_a_ledger_of_a_third_cluster_is_a_conflict_and_stays(tree: KazooClient, references: References) -> None:
+    before = put(tree, SCHEMA, locator(position(7, 0), position(7, 1, *cluster_is("third"))))
+    found = to_new(references, SCHEMA, Kind.SCHEMA)
+    assert (found.result, found.detail) == (Result.CONFLICT, f"{SCHEMA}: ledger 7 is attributed to third")
+    assert tree.get(SCHEMA)[0] == before
+    put(tree, CURSOR, cursor(7))
+    assert references.attribute([CURSOR], Kind.CURSOR, 7, {"old"}, "new").detail.endswith("attributed to no cluster")
+
+
+# --- several znodes
+
+
+def test_the_order_again_completes_what_a_conflict_left_undone(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    paths = [f"{SCHEMA}{n}" for n in range(3)]
+    for path in paths:
+        put(tree, path, schema_locator(7))
+    session.before = lambda: tree.set(paths[0], schema_locator(7, 8))
+    found = references.attribute(paths, Kind.SCHEMA, 7, LEGACY, "new")
+    assert (found.result, found.changed) == (Result.CONFLICT, (Part.ATTRIBUTION,))
+    assert [references.owners_of([path], Kind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
+    assert references.owners_of(paths, Kind.SCHEMA, 7) == {None, "new"}
+    assert references.attribute(paths, Kind.SCHEMA, 7, LEGACY, "new") == DONE
+    assert references.owners_of(paths, Kind.SCHEMA, 7) == {"new"}
+
+
+def test_one_znode_that_is_gone_does_not_hide_the_others(tree: KazooClient, references: References) -> None:
+    put(tree, SCHEMA, schema_locator(7))
+    assert references.attribute([f"{SCHEMA}-gone", SCHEMA], Kind.SCHEMA, 7, LEGACY, "new") == DONE
+
+
+def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
+    tree: KazooClient, session: Meddler, references: References
+) -> None:
+    put(tree, f"{SCHEMA}-third", schema_locator(7, attribution="third"))
+    tree.create(SCHEMA, schema_locator(7))
+
+    def anew() -> None:
+        tree.delete(SCHEMA)
+        tree.create(SCHEMA, schema_locator(9))
+
+    session.before = anew
+    found = references.attribute([SCHEMA, f"{SCHEMA}-third"], Kind.SCHEMA, 7, LEGACY, "new")
+    assert (found.result, found.changed) == (Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
+
+
+def test_an_order_that_names_no_znode_is_never_done(references: References) -> None:
+    assert references.attribute([], Kind.SCHEMA, 7, LEGACY, "new").result is Result.FAILED
+
+
+# --- what is in the way
+
+
+def test_a_value_near_the_limit_is_written(tree: KazooClient, references: References) -> None:
+    put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
+    assert to_new(references) == DONE
+    assert difference(Kind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
+
+
+def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: References) -> None:
+    put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_480)))
+    found = to_new(references)
+    assert found.result is Result.FAILED
+    assert found.detail.endswith("bytes may be more than the server's jute.maxbuffer allows")
+    assert tree.get(CURSOR)[0] == before
+    put(tree, CURSOR, cursor(7))
+    assert to_new(references) == DONE  # the connection that the server closed is made anew
+
+
+def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, references: References) -> None:
+    before = put(tree, CURSOR, cursor(7))
+    tree.set_acls(CURSOR, [make_acl("world", "anyone", read=True, admin=True)])
+    assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: its ACL does not let us write it")
+    assert tree.get(CURSOR)[0] == before
+    assert references.owners_of([CURSOR], Kind.CURSOR, 7) == {None}
+
+
+def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: References) -> None:
+    put(tree, CURSOR, cursor(7))
+    tree.set_acls(CURSOR, [make_acl("world", "anyone", write=True, admin=True)])
+    assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: its ACL does not let us read it")
+    with pytest.raises(ReferencesError, match="its ACL does not let us read it"):
+        references.owners_of([CURSOR], Kind.CURSOR, 7)
+
+
+def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
+    tree: KazooClient, references: References
+) -> None:
+    put(tree, CURSOR, b"\xff")
+    assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: it is no ManagedCursorInfo")
+    with pytest.raises(ReferencesError, match=f"{CURSOR}: it is no"):
+        references.owners_of([CURSOR], Kind.CURSOR, 7)
+
+
+def test_without_zookeeper_nothing_is_known() -> None:
+    session = ZooKeeperSession(
+        "c1", ZooKeeperConnection(servers=f"127.0.0.1:{free_port()}", timeout=timedelta(seconds=1))
+    )
+    try:
+        references = References(session)
+        found = references.attribute([CURSOR, SCHEMA], Kind.CURSOR, 7, LEGACY, "new")
+        assert (found.result, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (Result.FAILED, True)
+        with pytest.raises(ReferencesError):
+            references.owners_of([CURSOR], Kind.CURSOR, 7)
+    finally:
+        session.close()
+
+
+# --- what Pulsar makes of it
+
+
+@pytest.fixture(scope="module")
+def pulsar(pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: F811
+    """A JVM with Pulsar's own classes."""
+    port, token = launch_gateway(
+        classpath=":".join(map(str, pulsar_jars)),
+        javaopts=[*small_jvm(tmp_path_factory.mktemp("jvm"), 64)],
+        java_path=str(find_java()),
+        die_on_exit=True,
+        enable_auth=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+    yield gateway.jvm
+    gateway.shutdown()
+
+
+@pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
+def test_pulsar_reads_an_edited_cursor_as_it_was_but_for_its_cluster(
+    pulsar: Any, compression: str, ledger_id: int
+) -> None:
+    store = pulsar.org.apache.bookkeeper.mledger.impl.MetaStoreImpl(None, None)
+    before = CAPTURED[cursor_path(compression)]
+    after = attributed(Kind.CURSOR, before, ledger_id, {"new"}, "two")
+    assert bytes(store.parseManagedCursorInfo(after).toByteArray()) == decompressed(before).replace(b"new", b"two")
+
+
+@pytest.mark.parametrize("compression", [each for each in LEDGERS if each != "none"])
+def test_pulsar_cannot_read_the_properties_of_a_compressed_cursor(pulsar: Any, compression: str) -> None:
+    """Why none is written; the values are as its own broker wrote them."""
+    store = pulsar.org.apache.bookkeeper.mledger.impl.MetaStoreImpl(None, None)
+    parsed = store.parseManagedCursorInfo(CAPTURED[cursor_path(compression)])
+    assert parsed.getCursorsLedgerId() == LEDGERS[compression]
+    with pytest.raises(Py4JJavaError, match="refCnt: 0"):
+        parsed.toByteArray()
+
+
+def test_pulsar_reads_an_edited_locator_as_it_was(pulsar: Any) -> None:
+    """It knows no properties of positions yet, and passes over them."""
+    data = CAPTURED["/schemas/t/n/none-avro"]
+
+    def read(locator: Any) -> list[tuple[Any, ...]]:
+        entries = [locator.getInfo(), *(locator.getIndexAt(n) for n in range(locator.getIndexsCount()))]
+        positions = [each.getPosition() for each in entries]
+        return [
+            (each.getVersion(), bytes(each.getHash()), where.getLedgerId(), where.getEntryId())
+            for each, where in zip(entries, positions, strict=True)
+        ]
+
+    locators = [pulsar.org.apache.pulsar.broker.service.schema.SchemaLocator() for _ in range(2)]
+    locators[0].parseFrom(data)
+    locators[1].parseFrom(attributed(Kind.SCHEMA, data, 3, LEGACY, "new"))
+    assert read(locators[1]) == read(locators[0])
+    assert [each[2] for each in read(locators[1])] == [3, 2, 3]
+
+
+def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_crashed(
+    bookkeeper_jars: tuple[Path, ...],
+    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    compressed_cursors = {
+        "managedCursorInfoCompressionType": "LZ4",
+        "managedCursorInfoCompressionThresholdInBytes": 0,
+    }
+    subscription = "/admin/v2/persistent/t/n/topic/subscription/s1"
+    with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
+        broker = cluster.add_broker(ensemble_size=1, properties=compressed_cursors)
+        create_namespace(cluster, "t/n")
+        schema = json.dumps({"type": "record", "name": "R", "fields": []})
+        call(
+            cluster, "POST", "/admin/v2/schemas/t/n/typed/schema", {"type": "AVRO", "schema": schema, "properties": {}}
+        )
+        call(cluster, "PUT", "/admin/v2/persistent/t/n/topic")
+        call(cluster, "PUT", subscription)
+        produce(cluster, "t/n/topic", 3)
+        call(cluster, "POST", f"{subscription}/skip/1")
+        before = call(cluster, "GET", "/admin/v2/persistent/t/n/topic/internalStats").json()["cursors"]["s1"]
+        broker.kill()
+
+        session = ZooKeeperSession("c1", ZooKeeperConnection(servers=cluster.zookeeper.servers))
+        references = References(session)
+        with cluster.zookeeper.client() as client:
+            locator_id = references_in(Kind.SCHEMA, TYPED, client.get(TYPED)[0])[0].ledger_id
+        assert to_new(references, CURSOR, Kind.CURSOR, before["cursorLedger"]) == DONE
+        assert to_new(references, TYPED, Kind.SCHEMA, locator_id) == DONE
+        session.close()
+
+        broker.start()
+        call(cluster, "GET", "/lookup/v2/topic/persistent/t/n/topic")
+        after = call(cluster, "GET", "/admin/v2/persistent/t/n/topic/internalStats").json()["cursors"]["s1"]
+        stats = call(cluster, "GET", "/admin/v2/persistent/t/n/topic/stats").json()["subscriptions"]["s1"]
+        schemas = call(cluster, "GET", "/admin/v2/schemas/t/n/typed/schemas").json()["getSchemaResponses"]
+    assert after["markDeletePosition"] == before["markDeletePosition"]
+    assert stats["subscriptionProperties"] == {CLUSTER_PROPERTY: "new"}
+    assert [json.loads(each["data"])["name"] for each in schemas] == ["R"]

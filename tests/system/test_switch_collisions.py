@@ -1,0 +1,164 @@
+"""The collision join as one uses it: 20,000 references in a real ZooKeeper, through a real Kafka, joined in Spark."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from connectors.switching.inventory import inventory_readings
+from policies.switching.ledger_paths import Layout, path_of
+from policies.wire import observation_event
+from tests.connectors.bookkeeper.test_ledgers import captured
+from tests.connectors.pulsar.znodes import cursor_info
+from tests.system.bookkeeper import init_cluster
+from tests.system.loop import Headgate, produce, write_settings
+from tests.system.zookeeper import ZooKeeper
+
+pytestmark = pytest.mark.system
+
+CLUSTER = "c1"
+REFERENCES = 20_000
+TAKEN = range(1_000, 17_000, 40)
+BEYOND = range(30_000, 30_100)
+AT_ONCE = 1_000
+
+
+class Fleet:
+    """Two BookKeeper clusters' metadata, those of brokers with many cursors, and a loop's Kafka."""
+
+    def __init__(self, zookeeper: KazooClient, servers: str, kafka: str, folder: Path) -> None:
+        self.zookeeper = zookeeper
+        self.servers = servers
+        self.kafka = kafka
+        self.folder = folder
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
+        self.settings = write_settings(
+            folder / "headgate.yaml",
+            data_dir=str(folder / "data"),
+            kafka={"bootstrap_servers": kafka},
+            topics={"prefix": self.prefix},
+            stream={"driver_memory": "512m"},
+            policies={"switching": {"target_policy": "shared"}},
+            clusters={
+                CLUSTER: {
+                    "zookeeper": {"servers": f"{servers}/old", "timeout": "60s"},
+                    "bookkeeper": {
+                        "bootstrap": "old",
+                        "clusters": {"old": {}, "new": {"zookeeper": {"servers": f"{servers}/new", "timeout": "60s"}}},
+                    },
+                }
+            },
+        )
+
+    def put(self, nodes: dict[str, bytes]) -> None:
+        """Make many znodes in few transactions, and what leads to them."""
+        for folder in {path.rpartition("/")[0] for path in nodes}:
+            self.zookeeper.ensure_path(folder)
+        paths = list(nodes)
+        for start in range(0, len(paths), AT_ONCE):
+            together = self.zookeeper.transaction()
+            for path in paths[start : start + AT_ONCE]:
+                together.create(path, nodes[path])
+            assert set(paths[start : start + AT_ONCE]) == set(together.commit())
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Status and output of a command."""
+        with Headgate([*arguments, "-s", str(self.settings)], self.folder / f"{uuid.uuid4().hex}.log") as command:
+            return command.process.wait(240), command.output()
+
+    def switch(self, *arguments: str, cluster: str = CLUSTER) -> tuple[int, str]:
+        return self.run("switch", *arguments, "--cluster", cluster)
+
+    def answer(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        status, output = self.switch(*arguments, "--json")
+        answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return status, answer
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    zookeeper: ZooKeeper, bookkeeper_jars: tuple[Path, ...], loop_kafka: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    folder, chroot = tmp_path_factory.mktemp("collisions"), f"/{uuid.uuid4().hex[:8]}"
+    for name in ("old", "new"):
+        init_cluster(folder / name, bookkeeper_jars, f"{zookeeper.servers}{chroot}/{name}")
+    with zookeeper.client(chroot=chroot, timeout=60.0) as client:
+        fleet = Fleet(client, f"{zookeeper.servers}{chroot}", loop_kafka, folder)
+        topics = "/old/managed-ledgers/t/n/persistent"
+        fleet.put({f"{topics}/topic-{n // 20}/s{n % 20}": cursor_info(n) for n in range(REFERENCES)})
+        ledgers = (f"/new/ledgers{path_of(Layout.HIERARCHICAL, n)}" for n in (*TAKEN, *BEYOND))
+        fleet.put(dict.fromkeys(ledgers, captured("version 3, closed")))
+        status, output = fleet.run("topics", "create")
+        assert status == 0, output
+        yield fleet
+        client.delete("/", recursive=True)
+
+
+def test_without_an_inventory_nothing_is_known(fleet: Fleet) -> None:
+    status, output = fleet.switch("collisions")
+    assert status == 1, output
+    assert f"snapshot_incomplete: no inventory: the topic has no inventory of {CLUSTER}" in output
+
+
+def test_the_join_in_spark_finds_what_the_precheck_finds(fleet: Fleet) -> None:
+    status, published = fleet.answer("inventory", "--target", "new")
+    assert (status, published["references"]) == (0, REFERENCES)
+    assert published["parts"] >= REFERENCES // 1_000
+    status, found = fleet.answer("collisions")
+    _, report = fleet.answer("precheck", "--target", "new")
+    assert (status, found["inventory"], found["reasons"]) == (1, published["inventory"], ["foreign_id"])
+    assert found["hits"] == report["hits"]
+    assert found["hits"]["foreign"] == {"count": len(TAKEN), "samples": list(TAKEN[:10])}
+    assert (found["to_import"], found["greatest_id"]) == (len(report["ids_to_import"]), report["greatest_id"])
+    assert (found["to_import"], found["greatest_id"], found["target"]) == (REFERENCES, REFERENCES - 1, "new")
+
+
+def test_a_newer_inventory_counts_and_one_that_is_not_whole_says_nothing(fleet: Fleet) -> None:
+    for ledger_id in TAKEN:
+        fleet.zookeeper.delete(f"/new/ledgers{path_of(Layout.HIERARCHICAL, ledger_id)}")
+    status, published = fleet.answer("inventory", "--target", "new")
+    assert status == 0
+    status, output = fleet.switch("collisions")
+    assert status == 0, output
+    assert "no collision" in output
+    part, _manifest = inventory_readings(CLUSTER, "newest", [], {}, "new", 0)
+    record = observation_event(part, id="e", source="test", time=datetime.now(UTC))
+    produce(fleet.kafka, f"{fleet.prefix}.observed.switches", (CLUSTER, record))
+    status, found = fleet.answer("collisions")
+    assert (status, found["inventory"], found["reasons"]) == (1, "newest", ["snapshot_incomplete"])
+    status, found = fleet.answer("collisions", "--inventory", published["inventory"])
+    assert (status, found["inventory"], found["reasons"]) == (0, published["inventory"], [])
+
+
+def test_what_cannot_be_read_whole_is_not_published(fleet: Fleet) -> None:
+    damaged = "/old/managed-ledgers/t/n/persistent/damaged/s1"
+    fleet.put({damaged: b"\x00"})
+    status, output = fleet.switch("inventory", "--target", "new")
+    fleet.zookeeper.delete(damaged)
+    assert status == 1, output
+    assert "/managed-ledgers/t/n/persistent/damaged/s1" in output
+    assert "Nothing is published" in output
+
+
+@pytest.mark.parametrize(
+    "command", [("inventory", "--target", "new"), ("collisions",)], ids=["inventory", "collisions"]
+)
+def test_a_cluster_that_has_no_name_is_the_users_mistake(fleet: Fleet, command: tuple[str, ...]) -> None:
+    status, output = fleet.switch(*command, cluster="c2")
+    assert status == 2, output
+    assert "the settings name no cluster c2; they name c1" in " ".join(output.split())
+
+
+def test_topics_that_are_missing_are_the_users_mistake(fleet: Fleet) -> None:
+    with_others = fleet.settings.read_text().replace(fleet.prefix, "nobody")
+    file = fleet.folder / "others.yaml"
+    file.write_text(with_others)
+    log = fleet.folder / "missing.log"
+    with Headgate(["switch", "collisions", "--cluster", CLUSTER, "-s", str(file)], log) as command:
+        assert command.process.wait(120) == 2
+    assert "topics are missing: nobody.observed.switches" in " ".join(log.read_text().split())

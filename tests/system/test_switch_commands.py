@@ -1,0 +1,452 @@
+"""`headgate switch …` talks with a running query through a real Kafka; a stand-in answers for the executor."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kazoo.client import KazooClient
+from rich.text import Text
+
+from connectors.kafka.connection import KafkaConnection
+from deploy import cli
+from deploy.embedded import EmbeddedKafka
+from deploy.switch_kafka import embedded_servers
+from policies.observations import Outcome, Reading
+from policies.registry import topic_of
+from policies.switching import (
+    SwitchBroker,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchCommand,
+    SwitchLease,
+    SwitchPrecheck,
+)
+from policies.switching.ledger_paths import Layout
+from policies.switching.precheck import Reason
+from policies.switching.readings import FindingReading, GeneratorReading
+from policies.wire import observation_event
+from tests.system.loop import Headgate, Topic, eventually, http_get, produce, write_settings
+from tests.system.zookeeper import ZooKeeper, free_port
+
+pytestmark = pytest.mark.timeout(400)
+
+LAYOUT = b"1\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+ACCEPTED, REJECTED, USER_ERROR, NO_ANSWER, INTERRUPTED = 0, 1, 2, 3, 130
+DIGEST = "d" * 64
+
+
+class Ended(NamedTuple):
+    """What a command said and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        return dict(json.loads(self.out))
+
+
+@dataclass
+class World:
+    """A broker cluster `c1` with two BookKeeper clusters, and the loop's topics; of its parts only the query runs."""
+
+    servers: str
+    prefix: str
+    file: Path
+    folder: Path
+    zookeeper: str
+    client: KazooClient
+    sequences: Iterator[int] = field(default_factory=lambda: iter(range(1, 1000)))
+
+    def topic(self, name: str) -> Topic:
+        return Topic(self.servers, f"{self.prefix}.{name}")
+
+    def observe(self, reading: Reading) -> None:
+        event = observation_event(reading, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
+        produce(self.servers, f"{self.prefix}.{topic_of(type(reading))}", (reading.cluster, event))
+
+    def say(self, kind: type[Reading], **fields: Any) -> None:
+        self.observe(kind(cluster="c1", outcome=Outcome.OK, **fields))
+
+    def arguments(self, *arguments: str, cluster: str = "c1") -> list[str]:
+        return ["switch", *arguments, "--cluster", cluster, "-s", str(self.file)]
+
+    def commands(self) -> list[dict[str, Any]]:
+        with self.topic("commands") as topic:
+            return topic.data()
+
+
+@pytest.fixture(scope="module")
+def world(zookeeper: ZooKeeper, loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder, prefix = tmp_path_factory.mktemp("switch"), f"s{uuid.uuid4().hex[:8]}"
+    with zookeeper.client() as client:
+        for name in ("old", "new"):
+            client.ensure_path(f"/{prefix}/{name}/ledgers")
+            client.create(f"/{prefix}/{name}/ledgers/INSTANCEID", f"id-{name}".encode())
+            client.create(f"/{prefix}/{name}/ledgers/LAYOUT", LAYOUT)
+        places = {name: f"{zookeeper.servers}/{prefix}/{name}" for name in ("old", "new")}
+        watched = {
+            "zookeeper": {"servers": places["old"]},
+            "bookkeeper": {
+                "bootstrap": "old",
+                "clusters": {
+                    "old": {},
+                    "new": {"zookeeper": {"servers": places["new"]}},
+                    "alias": {"zookeeper": {"servers": places["new"]}},
+                    "nowhere": {"zookeeper": {"servers": f"127.0.0.1:{free_port()}", "timeout": "500ms"}},
+                },
+            },
+        }
+        file = write_settings(
+            folder / "headgate.yaml",
+            kafka={"bootstrap_servers": loop_kafka},
+            topics={"prefix": prefix},
+            data_dir=str(folder / "data"),
+            http={"port": free_port()},
+            clusters={"c1": watched, "c2": {}},
+        )
+        with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
+            assert create.process.wait(60) == 0, create.output()
+        yield World(loop_kafka, prefix, file, folder, places["new"], client)
+
+
+Switch = Callable[..., Ended]
+
+
+@pytest.fixture
+def switch(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Switch:
+    """Runs a command in this process, as its script does."""
+
+    def run(*arguments: str, cluster: str = "c1") -> Ended:
+        monkeypatch.setattr(sys, "argv", ["headgate", *world.arguments(*arguments, cluster=cluster)])
+        monkeypatch.setenv("COLUMNS", "150")
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Ended(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def query(world: World) -> Iterator[World]:
+    """The query decides; nobody else runs."""
+    port = int(world.file.read_text().split("port: ")[1].split()[0])
+    with Headgate(["decide", "-s", str(world.file)], world.folder / "decide.log") as headgate:
+
+        def ready() -> bool:
+            assert headgate.process.poll() is None, headgate.output()
+            answer = http_get(port, "/-/ready")
+            return answer is not None and answer[0] == 200
+
+        eventually("the query is ready", ready, 240)
+        yield world
+        assert headgate.stop() == 0, headgate.output()
+
+
+@contextmanager
+def executor(world: World, *reports: SwitchPrecheck) -> Iterator[None]:
+    """Answers each order of a precheck with the next of these reports."""
+    stop, left = threading.Event(), list(reports)
+    with world.topic("decided.switches") as topic:
+        done = len(_orders(topic))
+
+        def answer() -> None:
+            nonlocal done
+            while not stop.wait(0.05) and left:
+                if len(_orders(topic)) > done:
+                    done += 1
+                    world.observe(left.pop(0))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _orders(topic: Topic) -> list[dict[str, Any]]:
+    return [d for d in topic.data() if d["verdict"] == "run-precheck"]
+
+
+def report(**more: Any) -> SwitchPrecheck:
+    about = {"source": "old", "target": "new", "ready": True, "digest": DIGEST, "valid_ms": 600_000, **more}
+    return SwitchPrecheck(**{"cluster": "c1", "outcome": Outcome.OK, **about})
+
+
+# Without a query
+
+
+def test_without_a_query_there_is_no_answer_and_the_same_key_asks_for_it_later(world: World, switch: Switch) -> None:
+    ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1")
+    assert (ended.status, ended.out) == (NO_ANSWER, "")
+    assert ended.err.startswith("Nothing was decided within 1 s: the query (`headgate run` or `headgate decide`) may")
+    assert "--idempotency-key first" in ended.err
+    ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1", "--json")
+    assert (ended.status, ended.plain["accepted"], ended.plain["idempotency_key"]) == (NO_ANSWER, None, "first")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("register", "--name", "other"), "clusters.c1.bookkeeper names no cluster other; it names alias, new"),
+        (("register", "--name", "nowhere"), "clusters.c1.bookkeeper.clusters.nowhere: cannot be read: 127.0.0.1:"),
+        (("start", "--target", "new"), "--yes: nobody can be asked here"),
+        (("cleanup", "--execute"), "--yes: nobody can be asked here"),
+        (("rollback", "--idempotency-key", ""), "--idempotency-key: "),
+    ],
+    ids=["unknown name", "unreachable", "start", "cleanup", "empty key"],
+)
+def test_a_mistake_is_one_line_and_nothing_is_sent(
+    world: World, switch: Switch, arguments: Sequence[str], says: str
+) -> None:
+    before = world.commands()
+    ended = switch(*arguments)
+    assert (ended.status, ended.out) == (USER_ERROR, "")
+    assert says in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert world.commands() == before
+
+
+def test_an_unknown_cluster_is_a_mistake(switch: Switch) -> None:
+    for arguments in (("status",), ("rollback",), ("register", "--name", "old")):
+        ended = switch(*arguments, cluster="c9")
+        assert (ended.status, ended.err) == (
+            USER_ERROR,
+            "--cluster: the settings name no cluster c9; they name c1, c2\n",
+        )
+
+
+def test_a_cluster_of_which_nothing_is_known_says_how_to_begin(world: World, switch: Switch) -> None:
+    ended = switch("status", cluster="c2")
+    assert (ended.status, ended.err) == (ACCEPTED, "")
+    assert "begin with `headgate switch register --cluster c2`" in ended.out
+    assert json.loads(switch("status", "--json", cluster="c2").out) is None
+
+
+def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_TOPICS__PREFIX", "nobody")
+    ended = switch("rollback")
+    assert ended.status == USER_ERROR
+    assert ended.err.startswith("the command could not be sent to nobody.commands (")
+    assert "headgate topics create" in ended.err
+
+
+def test_a_kafka_that_is_away_is_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.switch_commands._CONNECT_SECONDS", 1.0)
+    monkeypatch.setenv("HEADGATE_KAFKA__BOOTSTRAP_SERVERS", f"127.0.0.1:{free_port()}")
+    for command in ("rollback", "status"):
+        ended = switch(command)
+        assert ended.status == USER_ERROR
+        assert "does not answer as it should" in ended.err
+        assert len(ended.err.splitlines()) == 1
+
+
+# With one
+
+
+def test_what_was_asked_before_the_query_ran_is_answered_once_it_does(query: World, switch: Switch) -> None:
+    sent = len(query.commands())
+    ended = eventually("the answer", lambda: _known(switch), 60)
+    assert ended.status == ACCEPTED
+    assert "A command with this key was decided before:" in ended.out
+    assert "write-registry: old (zk+hierarchical://127.0.0.1:" in ended.out
+    assert "is registered as active" in ended.out
+    repeated = [c for c in query.commands()[sent:] if c["idempotency_key"] != "first"]
+    assert repeated == []
+
+
+def _known(switch: Switch) -> Ended | None:
+    ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1")
+    return ended if ended.status != NO_ANSWER else None
+
+
+def test_a_cluster_is_registered_by_what_is_read_at_its_address(query: World, switch: Switch) -> None:
+    preview = switch("register", "--name", "new", "--dry-run")
+    assert (preview.status, preview.err) == (ACCEPTED, "")
+    assert preview.out.startswith("preview: would: new (zk+hierarchical://")
+    ended = switch("register", "--name", "new", "--actor", "ann", "--reason", "new hardware", "--json")
+    assert ended.status == ACCEPTED, ended.out
+    (order,) = ended.plain["decisions"]
+    assert (order["verdict"], order["args"]["status"]) == ("write-registry", "standby")
+    given = query.commands()[-1]
+    assert (given["actor"], given["reason"]) == ("ann", "new hardware")
+    assert given["args"]["uri"] == f"zk+hierarchical://{query.zookeeper}/ledgers"
+    assert (given["args"]["instance_id"], given["args"]["root"]) == ("id-new", f"/{query.prefix}/new/ledgers")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("register", "--name", "alias"), "URI_DUPLICATE"),
+        (("unregister", "--name", "old"), "IN_USE"),
+        (("close-client", "--name", "old"), "INVALID_TRANSITION"),
+        (("rollback", "--with-brokers"), "INVALID_TRANSITION"),
+        (("start", "--target", "new", "--digest", DIGEST), "PRECHECK_FAILED"),
+        (("start", "--target", "third", "--yes"), "NOT_FOUND"),
+        (("rollback", "--expected-epoch", "7"), "INVALID_TRANSITION"),
+    ],
+    ids=["register", "unregister", "close-client", "rollback", "start with digest", "start", "epoch"],
+)
+def test_a_rejection_ends_with_its_code(query: World, switch: Switch, arguments: Sequence[str], code: str) -> None:
+    ended = switch(*arguments)
+    assert (ended.status, ended.err) == (REJECTED, "")
+    assert ended.out.splitlines()[0].startswith(f"REJECTED {code}: ")
+    plain = switch(*arguments, "--json").plain
+    assert (plain["accepted"], plain["code"]) == (False, code)
+
+
+def test_cleanup_only_lists_unless_it_is_to_be_executed(query: World, switch: Switch) -> None:
+    ended = switch("cleanup")
+    assert ended.status == REJECTED
+    assert ended.out.startswith("preview INVALID_TRANSITION: would be rejected: there is no switch in hold")
+    assert query.commands()[-1]["dry_run"] is True
+    assert switch("cleanup", "--execute", "--yes").status == REJECTED
+    assert query.commands()[-1]["dry_run"] is False
+
+
+def test_a_target_that_is_not_ready_does_not_start(query: World, switch: Switch) -> None:
+    finding = FindingReading(reason=Reason.FOREIGN_ID, detail="ledger 5 is foreign", count=1, remedy="Take another.")
+    with executor(query, report(ready=False, findings=(finding,)), report(ready=False, findings=(finding,))):
+        ended = switch("start", "--target", "new", "--yes")
+        plain = switch("start", "--target", "new", "--yes", "--json").plain
+    assert (ended.status, ended.err) == (REJECTED, "")
+    for said in ("NOT READY: old to new: foreign_id", "foreign_id: ledger 5 is foreign", "foreign_id: Take another."):
+        assert said in ended.out
+    assert (plain["accepted"], plain["precheck"]["ready"]) == (False, False)
+    assert [c["command"] for c in query.commands()[-2:]] == ["precheck", "precheck"]
+
+
+def test_a_report_that_cannot_be_made_or_does_not_come_is_told(query: World, switch: Switch) -> None:
+    with executor(query, report(ready=False, outcome=Outcome.TIMEOUT, detail="zk-2 is silent")):
+        ended = switch("start", "--target", "new", "--yes")
+    assert ended.status == REJECTED
+    assert "The precheck of new could not be made: timeout: zk-2 is silent" in ended.out
+    ended = switch("start", "--target", "new", "--yes", "--timeout", "5")
+    assert ended.status == NO_ANSWER
+    assert ended.err.startswith("No report came within 5 s: the executor (`headgate run` or `headgate act`) may not")
+
+
+def _prepare(world: World) -> None:
+    """All that the policy wants to know before it starts a switch."""
+    world.say(SwitchLease, token=next(world.sequences), holder="test", valid_ms=600_000)
+    world.say(SwitchBrokers, brokers=("b1", "b2"))
+    for name, hob in (("old", None), ("new", 1)):
+        root, generator = f"/{world.prefix}/{name}/ledgers", GeneratorReading(hob=hob, cversion=0, num_children=0)
+        about = {"name": name, "instance_id": f"id-{name}", "root": root, "layout": Layout.HIERARCHICAL}
+        world.say(SwitchCluster, **about, generator=generator)
+
+
+def test_a_person_is_shown_the_report_and_asked_and_then_it_starts_and_is_watched_to_its_end(
+    query: World, switch: Switch
+) -> None:
+    _prepare(query)
+    with executor(query, report(to_import=3, greatest_id=2), report(), report()):
+        status, screen = _on_terminal(query, "start", "--target", "new", when=b"[y/N]: ", then=b"n\n")
+        assert status == REJECTED, screen
+        assert "Nothing is started." in screen
+        previewed = switch("start", "--target", "new", "--dry-run")
+        assert previewed.status == ACCEPTED, previewed.out
+        assert "preview: would: the switch from old to new begins" in previewed.out
+        status, screen = _on_terminal(query, "start", "--target", "new", when=b"[y/N]: ", then=b"y\n")
+    assert status == ACCEPTED, screen
+    for said in ("READY: old to new", "counts for 10 min", "Switch the brokers of c1 from old to new? [y/N]"):
+        assert said in screen
+    assert "advance: the switch from old to new begins, epoch 1" in screen
+    assert "write-directive: from epoch" in screen
+    assert query.commands()[-1]["precheck_digest"] == DIGEST
+
+    known = eventually("the record", lambda: _record(switch, "triggered"))
+    assert (known["target"], known["brokers"]) == ("new", {"live": 2, "acked": 0})
+    ended = switch("status")
+    assert "registered → prechecked → [triggered] → live_dual_read" in ended.out
+    assert "0 of 2" in ended.out
+
+    status, screen = _on_terminal(query, "status", "--watch", when=b"said ", then=signal.SIGINT)
+    assert status == INTERRUPTED, screen
+    assert "prechecked → [triggered] → live_dual_read" in screen
+    assert "Traceback" not in screen
+
+    again = switch("start", "--target", "new", "--yes")
+    assert again.status == ACCEPTED, again.out
+    assert "The switch to new is at triggered: it is driven on." in again.out
+    assert query.commands()[-1]["precheck_digest"] is None, "a switch under way needs no precheck"
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "deploy.cli", *query.arguments("status", "--watch", "--json")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as watching:
+        try:
+            assert watching.stdout is not None
+            assert json.loads(watching.stdout.readline())["verdict"] == "triggered"
+            query.say(SwitchBroker, broker="b1", sequence=1, epoch=known["epoch"], client_init_failed=True)
+            last = [json.loads(line) for line in watching.stdout][-1]
+            assert last["verdict"] == "rejected"
+            assert watching.wait(30) == 0
+        finally:
+            watching.kill()
+    assert "triggered → [rejected]" in switch("status", "--watch").out
+
+
+def _record(switch: Switch, stage: str) -> dict[str, Any] | None:
+    known = json.loads(switch("status", "--json").out)
+    return known if known is not None and known["verdict"] == stage else None
+
+
+def _on_terminal(world: World, *arguments: str, when: bytes, then: bytes | signal.Signals) -> tuple[int, str]:
+    """Run a command on a terminal of 120 columns; once it shows something, type an answer, or interrupt it."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deploy.cli", *world.arguments(*arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "COLUMNS": "120", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    screen, due = b"", True
+    with suppress(OSError):  # the terminal ends with the process
+        while chunk := os.read(ours, 4096):
+            screen += chunk
+            if due and when in screen:
+                due = False
+                if isinstance(then, bytes):
+                    os.write(ours, then)
+                else:
+                    process.send_signal(then)
+    os.close(ours)
+    return process.wait(30), Text.from_ansi(screen.decode().replace("\r\n", "\n")).plain
+
+
+def test_the_commands_topic_holds_events_that_any_client_may_send(query: World) -> None:
+    with query.topic("commands") as topic:
+        entries = topic.entries()
+    assert {entry.event["type"] for entry in entries} == {SwitchCommand.event_type}
+    assert {entry.key for entry in entries} == {"c1"}
+    assert all("@" in e.data["actor"] or e.data["actor"] == "ann" for e in entries)
+
+
+def test_the_kafka_of_a_running_up_is_found_by_its_folder(kafka_jars: tuple[Path, ...], tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path / "kafka", kafka_jars, heap_mebibytes=192) as kafka:
+        assert embedded_servers(tmp_path / "kafka") == kafka.bootstrap_servers
+        found = KafkaConnection(bootstrap_servers=embedded_servers(tmp_path / "kafka") or "")
+        assert found.servers() == kafka.bootstrap_servers.split(",")

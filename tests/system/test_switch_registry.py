@@ -1,0 +1,1018 @@
+"""Registry, lease and broker agents on a real ZooKeeper: races, lost sessions, crashes and damaged znodes."""
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from kazoo.client import KazooClient
+from pydantic import SecretStr
+
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.switching.agent import BrokerAgent
+from connectors.switching.lease import Held, Lease
+from connectors.switching.registry import (
+    DirectiveOutcome,
+    Registry,
+    RegistryConflictError,
+    RegistryError,
+    RegistryView,
+    Written,
+    WrittenCluster,
+)
+from connectors.switching.registry_nodes import ROOT, JsonNodes, Step, check, create, delete
+from connectors.switching.registry_nodes import put as put_step
+from connectors.switching.rollover import (
+    Failed,
+    NotOwned,
+    NotOwnedError,
+    OwnerClient,
+    RolledOver,
+    RolloverRefusedError,
+    RolloverServer,
+)
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.observations import Reading
+from policies.switching.readings import SwitchBroker
+from policies.switching.state import Status
+from tests.system.loop import eventually
+from tests.system.tcp_proxy import TcpProxy
+from tests.system.zookeeper import ZooKeeper
+
+pytestmark = pytest.mark.system
+
+LEASE = f"{ROOT}/lease"
+HOLDER = f"{LEASE}/holder"
+_numbers = itertools.count(1)
+
+Open = Callable[..., ZooKeeperSession]
+
+
+@pytest.fixture
+def servers(zookeeper: ZooKeeper) -> str:
+    """The shared server, below a chroot of this test's own."""
+    chroot = f"/switch-registry-{next(_numbers)}"
+    with zookeeper.client() as client:
+        client.ensure_path(chroot)
+    return zookeeper.servers + chroot
+
+
+@pytest.fixture
+def tree(zookeeper: ZooKeeper, servers: str) -> Iterator[KazooClient]:
+    """Somebody with a client of their own, below the same chroot."""
+    with zookeeper.client(chroot=chroot_of(servers), timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def opened(servers: str) -> Iterator[Open]:
+    """Opens sessions, each of a process as it were, and closes them."""
+    with ExitStack() as stack:
+
+        def open_session(at: str = servers, *, session_timeout: str = "10s") -> ZooKeeperSession:
+            connection = ZooKeeperConnection.model_validate(
+                {"servers": at, "session_timeout": session_timeout, "timeout": "3s"}
+            )
+            session = ZooKeeperSession("c1", connection)
+            stack.callback(session.close)
+            return session
+
+        yield open_session
+
+
+@pytest.fixture
+def registry(opened: Open) -> Registry:
+    return Registry(opened())
+
+
+def chroot_of(servers: str) -> str:
+    return "/" + servers.partition("/")[2]
+
+
+def put(tree: KazooClient, path: str, data: bytes) -> None:
+    tree.ensure_path(path)
+    tree.set(path, data)
+
+
+def document(tree: KazooClient, path: str) -> Any:
+    return json.loads(tree.get(path)[0])
+
+
+def register(
+    registry: Registry, name: str, status: Status, version: int | None = None, bootstrap: str | None = None
+) -> WrittenCluster:
+    return registry.write_cluster(
+        name, uri=f"zk://{name}/ledgers", instance_id=f"id-{name}", root="/ledgers", status=status, version=version,
+        bootstrap=bootstrap,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def both(registry: Registry) -> Registry:
+    """A registry with an active and a standby cluster."""
+    register(registry, "old", Status.ACTIVE, bootstrap="old")
+    register(registry, "new", Status.STANDBY)
+    return registry
+
+
+def statuses(view: RegistryView) -> dict[str, str]:
+    return {each.name: each.status.value for each in view.clusters}
+
+
+# --- the registry
+
+
+def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> None:
+    assert registry.read() == RegistryView()
+    assert registry.closable() == {}
+
+
+def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tree: KazooClient) -> None:
+    assert register(registry, "old", Status.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
+    assert document(tree, f"{ROOT}/bootstrap") == {"name": "old"}
+    entry = {"uri": "zk://old/ledgers", "instance_id": "id-old", "root": "/ledgers", "status": "active"}
+    assert document(tree, f"{ROOT}/clusters/old") == entry
+    view = registry.read()
+    assert (view.bootstrap, view.active(), view.committed_epoch, view.directive) == ("old", "old", 0, None)
+    assert view.reading("c1").clusters[0].version == 0
+
+
+def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:
+    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("new", Status.ACTIVE, 0, 1)
+    assert register(both, "new", Status.ACTIVE, version=1, bootstrap="new").bootstrap == "old"
+    assert document(tree, f"{ROOT}/bootstrap") == {"name": "old"}
+
+
+def test_a_bootstrap_that_was_not_written_before_a_crash_is_written_by_the_same_order(
+    both: Registry, tree: KazooClient
+) -> None:
+    tree.delete(f"{ROOT}/bootstrap")
+    assert register(both, "old", Status.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
+    assert both.read().bootstrap == "old"
+
+
+def test_the_same_entry_again_is_done_whatever_version_is_expected(both: Registry) -> None:
+    for version in (None, 0, 7):
+        assert register(both, "old", Status.ACTIVE, version=version).version == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "version"),
+    [("new", Status.DEPRECATED, None), ("new", Status.DEPRECATED, 1), ("third", Status.STANDBY, 0)],
+    ids=["there is one", "it was changed", "it is gone"],
+)
+def test_an_entry_other_than_expected_is_left_alone(
+    both: Registry, name: str, status: Status, version: int | None
+) -> None:
+    before = both.read()
+    with pytest.raises(RegistryConflictError, match=f"the entry of {name}"):
+        register(both, name, status, version=version)
+    assert both.read() == before
+
+
+def test_an_entry_is_changed_by_who_knows_its_version(both: Registry) -> None:
+    assert register(both, "new", Status.DEPRECATED, version=0).version == 1
+    assert statuses(both.read()) == {"old": "active", "new": "deprecated"}
+
+
+def test_a_second_cluster_is_never_active(both: Registry) -> None:
+    with pytest.raises(RegistryConflictError, match="new cannot become active: old is"):
+        register(both, "new", Status.ACTIVE, version=0)
+    assert both.write_status("new", Status.ACTIVE, 0, 1) == Written(done=False, detail="old is active")
+    assert statuses(both.read()) == {"old": "active", "new": "standby"}
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "50 % of é", "x%2Fy"])
+def test_any_name_may_be_registered(registry: Registry, name: str) -> None:
+    register(registry, name, Status.ACTIVE, bootstrap=name)
+    registry.write_directive(1, name)
+    registry.allow_close(name, 1)
+    view = registry.read()
+    assert ([each.name for each in view.clusters], view.bootstrap, view.active()) == ([name], name, name)
+    assert registry.closable() == {name: 1}
+
+
+def test_a_removed_entry_takes_the_permit_to_close_its_client_with_it(both: Registry) -> None:
+    both.allow_close("new", 1)
+    both.remove_cluster("new", 0)
+    both.remove_cluster("new", 0)
+    assert statuses(both.read()) == {"old": "active"}
+    assert both.closable() == {}
+
+
+def test_an_entry_that_is_active_or_another_one_is_not_removed(both: Registry) -> None:
+    with pytest.raises(RegistryConflictError, match="is active"):
+        both.remove_cluster("old", 0)
+    with pytest.raises(RegistryConflictError, match="has version 0, expected was version 3"):
+        both.remove_cluster("new", 3)
+    assert len(both.read().clusters) == 2
+
+
+def test_a_permit_to_close_a_client_only_grows(registry: Registry) -> None:
+    for epoch in (3, 2, 4):
+        registry.allow_close("old", epoch)
+    assert registry.closable() == {"old": 4}
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("bootstrap", b"old"),
+        ("bootstrap", b""),
+        ("bootstrap", b'{"name": ""}'),
+        ("directive", b'{"epoch": -1, "target": "new"}'),
+        ("directive", b'{"epoch": 3}'),
+        ("directive", b'{"epoch": 9223372036854775808, "target": "new"}'),
+        ("committed", b'{"epoch": "3"}'),
+        ("clusters/old", b'{"uri": "u", "instance_id": "i", "root": "/l", "status": "busy"}'),
+        ("clusters/new", b"\xff"),
+    ],
+)
+def test_a_damaged_znode_is_named_and_nothing_is_guessed(
+    both: Registry, tree: KazooClient, path: str, data: bytes
+) -> None:
+    put(tree, f"{ROOT}/{path}", data)
+    with pytest.raises(RegistryError, match=f"{ROOT}/{path} is damaged"):
+        both.read()
+    with pytest.raises(RegistryError, match="is damaged"):
+        both.write_status("new", Status.DEPRECATED, 0)
+    assert tree.get(f"{ROOT}/{path}")[0] == data
+
+
+@pytest.mark.parametrize("path", ["directive", "committed"])
+def test_over_a_damaged_directive_none_is_written(registry: Registry, tree: KazooClient, path: str) -> None:
+    put(tree, f"{ROOT}/{path}", b"?")
+    with pytest.raises(RegistryError, match=f"{ROOT}/{path} is damaged"):
+        registry.write_directive(9, "new")
+
+
+def test_two_active_clusters_are_damage(both: Registry, tree: KazooClient) -> None:
+    put(tree, f"{ROOT}/clusters/new", tree.get(f"{ROOT}/clusters/old")[0])
+    with pytest.raises(RegistryError, match="new and old are both active"):
+        both.read()
+
+
+def test_who_cannot_reach_zookeeper_is_told_so_in_one_line(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
+    with TcpProxy(zookeeper.servers) as proxy:
+        registry = Registry(opened(proxy.address + chroot_of(servers)))
+        assert registry.read() == RegistryView()
+        proxy.cut()
+        with pytest.raises(RegistryError) as failure:
+            registry.read()
+        assert "\n" not in str(failure.value)
+        proxy.heal()
+        eventually("it is reached again", lambda: suppressed(registry.read) == RegistryView())
+
+
+def suppressed(ask: Callable[[], Any]) -> Any:
+    with suppress(RegistryError):
+        return ask()
+    return None
+
+
+# --- the directive
+
+
+def test_a_directive_is_replaced_by_later_ones_only(registry: Registry, tree: KazooClient) -> None:
+    def written(epoch: int, target: str) -> tuple[str, int | None]:
+        said = registry.write_directive(epoch, target)
+        return said.outcome.value, None if said.standing is None else said.standing.epoch
+
+    assert written(2, "new") == ("written", 2)
+    assert written(2, "new") == ("already_there", 2)
+    assert written(2, "old") == ("superseded", 2)
+    assert written(1, "new") == ("superseded", 2)
+    assert written(3, "old") == ("written", 3)
+    assert written(2, "new") == ("superseded", 3)
+    assert document(tree, f"{ROOT}/directive") == {"epoch": 3, "target": "old"}
+
+
+def test_a_directive_that_nobody_would_follow_is_not_written(both: Registry) -> None:
+    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("new", Status.ACTIVE, 0, 3)
+    said = both.write_directive(3, "old")
+    assert (said.outcome, said.standing, said.detail) == (DirectiveOutcome.SUPERSEDED, None, "epoch 3 is committed")
+
+
+def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: KazooClient) -> None:
+    seen: list[int] = []
+
+    @tree.DataWatch(f"{ROOT}/directive")  # type: ignore[untyped-decorator]  # kazoo is untyped
+    def _note(data: bytes | None, _: object) -> None:
+        if data:
+            seen.append(json.loads(data)["epoch"])
+
+    def write(who: int) -> list[int]:
+        registry, epochs = Registry(opened()), list(range(1, 41))
+        random.Random(who).shuffle(epochs)
+        return [e for e in epochs if registry.write_directive(e, f"t{who}").outcome is DirectiveOutcome.WRITTEN]
+
+    with ThreadPoolExecutor(4) as workers:
+        written = list(itertools.chain.from_iterable(workers.map(write, range(4))))
+    assert len(written) == len(set(written)), "an epoch was given to two targets"
+    assert max(written) == document(tree, f"{ROOT}/directive")["epoch"] == 40
+    assert tree.get(f"{ROOT}/directive")[1].version == len(written) - 1, "one was written over unseen"
+    eventually("the last one is seen", lambda: seen[-1] == 40)
+    assert seen == sorted(set(seen))
+
+
+# --- the two statuses
+
+
+def test_a_crash_between_the_statuses_leaves_one_active_cluster_and_both_orders_may_come_again(both: Registry) -> None:
+    both.write_directive(1, "new")
+    assert both.write_status("old", Status.DEPRECATED, 0) == Written(done=True)
+    assert both.read().active() == "new"
+    assert both.write_status("old", Status.DEPRECATED, 0) == Written(done=True)
+    assert both.write_status("new", Status.ACTIVE, 0, 1) == Written(done=True)
+    after = both.read()
+    assert both.write_status("old", Status.DEPRECATED, 0) == Written(done=True)
+    assert both.write_status("new", Status.ACTIVE, 0, 1) == Written(done=True)
+    assert both.read() == after, "an order that comes again writes nothing"
+    assert (after.active(), after.committed_epoch, statuses(after)) == (
+        "new", 1, {"old": "deprecated", "new": "active"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_version", "epoch", "detail"),
+    [
+        ("new", 4, 2, "the entry of new has version 0 (standby), not 4"),
+        ("new", 0, 1, "epoch 2 is committed, which is later than 1"),
+        ("third", 0, 3, "third is not registered"),
+    ],
+)
+def test_a_status_that_does_not_fit_is_refused_with_the_reason(
+    both: Registry, tree: KazooClient, name: str, expected_version: int, epoch: int, detail: str
+) -> None:
+    both.write_status("old", Status.DEPRECATED, 0)
+    put(tree, f"{ROOT}/committed", b'{"epoch": 2}')
+    before = both.read()
+    assert both.write_status(name, Status.ACTIVE, expected_version, epoch) == Written(done=False, detail=detail)
+    assert both.read() == before
+
+
+def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read(both: Registry) -> None:
+    assert both.write_status("old", Status.DEPRECATED, None).done
+    assert both.write_status("new", Status.ACTIVE, None, 5).done
+    assert both.read().committed_epoch == 5
+
+
+def test_a_cluster_that_is_active_already_is_committed_all_the_same(both: Registry) -> None:
+    both.write_directive(2, "old")
+    assert both.write_status("old", Status.ACTIVE, 7, 2).done, "it needs no version: it is as wanted"
+    assert (both.read().active(), both.read().committed_epoch) == ("old", 2)
+
+
+class Interference:
+    """Does something right before the first transaction, and notes of each what came of it and how things look then."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        meanwhile: Callable[[], object],
+        look: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.results: list[tuple[bool, object]] = []
+        first = [meanwhile]
+        commit = JsonNodes.commit
+
+        def interfered(nodes: JsonNodes, *steps: Step) -> bool:
+            while first:
+                first.pop()()
+            done = commit(nodes, *steps)
+            self.results.append((done, look()))
+            return done
+
+        monkeypatch.setattr(JsonNodes, "commit", interfered)
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Some document."""
+
+    text: str
+
+
+@pytest.mark.parametrize(
+    "misfit",
+    [
+        create("/n/there", Note("x")),
+        put_step("/n/there", Note("x"), 3),
+        put_step("/n/gone", Note("x"), 0),
+        check("/n/there", 3),
+        check("/n/gone", 0),
+        delete("/n/there", 3),
+        create("/n/gone/below", Note("x")),
+    ],
+    ids=["there already", "put: version", "put: gone", "check: version", "check: gone", "delete: version", "no parent"],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_step_that_does_not_fit_leaves_all_undone(
+    opened: Open, tree: KazooClient, misfit: Step, place: int
+) -> None:
+    put(tree, "/n/there", b'{"text": "a"}')
+    put(tree, "/n/other", b'{"text": "a"}')
+    nodes = JsonNodes(opened())
+    steps = [create("/n/made", Note("x")), delete("/n/other", 1)]
+    steps.insert(place, misfit)
+    assert nodes.commit(*steps) is False
+    assert sorted(tree.get_children("/n")) == ["other", "there"]
+    assert document(tree, "/n/there") == {"text": "a"}
+    assert nodes.commit(create("/n/made", Note("x")), delete("/n/other", 1)) is True
+    assert sorted(tree.get_children("/n")) == ["made", "there"]
+
+
+def test_status_and_commit_are_written_together_or_not_at_all(
+    both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.write_status("old", Status.DEPRECATED, 0)
+    put(tree, f"{ROOT}/committed", b'{"epoch": 1}')
+    interference = Interference(
+        monkeypatch,
+        lambda: put(tree, f"{ROOT}/committed", b'{"epoch": 1}'),
+        look=lambda: (document(tree, f"{ROOT}/clusters/new")["status"], document(tree, f"{ROOT}/committed")["epoch"]),
+    )
+    assert both.write_status("new", Status.ACTIVE, 0, 3).done
+    assert interference.results == [(False, ("standby", 1)), (True, ("active", 3))]
+    assert (both.read().active(), both.read().committed_epoch) == ("new", 3)
+
+
+def test_a_cluster_that_becomes_active_meanwhile_stays_the_only_one(
+    both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.write_status("old", Status.DEPRECATED, 0)
+    old = tree.get(f"{ROOT}/clusters/old")[0].replace(b"deprecated", b"active")
+    Interference(monkeypatch, lambda: put(tree, f"{ROOT}/clusters/old", old))
+    assert both.write_status("new", Status.ACTIVE, 0, 3) == Written(done=False, detail="old is active")
+    assert (both.read().active(), both.read().committed_epoch) == ("old", 0)
+
+
+# --- the lease
+
+
+def test_one_holds_the_lease_until_it_is_released(opened: Open, tree: KazooClient) -> None:
+    first, second = Lease(opened(), holder="h1:1"), Lease(opened(), holder="h2:2")
+    assert first.renew() == Held(1, "h1:1")
+    assert first.renew() == Held(1, "h1:1")
+    assert second.renew() is None
+    assert document(tree, LEASE) == {"token": 1, "holder": "h1:1"}
+    assert document(tree, HOLDER) == {"holder": "h1:1"}
+    second.release()
+    assert first.renew() == Held(1, "h1:1"), "only its holder gives it up"
+    first.release()
+    first.release()
+    assert second.renew() == Held(2, "h2:2")
+    assert first.renew() is None
+
+
+def test_the_same_name_is_not_the_same_holder(opened: Open) -> None:
+    """As that of process 1 in a container that was started again."""
+    first, second = Lease(opened(), holder="pod:1"), Lease(opened(), holder="pod:1")
+    assert first.renew() == Held(1, "pod:1")
+    assert second.renew() is None
+    second.release()
+    assert first.renew() == Held(1, "pod:1")
+
+
+def test_of_many_who_take_it_each_gets_a_token_of_its_own_and_greater_than_before(opened: Open) -> None:
+    taken: list[int] = []
+    holding = threading.Lock()
+
+    def take(who: int) -> None:
+        lease = Lease(opened(), holder=f"h{who}")
+        for _ in range(25):
+            while (held := suppressed(lease.renew)) is None:
+                pass
+            assert holding.acquire(blocking=False), "two hold it at once"
+            assert lease.renew() == held
+            taken.append(held.token)
+            holding.release()
+            lease.release()
+
+    with ThreadPoolExecutor(4) as workers:
+        list(workers.map(take, range(4)))
+    assert taken == list(range(1, 101))
+
+
+def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing(
+    zookeeper: ZooKeeper, servers: str, opened: Open
+) -> None:
+    with TcpProxy(zookeeper.servers) as proxy:
+        paused = Lease(opened(proxy.address + chroot_of(servers), session_timeout="1s"), holder="h1")
+        other = Lease(opened(), holder="h2")
+        assert paused.renew() == Held(1, "h1")
+        proxy.cut()
+        assert eventually("the other takes it", other.renew, 15.0) == Held(2, "h2")
+        with pytest.raises(RegistryError):
+            paused.renew()
+        proxy.heal()
+        answers: list[Held | None] = []
+
+        def told() -> bool:
+            answers.append(paused.renew())
+            return True
+
+        eventually("it is told", lambda: suppressed(told), 15.0)
+        assert answers == [None]
+        paused.release()
+        assert other.renew() == Held(2, "h2"), "who holds it no more takes it from nobody"
+        other.release()
+        assert paused.renew() == Held(3, "h1")
+
+
+def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
+    zookeeper: ZooKeeper, opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = Lease(opened(), holder="h1"), Lease(opened(), holder="h2")
+    slow.renew()
+
+    def pause() -> None:
+        zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
+        assert other.renew() == Held(2, "h2")
+
+    Interference(monkeypatch, pause)
+    with suppress(RegistryError):
+        slow.release()
+
+    def release() -> bool:
+        slow.release()
+        return True
+
+    eventually("it has a session again", lambda: suppressed(release))
+    assert other.renew() == Held(2, "h2")
+
+
+def test_a_token_that_another_took_and_gave_back_meanwhile_is_not_given_again(
+    opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = Lease(opened(), holder="h1"), Lease(opened(), holder="h2")
+    put(tree, LEASE, b'{"token": 7, "holder": ""}')
+
+    def meanwhile() -> None:
+        assert other.renew() == Held(8, "h2")
+        other.release()
+
+    Interference(monkeypatch, meanwhile)
+    assert slow.renew() == Held(9, "h1")
+
+
+def test_after_its_session_has_ended_the_same_process_takes_a_new_token(
+    zookeeper: ZooKeeper, opened: Open, tree: KazooClient
+) -> None:
+    lease = Lease(opened(), holder="h1")
+    assert lease.renew() == Held(1, "h1")
+    zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
+    held = eventually("it takes it again", lambda: suppressed(lease.renew))
+    assert held == Held(2, "h1")
+
+
+def test_a_short_cut_costs_nothing_but_an_answer(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
+    with TcpProxy(zookeeper.servers) as proxy:
+        lease = Lease(opened(proxy.address + chroot_of(servers), session_timeout="20s"), holder="h1")
+        lease.renew()
+        proxy.cut()
+        proxy.heal()
+        assert eventually("it holds it still", lambda: suppressed(lease.renew)) == Held(1, "h1")
+
+
+def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
+    opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(opened(), holder="h1")
+    put(tree, LEASE, b'{"token": 7, "holder": ""}')
+    commit = JsonNodes.commit
+
+    def unanswered(nodes: JsonNodes, *steps: Step) -> bool:
+        commit(nodes, *steps)
+        monkeypatch.setattr(JsonNodes, "commit", commit)
+        raise RegistryError("the connection was lost")
+
+    monkeypatch.setattr(JsonNodes, "commit", unanswered)
+    with pytest.raises(RegistryError):
+        lease.renew()
+    assert lease.renew() == Held(8, "h1")
+
+
+def test_a_token_written_by_hand_is_held_by_nobody(opened: Open, tree: KazooClient) -> None:
+    lease = Lease(opened(), holder="h1")
+    lease.renew()
+    tree.set(LEASE, b'{"token": 50, "holder": "h1"}')
+    assert lease.renew() == Held(51, "h1")
+
+
+def test_a_damaged_token_is_not_replaced_by_another(opened: Open, tree: KazooClient) -> None:
+    put(tree, LEASE, b"7")
+    with pytest.raises(RegistryError, match=f"{LEASE} is damaged"):
+        Lease(opened()).renew()
+    assert tree.get(LEASE)[0] == b"7"
+
+
+def test_a_holder_is_named_after_machine_and_process_unless_told_otherwise(opened: Open) -> None:
+    held = Lease(opened()).renew()
+    assert held is not None
+    assert held.holder.rpartition(":")[2].isdigit()
+
+
+# --- the agent
+
+
+class Broker:
+    """A broker's clients and topics, in memory."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.open_readers: set[str] = set()
+        self.writes: set[str] = set()
+        self.unreachable: set[str] = set()
+        self.cursors: dict[tuple[str, str], int] = {}
+        self.cannot_close = False
+
+    def open(self, name: str) -> None:
+        if name in self.unreachable:
+            raise ConnectionError(name)
+        self.opened.append(name)
+        self.writes.clear()
+
+    def writes_since_ack(self) -> tuple[str, ...]:
+        return tuple(self.writes)
+
+    def reads(self) -> tuple[str, ...]:
+        return tuple(self.open_readers)
+
+    def close(self, name: str) -> None:
+        if self.cannot_close:
+            raise OSError(name)
+        self.closed.append(name)
+
+    def roll_over(self, topic: str, cursor: str, target: str) -> int:
+        if (topic, cursor) not in self.cursors:
+            raise NotOwnedError(f"{topic} is not loaded")
+        if target in self.unreachable:
+            raise RolloverRefusedError(f"no ledger can be made in {target}")
+        self.cursors[topic, cursor] += 1
+        return self.cursors[topic, cursor]
+
+
+class Agent:
+    """An agent, its broker, and what it reported; each is a process of its own, as it were."""
+
+    def __init__(self, session: ZooKeeperSession, broker: Broker | None = None, **options: Any) -> None:
+        self.broker = broker or Broker()
+        self.reports: list[SwitchBroker] = []
+        self.agent = BrokerAgent("c1", "b1:8080", session, self.broker, self._take, cursors=self.broker, **options)
+
+    def _take(self, reading: Reading) -> None:
+        assert isinstance(reading, SwitchBroker)
+        self.reports.append(reading)
+
+    def poll(self) -> SwitchBroker:
+        before = len(self.reports)
+        self.agent.poll_once()
+        assert len(self.reports) == before + 1
+        return self.reports[-1]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        stop = threading.Event()
+        thread = threading.Thread(target=self.agent.run, args=(stop,))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(10.0)
+            assert not thread.is_alive()
+
+    def await_epoch(self, epoch: int) -> SwitchBroker:
+        return eventually(
+            f"epoch {epoch} is reported", lambda: next((r for r in self.reports if r.epoch == epoch), None), 15.0
+        )
+
+
+@pytest.fixture
+def b1(opened: Open) -> Agent:
+    return Agent(opened())
+
+
+def test_where_nothing_is_registered_there_is_nothing_to_follow_or_report(b1: Agent) -> None:
+    b1.agent.poll_once()
+    assert (b1.broker.opened, b1.reports, b1.agent.writing_to) == ([], [], None)
+
+
+def test_an_agent_follows_the_directive_then_acks_it_and_reports_what_its_broker_does(
+    both: Registry, b1: Agent
+) -> None:
+    b1.broker.open_readers = {"old"}
+    first = b1.poll()
+    assert (first.epoch, b1.broker.opened, first.reads, first.writes) == (0, ["old"], ("old",), ())
+    both.write_directive(1, "new")
+    b1.broker.writes = {"old"}
+    acked = b1.poll()
+    assert (acked.epoch, acked.client_init_failed, b1.broker.opened) == (1, False, ["old", "new"])
+    assert acked.writes == ()
+    b1.broker.writes = {"old", "new"}
+    again = b1.poll()
+    assert (again.epoch, again.writes, again.reads) == (1, ("new", "old"), ("old",))
+    assert again.sequence > acked.sequence > first.sequence
+    assert b1.broker.opened == ["old", "new"], "what is followed is not opened over and over"
+
+
+def test_a_directive_is_followed_at_once_not_with_the_next_poll(both: Registry, opened: Open) -> None:
+    b1 = Agent(opened(), interval_seconds=3600.0)
+    with b1.running():
+        b1.await_epoch(0)
+        both.write_directive(1, "new")
+        b1.await_epoch(1)
+        both.write_directive(2, "old")
+        b1.await_epoch(2)
+    assert b1.broker.opened == ["old", "new", "old"]
+
+
+def test_a_directive_is_followed_after_the_loss_of_a_session_too(
+    both: Registry, zookeeper: ZooKeeper, opened: Open
+) -> None:
+    session = opened()
+    b1 = Agent(session, interval_seconds=0.5)
+    with b1.running():
+        b1.await_epoch(0)
+        zookeeper.expire(session.client().client_id[0])
+        both.write_directive(1, "new")
+        b1.await_epoch(1)
+
+
+def test_a_target_without_a_client_is_reported_and_tried_again(both: Registry, b1: Agent) -> None:
+    b1.poll()
+    b1.broker.unreachable = {"new"}
+    both.write_directive(1, "new")
+    failed = b1.poll()
+    assert (failed.epoch, failed.client_init_failed) == (1, True)
+    assert b1.agent.writing_to == "old"
+    b1.broker.unreachable = set()
+    acked = b1.poll()
+    assert (acked.epoch, acked.client_init_failed, b1.agent.writing_to) == (1, False, "new")
+
+
+def test_a_directive_that_was_taken_back_is_followed_back(both: Registry, b1: Agent) -> None:
+    b1.broker.unreachable = {"new"}
+    both.write_directive(1, "new")
+    b1.poll()
+    both.write_directive(2, "old")
+    back = b1.poll()
+    assert (back.epoch, back.client_init_failed, b1.broker.opened) == (2, False, ["old"])
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["in hold", "after the commit"])
+def test_a_broker_that_starts_again_writes_to_the_target_only(both: Registry, opened: Open, *, committed: bool) -> None:
+    both.write_directive(1, "new")
+    both.write_status("old", Status.DEPRECATED, 0)
+    if committed:
+        both.write_status("new", Status.ACTIVE, 0, 1)
+    started_again = Agent(opened())
+    report = started_again.poll()
+    assert (report.epoch, report.client_init_failed) == (1, False)
+    assert started_again.broker.opened == ["new"]
+
+
+def test_the_commit_moves_no_broker(both: Registry, b1: Agent) -> None:
+    both.write_directive(1, "new")
+    b1.poll()
+    both.write_status("old", Status.DEPRECATED, 0)
+    b1.poll()
+    both.write_status("new", Status.ACTIVE, 0, 1)
+    assert b1.poll().epoch == 1
+    assert b1.broker.opened == ["new"]
+
+
+@pytest.mark.parametrize("data", [b'{"epoch": 1, "target": "old"}', None], ids=["older", "gone"])
+def test_an_older_directive_than_one_followed_is_ignored(
+    both: Registry, b1: Agent, tree: KazooClient, data: bytes | None
+) -> None:
+    both.write_directive(2, "new")
+    both.allow_close("third", 1)
+    b1.poll()
+    if data is None:
+        tree.delete(f"{ROOT}/directive")
+    else:
+        tree.set(f"{ROOT}/directive", data)
+    report = b1.poll()
+    assert (report.epoch, b1.agent.writing_to, b1.broker.opened) == (2, "new", ["new"])
+    assert b1.broker.closed == [], "the permit is older than what is followed"
+
+
+def test_reports_are_numbered_on_over_restarts_and_when_the_clock_stands_still(both: Registry, opened: Open) -> None:
+    now = [1000.0]
+    before = Agent(opened(), clock=lambda: now[0])
+    sequences = [before.poll().sequence for _ in range(3)]
+    now[0] = 900.0
+    sequences.append(before.poll().sequence)
+    now[0] = 1001.0
+    sequences.append(Agent(opened(), clock=lambda: now[0]).poll().sequence)
+    assert sequences == [1_000_000, 1_000_001, 1_000_002, 1_000_003, 1_001_000]
+
+
+def test_a_client_is_closed_once_when_that_is_allowed_and_nobody_reads_there(both: Registry, b1: Agent) -> None:
+    both.write_directive(1, "new")
+    b1.broker.open_readers = {"old"}
+    b1.poll()
+    both.allow_close("old", 1)
+    b1.poll()
+    assert b1.broker.closed == [], "it has open readers"
+    b1.broker.open_readers = {"new"}
+    b1.broker.cannot_close = True
+    assert b1.poll().reads == ("new",), "what fails in closing does not silence it"
+    b1.broker.cannot_close = False
+    b1.poll()
+    b1.poll()
+    assert b1.broker.closed == ["old"]
+
+
+def test_no_client_is_closed_without_a_permit(both: Registry, b1: Agent) -> None:
+    both.write_directive(1, "new")
+    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("new", Status.ACTIVE, 0, 1)
+    b1.poll()
+    b1.poll()
+    assert b1.broker.closed == []
+
+
+def test_the_client_of_the_cluster_that_is_written_to_is_never_closed(both: Registry, b1: Agent) -> None:
+    both.write_directive(1, "new")
+    both.allow_close("new", 5)
+    b1.poll()
+    b1.broker.unreachable = {"old"}
+    both.write_directive(2, "old")
+    both.allow_close("old", 5)
+    b1.poll()
+    assert b1.agent.writing_to == "new"
+    assert b1.broker.closed == []
+
+
+def test_a_permit_from_before_the_last_directive_does_not_count(both: Registry, b1: Agent) -> None:
+    both.write_directive(1, "new")
+    both.allow_close("old", 1)
+    both.write_directive(2, "old")
+    both.write_directive(3, "new")
+    b1.poll()
+    assert b1.broker.closed == []
+    both.allow_close("old", 3)
+    b1.poll()
+    assert b1.broker.closed == ["old"]
+
+
+def test_who_cannot_read_the_registry_goes_on_and_says_what_it_does(
+    both: Registry, zookeeper: ZooKeeper, servers: str, opened: Open, tree: KazooClient
+) -> None:
+    with TcpProxy(zookeeper.servers) as proxy:
+        b1 = Agent(opened(proxy.address + chroot_of(servers)))
+        both.write_directive(1, "new")
+        b1.poll()
+        proxy.cut()
+        b1.broker.writes = {"new"}
+        report = b1.poll()
+        assert (report.epoch, report.writes, b1.agent.writing_to) == (1, ("new",), "new")
+        proxy.heal()
+    tree.set(f"{ROOT}/directive", b"?")
+    assert b1.poll().epoch == 1
+
+
+def test_nothing_that_goes_wrong_ends_an_agent(both: Registry, opened: Open) -> None:
+    failures = iter([OSError("no Kafka"), ValueError("what?")])
+    b1 = Agent(opened(), interval_seconds=0.1)
+    take = b1._take
+
+    def report(reading: Reading) -> None:
+        for failure in failures:
+            raise failure
+        take(reading)
+
+    b1.agent._report = report
+    with b1.running():
+        eventually("it reports", lambda: b1.reports)
+
+
+# --- rollovers
+
+PATH = "/managed-ledgers/t/n/persistent/a+topic/s+1"
+TOPIC, CURSOR = "persistent://t/n/a topic", "s 1"
+ADMIN = PulsarAdmin.model_validate({"admin_url": "http://127.0.0.1:1", "timeout": "2s"})
+
+
+class Rollovers:
+    """A broker that serves rollovers, and who asks it."""
+
+    def __init__(self, agent: Agent, session: ZooKeeperSession, tree: KazooClient) -> None:
+        self.agent, self._session, self._tree = agent, session, tree
+        self.server = RolloverServer(agent.agent.roll_over)
+
+    def own(self, value: bytes = b'{"httpUrl": "http://127.0.0.1:8080"}') -> None:
+        """Have the broker own the bundle of the topic."""
+        for bundle in ("0x00000000_0x80000000", "0x80000000_0xffffffff"):
+            self._tree.create(f"/namespace/t/n/{bundle}", value, ephemeral=True, makepath=True)
+
+    def ask(self, target: str = "new", epoch: int = 1, path: str = PATH, port: int | None = None) -> Any:
+        owners = OwnerClient(self._session, f"http://{{host}}:{port or self.server.port}", ADMIN)
+        return owners.roll_over(path, target, epoch)
+
+
+@pytest.fixture
+def rollovers(both: Registry, b1: Agent, opened: Open, tree: KazooClient) -> Iterator[Rollovers]:
+    """Of a broker that has the topic loaded and follows epoch 1 to `new`; nobody owns the bundle yet."""
+    both.write_directive(1, "new")
+    b1.poll()
+    b1.broker.cursors[TOPIC, CURSOR] = 41
+    asking = Rollovers(b1, opened(), tree)
+    with asking.server:
+        yield asking
+
+
+def test_the_owner_of_a_cursor_rolls_it_over(rollovers: Rollovers) -> None:
+    rollovers.own()
+    assert rollovers.ask() == RolledOver(42)
+
+
+def test_a_topic_that_nobody_owns_is_nobodys_to_roll_over(rollovers: Rollovers) -> None:
+    assert rollovers.ask() == NotOwned(f"nobody has {TOPIC} loaded")
+
+
+def test_a_topic_that_its_owner_has_not_loaded_is_not_owned(rollovers: Rollovers) -> None:
+    rollovers.own()
+    rollovers.agent.broker.cursors.clear()
+    said = rollovers.ask()
+    assert isinstance(said, NotOwned)
+    assert said.detail == f"127.0.0.1:8080 answers with status 404: {TOPIC} is not loaded"
+
+
+@pytest.mark.parametrize(
+    ("target", "epoch"), [("new", 2), ("new", 0), ("old", 1)], ids=["later", "earlier", "another target"]
+)
+def test_an_owner_that_follows_another_directive_refuses(rollovers: Rollovers, target: str, epoch: int) -> None:
+    rollovers.own()
+    said = rollovers.ask(target, epoch)
+    assert isinstance(said, Failed)
+    assert f"follows epoch 1 to new, not epoch {epoch} to {target}" in said.detail
+    assert rollovers.agent.broker.cursors[TOPIC, CURSOR] == 41
+
+
+def test_what_the_owner_cannot_do_has_failed(rollovers: Rollovers) -> None:
+    rollovers.own()
+    rollovers.agent.broker.unreachable = {"new"}
+    assert rollovers.ask() == Failed("127.0.0.1:8080 answers with status 409: no ledger can be made in new")
+
+
+def test_an_owner_that_does_not_answer_or_does_not_say_who_it_is_has_failed(
+    rollovers: Rollovers, free_port: int
+) -> None:
+    assert rollovers.ask(path="/schemas/x") == Failed("/schemas/x is not the znode of a cursor")
+    rollovers.own(b"{}")
+    assert isinstance(rollovers.ask(), Failed)
+    for bundle in rollovers._tree.get_children("/namespace/t/n"):
+        rollovers._tree.delete(f"/namespace/t/n/{bundle}")
+    rollovers.own()
+    said = rollovers.ask(port=free_port)
+    assert isinstance(said, Failed)
+    assert said.detail.startswith("127.0.0.1:8080: POST /headgate/v1/cursors/rollover")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (404, b"<html>", Failed),
+        (404, b'{"reason": "Topic not found"}', Failed),
+        (404, b'{"detail": "only /x is served", "reason": ""}', Failed),
+        (404, b'{"detail": "gone", "reason": "not_owned"}', NotOwned),
+        (500, b'{"detail": "gone", "reason": "not_owned"}', Failed),
+        (200, b'{"ledger_id": 7}', RolledOver),
+        (200, b'{"ledger_id": -1}', Failed),
+        (200, b"ok", Failed),
+        (307, b"", Failed),
+    ],
+)
+def test_only_who_rolls_cursors_over_is_believed(
+    opened: Open, tree: KazooClient, status: int, body: bytes, said: type[object]
+) -> None:
+    """A topic that is taken for one that nobody has loaded would be changed under its owner's hands."""
+    tree.create("/namespace/t/n/0x00000000_0xffffffff", b'{"brokerId": "b1:8080"}', ephemeral=True, makepath=True)
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(status, content=body, headers={"Location": "http://elsewhere/"})
+
+    admin = ADMIN.model_copy(update={"token": SecretStr("s3cret")})
+    owners = OwnerClient(opened(), "https://{member}", admin, httpx.MockTransport(answer))
+    outcome = owners.roll_over(PATH, "new", 1)
+    assert isinstance(outcome, said)
+    assert "s3cret" not in str(outcome)
+    assert [str(request.url) for request in asked] == ["https://b1:8080/headgate/v1/cursors/rollover"]
+    assert asked[0].headers["Authorization"] == "Bearer s3cret"
+    assert json.loads(asked[0].content) == {"topic": TOPIC, "cursor": CURSOR, "target": "new", "epoch": 1}
