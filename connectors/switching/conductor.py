@@ -7,9 +7,10 @@ again under the new one, so nothing must be remembered over a restart.
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -110,7 +111,7 @@ class Conductor:
         ):
             try:
                 while not stop.is_set():
-                    self._turn(ledgers, readings)
+                    self.turn(ledgers, readings)
                     self._news.wait(max(0.0, self._polled_at + self._poll_seconds - time.monotonic()))
             finally:
                 self._ended.set()
@@ -121,7 +122,8 @@ class Conductor:
         """Have `run` look at its stop event now."""
         self._news.set()
 
-    def _turn(self, ledgers: ThreadPoolExecutor, readings: ThreadPoolExecutor) -> None:
+    def turn(self, ledgers: Executor, readings: Executor) -> None:
+        """Renew the lease and look, when it is time; take in what was decided, and begin with it."""
         self._news.clear()
         if time.monotonic() >= self._polled_at + self._poll_seconds:
             self._polled_at = time.monotonic()
@@ -140,8 +142,11 @@ class Conductor:
         try:
             held = self._hands.lease.renew()
         except RegistryError as error:
+            # Nobody knows who holds it. What is under way goes on: all writes are conditional, and if another one took
+            # the lease meanwhile, its token will tell.
             _log.warning("the lease cannot be renewed", cluster=self._cluster, detail=str(error))
-            held = None
+            self._hands.metrics.holds_lease(self._cluster, yes=False)
+            return
         if held != self._held:
             self._start_anew(held)
         self._hands.metrics.holds_lease(self._cluster, yes=held is not None)
@@ -192,14 +197,14 @@ class Conductor:
     def _is_idle(self) -> bool:
         return self._record is None or self._record.verdict in _IDLE
 
-    def _take_due_inventory(self, readings: ThreadPoolExecutor) -> None:
+    def _take_due_inventory(self, readings: Executor) -> None:
         if time.monotonic() - self._inventory_at >= self._inventory_seconds:
             record = self._record
             is_live = record is not None and record.verdict not in ENDED | {Stage.NONE}
             pair = (record.source, record.target) if record is not None and is_live else (None, None)
             self._submit_inventory(readings, pair[0] or "", pair[1] or "")
 
-    def _submit_inventory(self, readings: ThreadPoolExecutor, source: str, target: str) -> None:
+    def _submit_inventory(self, readings: Executor, source: str, target: str) -> None:
         self._inventory_at = time.monotonic()
         readings.submit(self._guarded, lambda: self._publish_inventory(source, target))
 
@@ -214,7 +219,7 @@ class Conductor:
 
     # --- orders
 
-    def _read_inbox(self, ledgers: ThreadPoolExecutor, readings: ThreadPoolExecutor) -> None:
+    def _read_inbox(self, ledgers: Executor, readings: Executor) -> None:
         while True:
             try:
                 heard = self._inbox.get_nowait()
@@ -241,7 +246,7 @@ class Conductor:
             and decision.lease_token == self._held.token
         )
 
-    def _begin(self, order: SwitchDecision, ledgers: ThreadPoolExecutor, readings: ThreadPoolExecutor) -> None:
+    def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         say = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # of those there may be 100,000
         say("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
         self._hands.metrics.ordered(self._cluster, order.verdict)
@@ -250,7 +255,7 @@ class Conductor:
         elif order.verdict in LEDGER_ORDERS:
             desk = self._desk
             if desk.begins(order):
-                ledgers.submit(self._guarded, lambda: self._work(desk, order))
+                ledgers.submit(self._work, desk, order)
         elif order.verdict is Verdict.RUN_PRECHECK:
             source, target = str(order.args["source"]), str(order.args["target"])
             readings.submit(
@@ -280,7 +285,7 @@ class Conductor:
         order: SwitchDecision | None = first
         while order is not None:
             if not self._ended.is_set() and desk is self._desk:
-                self._carry_out(desk, order)
+                self._guarded(partial(self._carry_out, desk, order))
             order = desk.next(order)
 
     def _carry_out(self, desk: Desk, order: SwitchDecision) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
+import structlog
 from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import JournalError
@@ -40,6 +41,8 @@ LEDGER_ORDERS = frozenset(
 _MAX_DETAIL = 500
 _WRITERS = 64
 """So many znodes are written at once at most."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Order:
@@ -129,6 +132,9 @@ class LedgerOrders:
             return order.answer(Result.FAILED, detail_of(error))
         except (JournalError, ReferencesError, UserError, ValueError) as error:
             return order.answer(Result.FAILED, str(error))
+        except Exception as error:
+            _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
+            return order.answer(Result.FAILED, f"unexpected: {error!r}")
 
     def close(self) -> None:
         """Give up what is being copied."""

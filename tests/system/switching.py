@@ -317,6 +317,11 @@ class SwitchLoop:
         self.kill(*self.running)
         self._decided.__exit__()
 
+    def cli(self, *words: str) -> tuple[int, str]:
+        """Run `headgate switch …` to its end; gives its exit status, and what it printed."""
+        with Headgate(["switch", *words, "-s", str(self.file)], self.folder / f"cli-{uuid.uuid4().hex}.log") as command:
+            return command.process.wait(LONG_SECONDS), command.output()
+
     # --- commands, and what becomes of them
 
     def command(self, cluster: str, command: CommandName, **more: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ POLICIES = {
         "clusters": {
             WHOLE: SLOW,
             FOREIGN: SHARED,
-            BACK: {**SHARED, "rollback_window": "40s", "cleanup_after": "40s"},
+            BACK: {**SHARED, "rollback_window": "60s", "cleanup_after": "60s"},
             REFUSED: SHARED,
             ANEW: {**SHARED, **SLOW, "strategies": {"schema": "remap"}},
         },
@@ -152,19 +152,27 @@ def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
         assert brokers.copies_differ() == []
 
 
-def test_a_switch_is_rolled_back_and_its_copies_deleted_later(clusters: Clusters, loop: SwitchLoop) -> None:
+def test_a_switch_commanded_by_hand_is_rolled_back_and_its_copies_deleted_later(
+    clusters: Clusters, loop: SwitchLoop
+) -> None:
     with BrokerCluster(clusters, BACK, loop.kafka, loop.prefix) as brokers:
         brokers.fill(schemas=6, cursors=6)
         brokers.start_agents()
-        loop.register(brokers)
+        for name in (OLD, NEW):
+            status, said = loop.cli("register", "--cluster", BACK, "--name", name)
+            assert status == 0, said
         source = clusters.tree(f"/{OLD}")
-        assert loop.begin(BACK)["verdict"] == "advance"
+        status, said = loop.cli("start", "--cluster", BACK, "--target", NEW, "--yes")
+        assert (status, "READY: old to new" in said) == (0, True), said
         loop.await_stage(BACK, "hold")
-        early = loop.command(BACK, CommandName.CLEANUP, dry_run=False)
-        assert early["code"] == "WINDOW_NOT_ELAPSED"
+        status, said = loop.cli("cleanup", "--cluster", BACK, "--execute", "--yes")
+        assert (status, "WINDOW_NOT_ELAPSED" in said) == (1, True), said
 
-        assert loop.command(BACK, CommandName.ROLLBACK)["verdict"] == "advance"
+        status, said = loop.cli("rollback", "--cluster", BACK)
+        assert status == 0, said
         loop.await_stage(BACK, "rolled_back")
+        status, said = loop.cli("status", "--cluster", BACK)
+        assert (status, "[rolled_back]" in said) == (0, True), said
         assert brokers.attributions() == {key: {OLD} for key in brokers.ledgers}
         ids = list(brokers.ledgers)
         eventually("our copies are deleted", lambda: not clusters.ledger_ids(NEW, ids), LONG_SECONDS)
