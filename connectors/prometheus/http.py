@@ -1,19 +1,13 @@
 """The HTTP server of a Headgate process: metrics, health and readiness."""
 
-import errno
-import socket
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
 from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from policies.errors import UserError
+from connectors.http_server import HttpServer
 
 Check = Callable[[], str | None]
 """Null when all is well, else a sentence that says what is wrong."""
@@ -33,8 +27,8 @@ _INDEX = """<!DOCTYPE html>
 _log = structlog.get_logger(__name__)
 
 
-class MetricsServer:
-    """Serves from the moment it is made until it is closed; use it as a context manager, or call `close`.
+class MetricsServer(HttpServer):
+    """Serves metrics and health.
 
     Args:
         registry: what `/metrics` shows, in the format the client asks for (OpenMetrics too), compressed on request.
@@ -59,46 +53,7 @@ class MetricsServer:
         setting: str = "metrics.port",
     ) -> None:
         handler = type("Handler", (_Handler,), {"registry": registry, "healthy": healthy, "ready": ready})
-        try:
-            self._server = _server_class(host, port)((host, port), handler)
-        except (OSError, OverflowError) as error:
-            raise UserError(_why_not(error, host, port, setting)) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        """Stop listening and return when the port is free. May be called twice."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind without asking the name service for our own name, which may take it half a minute."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
-        """A scraper that hangs up is nothing to report; anything else is a fault of ours."""
-        _log.debug("a request broke off", client=str(client_address), exc_info=True)
+        super().__init__(handler, host, port, name="metrics", setting=setting)
 
 
 class _Handler(MetricsHandler):
@@ -141,20 +96,3 @@ def _ask(name: str, check: Check) -> str | None:
         # A check that fails is not a good sign.
         _log.exception("a check failed", check=name)
         return f"the check failed: {type(error).__name__}"
-
-
-def _server_class(host: str, port: int) -> type[_Server]:
-    """A server for the kind of address the host has."""
-    family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-    return type("Server", (_Server,), {"address_family": family})
-
-
-def _why_not(error: OSError | OverflowError, host: str, port: int, setting: str) -> str:
-    where = f"port {port} of {host}" if host else f"port {port}"
-    match getattr(error, "errno", None):
-        case errno.EADDRINUSE:
-            return f"{setting}: {where} is in use: end what uses it, or set another port."
-        case errno.EACCES:
-            return f"{setting}: {where} needs rights this process has not: set a port above 1023."
-        case _:
-            return f"{setting}: cannot listen on {where}: {getattr(error, 'strerror', None) or error}."

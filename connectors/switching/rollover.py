@@ -6,19 +6,18 @@ serves it: `POST /headgate/v1/cursors/rollover` with `{"topic": …, "cursor": �
 409 `{"detail": …}` when it cannot be done.
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Annotated, Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 import structlog
 
+from connectors.http_server import HttpServer
 from connectors.pulsar.connection import BearerAuth, PulsarAdmin, plain_client
 from connectors.pulsar.member_url import MemberUrl, url_of_member
 from connectors.pulsar.outcomes import detail_of as http_detail_of
@@ -70,10 +69,8 @@ class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
 # --- at the broker
 
 
-class RolloverServer:
-    """The endpoint, from the moment it is made until it is closed; use it as a context manager, or call `close`.
-
-    It does what anybody asks who reaches it, and does not encrypt: let only the executor reach it.
+class RolloverServer(HttpServer):
+    """The endpoint. It does what anybody asks who reaches it, and does not encrypt: let only the executor reach it.
 
     Args:
         roll_over: does it and gives the new ledger's id; raises NotOwnedError or RolloverRefusedError. Called from many
@@ -87,46 +84,7 @@ class RolloverServer:
 
     def __init__(self, roll_over: Callable[[RolloverRequest], int], host: str = "127.0.0.1", port: int = 0) -> None:
         handler = type("Handler", (_Handler,), {"roll_over": staticmethod(roll_over)})
-        try:
-            self._server = _Server((host, port), handler)
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UserError(f"cannot listen on port {port} of {host}: {why}; give another one.") from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="rollover", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        """Stop listening and return when the port is free. May be called twice."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind without asking the name service for our own name, which may take it half a minute."""
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
-        """Who asks may hang up; that is nothing to report."""
-        _log.debug("a request broke off", client=str(client_address), exc_info=True)
+        super().__init__(handler, host, port, name="rollover", setting="rollover")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -84,5 +84,5 @@ def test_another_path_is_not_mistaken_for_a_topic_that_is_not_loaded() -> None:
 
 
 def test_a_port_in_use_is_a_users_mistake() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="give another one"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="is in use"):
         RolloverServer(raising(AssertionError()), port=taken.getsockname()[1])

@@ -1,0 +1,88 @@
+"""A small HTTP server on a thread of its own, with an answer for whoever cannot have its port."""
+
+import errno
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from policies.errors import UserError
+
+_log = structlog.get_logger(__name__)
+
+
+class HttpServer:
+    """Serves from the moment it is made until it is closed; use it as a context manager, or call `close`.
+
+    Args:
+        handler: answers requests, each on a thread of its own.
+        host: the address to listen on; empty for all.
+        port: 0 for any that is free; `port` tells which.
+        name: of its thread.
+        setting: the name of the setting that gives the port, for the error.
+
+    Raises:
+        UserError: it cannot listen there.
+    """
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], host: str, port: int, *, name: str, setting: str) -> None:
+        try:
+            self._server = _server_class(host, port)((host, port), handler)
+        except (OSError, OverflowError) as error:
+            raise UserError(_why_not(error, host, port, setting)) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop listening and return when the port is free. May be called twice."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service for our own name, which may take it half a minute."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
+        """Who asks may hang up, which is nothing to report; anything else is a fault of ours."""
+        _log.debug("a request broke off", client=str(client_address), exc_info=True)
+
+
+def _server_class(host: str, port: int) -> type[_Server]:
+    """A server for the kind of address the host has."""
+    family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    return type("Server", (_Server,), {"address_family": family})
+
+
+def _why_not(error: OSError | OverflowError, host: str, port: int, setting: str) -> str:
+    where = f"port {port} of {host}" if host else f"port {port}"
+    match getattr(error, "errno", None):
+        case errno.EADDRINUSE:
+            return f"{setting}: {where} is in use: end what uses it, or set another port."
+        case errno.EACCES:
+            return f"{setting}: {where} needs rights this process has not: set a port above 1023."
+        case _:
+            return f"{setting}: cannot listen on {where}: {getattr(error, 'strerror', None) or error}."
