@@ -175,7 +175,9 @@ def _expectations(state: SwitchingState, said: Said) -> dict[str, str | int | No
         return {}
     unit = said.unit
     moved = switch.target if said.verdict is Verdict.REVERT else switch.source
-    legacy = "or_none" if moved == state.bootstrap else "only"
+    # A revert finds references that were never promoted, too: without an attribute they are the bootstrap cluster's.
+    owners = (switch.source, switch.target) if said.verdict is Verdict.REVERT else (moved,)
+    legacy = "or_none" if state.bootstrap in owners else "only"
     expects: dict[Verdict, dict[str, str | int | None]] = {
         Verdict.START_COPY: {"target_ledger": "absent"},
         Verdict.DELETE_OWN_COPY: {"journalled": unit.ledger_id, "referenced_in": None},

@@ -117,6 +117,14 @@ def test_nothing_else_is_touched(positions: list[tuple[int, str | None]], order:
     assert znodes.data == before
 
 
+def test_a_reference_that_was_never_promoted_is_the_bootstrap_clusters_after_a_revert_whatever_it_said() -> None:
+    znodes = named((7, None), (7, "new"))
+    references = References(cast("ZooKeeperSession", znodes))
+    said = references.attribute([PATH], Kind.SCHEMA, 7, {"new", None}, "old")
+    assert said == Attributed(Result.DONE, (Part.ATTRIBUTION,))
+    assert znodes.positions() == [(7, "old"), (7, "old")]
+
+
 def test_one_znode_that_is_in_the_way_is_told_whatever_became_of_the_others() -> None:
     znodes = named((7, "old"))
     znodes.data["/schemas/t/n/other"] = named((7, "third")).data[PATH]

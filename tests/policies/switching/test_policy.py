@@ -84,6 +84,13 @@ def test_an_order_says_under_which_lease_at_which_epoch_and_what_it_must_find() 
     assert decided[Verdict.WRITE_REGISTRY].args["instance_id"] == "id-of-new"
 
 
+def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_clusters() -> None:
+    world = WireWorld()
+    world.to(Stage.ROLLED_BACK)
+    reverts = [d for d in world.published if isinstance(d, SwitchDecision) and d.verdict is Verdict.REVERT]
+    assert {(d.expects["attribution"], d.expects["legacy"]) for d in reverts} == {("new", "or_none")}
+
+
 def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
     records = DONE.records()
     stages = list(dict.fromkeys(r.verdict for r in records))

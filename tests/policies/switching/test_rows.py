@@ -634,6 +634,20 @@ def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleane
     assert is_untouched(world)
 
 
+def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() -> None:
+    world = World().to(S.LIVE_DUAL_READ)
+    world.clusters["new"].ledgers[world.refs["/s1"].ledger_id] = Held("foreign", START_MS)
+    world.work()
+    world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
+    world.work()
+    assert (world.stage, world.unit("/s1").stage) == (S.DONE_WITH_FAILURES, L.FOREIGN_CONFLICT)
+    world.limits = Limits(remapped=SCHEMAS_ANEW)
+    world.later().tell(world.start_event())
+    world.work()
+    assert (world.unit("/s1").stage, world.refs["/s1"].ledger_id) == (L.PROMOTED, world.unit("/s1").target_id)
+    assert is_untouched(world)
+
+
 def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() -> None:
     world = anew(S.BUILD)
     order = next(o for o in world.orders if o.unit is not None and o.unit.paths == ("/s1",))
