@@ -15,7 +15,7 @@ from rich.table import Table
 from deploy.logs import set_up_logging
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
-from deploy.switch_cli import switch_app
+from deploy.switch.cli import switch_app
 from policies.errors import UserError
 from policies.isolation.settings import Rules
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch_answer import SHOWN, Answer, Ended, answer_lines, answer_of, event_id
+from deploy.switch.answer import SHOWN, Answer, Ended, answer_lines, answer_of, event_id
 from policies.switching import SwitchDecision
 from policies.switching.orders import Code, Verdict, Why
 from policies.switching.readings import CommandName, SwitchCommand

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from deploy.settings import Settings
-from deploy.switch_answer import Ended
-from deploy.switch_commands import Asking, Heard
-from deploy.switch_dialogue import Desk, Dialogue, find_report, is_driven_on
-from deploy.switch_kafka import embedded_servers, loop_connection
-from deploy.switch_report import reading_lines
+from deploy.switch.answer import Ended
+from deploy.switch.commands import Asking, Heard
+from deploy.switch.dialogue import Desk, Dialogue, find_report, is_driven_on
+from deploy.switch.kafka import embedded_servers, loop_connection
+from deploy.switch.report import reading_lines
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.switching import SwitchDecision

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch_status import bars, present_stage, stage_line, status_view
+from deploy.switch.status import bars, present_stage, stage_line, status_view
 from policies.switching.decision import Brokers
 from policies.switching.state import LedgerStage, Stage
 from tests.deploy.switching import NOW, record

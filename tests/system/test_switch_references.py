@@ -12,7 +12,7 @@ from connectors.pulsar.metadata import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings
-from deploy.switch import check
+from deploy.switch.precheck import check
 from policies.switching.precheck import Reason, Report
 from policies.switching.references import Kind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator

@@ -18,8 +18,8 @@ from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, Publ
 from connectors.kafka.records import Record
 from connectors.kafka.tail import Tail
 from deploy.settings import Settings
-from deploy.switch_answer import Answer, answer_of, event_id
-from deploy.switch_kafka import loop_connection
+from deploy.switch.answer import Answer, answer_of, event_id
+from deploy.switch.kafka import loop_connection
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.registry import topic_of

@@ -16,7 +16,7 @@ from connectors.bookkeeper.snapshot import Look, Place, take_snapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings, WatchedCluster
-from deploy.switch_view import report_lines
+from deploy.switch.view import report_lines
 from policies.errors import UserError
 from policies.switching.precheck import Report, precheck
 from policies.switching.remedies import explain

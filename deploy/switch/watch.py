@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.live import Live
 
 from deploy.settings import Settings
-from deploy.switch_commands import Conversation
-from deploy.switch_status import OVER, status_view
+from deploy.switch.commands import Conversation
+from deploy.switch.status import OVER, status_view
 from policies.switching.decision import SwitchRecord
 
 _REFRESH_SECONDS = 1.0

@@ -30,9 +30,9 @@ from deploy.app import tell
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
-from deploy.switch import check, named
-from deploy.switch_kafka import loop_connection
-from deploy.switch_view import finding_line
+from deploy.switch.kafka import loop_connection
+from deploy.switch.precheck import check, named
+from deploy.switch.view import finding_line
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import topic_of

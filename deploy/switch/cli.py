@@ -14,7 +14,7 @@ from deploy.settings import Settings
 from deploy.settings_file import load_settings
 
 if TYPE_CHECKING:
-    from deploy.switch_dialogue import Dialogue
+    from deploy.switch.dialogue import Dialogue
 
 switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
@@ -48,9 +48,9 @@ def _dialogue(
     settings: SettingsFile = None,
 ) -> "Dialogue":
     """What all commands that are sent to the loop have in common."""
-    from deploy.switch import watched_cluster
-    from deploy.switch_commands import Asking
-    from deploy.switch_dialogue import Desk, Dialogue
+    from deploy.switch.commands import Asking
+    from deploy.switch.dialogue import Desk, Dialogue
+    from deploy.switch.precheck import watched_cluster
 
     given = _load(settings)
     watched_cluster(given, cluster)
@@ -86,7 +86,7 @@ def _sent(command: Callable[..., int]) -> Callable[..., None]:
 @_sent
 def register(dialogue: "Dialogue", name: Name) -> int:
     """Make a BookKeeper cluster known, by what is read at its address; the first one is the one that is active."""
-    from deploy.switch_register import registration
+    from deploy.switch.register import registration
     from policies.switching.readings import CommandName
 
     about = registration(dialogue.settings, dialogue.asking.cluster, name)
@@ -111,7 +111,7 @@ def precheck(
     explain: Annotated[bool, typer.Option("--explain", help="Say what to do about each reason.")] = False,
 ) -> None:
     """Say whether a switch is safe, from live data. Writes nothing. Ends with status 1 where it is not ready."""
-    from deploy.switch import answer
+    from deploy.switch.precheck import answer
 
     set_up_logging()
     logging.getLogger().setLevel(logging.ERROR)  # the report says what a reading came to
@@ -141,8 +141,8 @@ def status(
     settings: SettingsFile = None,
 ) -> None:
     """Show where a switch stands."""
-    from deploy.switch import watched_cluster
-    from deploy.switch_watch import show_status
+    from deploy.switch.precheck import watched_cluster
+    from deploy.switch.watch import show_status
 
     given = _load(settings)
     watched_cluster(given, cluster)
@@ -199,7 +199,7 @@ def inventory(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Publish all references, and what the target has, for `collisions`. Ends with status 1 where not all is read."""
-    from deploy.switch_collisions import publish_inventory
+    from deploy.switch.collisions import publish_inventory
 
     if not publish_inventory(_load(settings), cluster, target, as_json=as_json):
         raise typer.Exit(_NOT_READY)
@@ -213,7 +213,7 @@ def collisions(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Join a published inventory with the target's ledgers in Spark. Ends with status 1 where any is in the way."""
-    from deploy.switch_collisions import show_collisions
+    from deploy.switch.collisions import show_collisions
 
     if not show_collisions(_load(settings), cluster, inventory, as_json=as_json):
         raise typer.Exit(_NOT_READY)

@@ -11,9 +11,9 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deploy.settings import Settings
-from deploy.switch_answer import Answer, Ended, answer_lines, decision_line, unanswered
-from deploy.switch_commands import Asking, Conversation, Heard, NoAnswerError
-from deploy.switch_report import reading_lines
+from deploy.switch.answer import Answer, Ended, answer_lines, decision_line, unanswered
+from deploy.switch.commands import Asking, Conversation, Heard, NoAnswerError
+from deploy.switch.report import reading_lines
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.observations import Outcome

@@ -8,7 +8,7 @@ from connectors.bookkeeper.uri import metadata_service_uri
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings
-from deploy.switch import named
+from deploy.switch.precheck import named
 from policies.errors import UserError
 from policies.switching.precheck import Cluster
 
