@@ -1,1 +1,1 @@
-"""The commands `headgate switch …`: `cli` names them, `dialogue` and `commands` talk to the loop, others read or show."""
+"""The commands `headgate switch …`: `cli` names them, `commands` and `dialogue` talk to the loop, others show."""
