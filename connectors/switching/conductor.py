@@ -300,6 +300,8 @@ class Conductor:
             self._ended.wait(desk.pause_seconds(answer))
         else:
             desk.succeeded(answer)
+        if answer.result is Result.COPIED and answer.target is not None:
+            self._hands.metrics.copied(self._cluster, answer.target.length_bytes)
         if desk is self._desk:
             self._hands.answers.give(answer)
 

@@ -28,6 +28,12 @@ class SwitchExecutorMetrics:
             ("cluster", "verdict", "result"),
             registry=registry,
         )
+        self._copied = Counter(
+            "headgate_switch_copied_bytes",
+            "Bytes of the entries of ledgers that were copied to their end.",
+            ("cluster",),
+            registry=registry,
+        )
         self._failing = Gauge(
             "headgate_switch_executor_failing",
             "1 while something that is ordered cannot be carried out.",
@@ -46,6 +52,10 @@ class SwitchExecutorMetrics:
     def answered(self, cluster: str, verdict: Verdict, result: Outcome) -> None:
         """An order about a ledger was answered."""
         self._answers.labels(cluster, verdict.value, result.value).inc()
+
+    def copied(self, cluster: str, length_bytes: int) -> None:
+        """A ledger was copied to its end."""
+        self._copied.labels(cluster).inc(length_bytes)
 
     def failing(self, cluster: str, *, yes: bool) -> None:
         """Whether something of a cluster cannot be carried out."""

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 WHOLE, FOREIGN, BACK, REFUSED, ANEW = "whole", "foreign", "back", "refused", "anew"
 
-SLOW = {"copy_concurrency": 4, "max_deletions": 4}
+SLOW = {"copy_concurrency": 8, "max_deletions": 8}
 """So that each stage lasts long enough to be killed in."""
 SHARED = {"target_policy": "shared"}
 POLICIES = {
@@ -62,7 +62,7 @@ def kill_everything(clusters: Clusters, loop: SwitchLoop) -> None:
 
 def test_a_switch_ends_as_it_should_though_all_is_killed_at_each_stage(clusters: Clusters, loop: SwitchLoop) -> None:
     with BrokerCluster(clusters, WHOLE, loop.kafka, loop.prefix) as brokers:
-        brokers.fill(schemas=60, cursors=60)
+        brokers.fill(schemas=90, cursors=90)
         brokers.register(*brokers.brokers)
         loop.register(brokers)
         behind = loop.precheck(WHOLE)
