@@ -20,7 +20,9 @@ from policies.switching.turn import Turn
 def ledger_done(turn: Turn, event: LedgerDone) -> None:
     """Take one answer."""
     unit = turn.plan.get(event.ledger_id) if turn.state.switch else None
-    if unit is None or event.op > unit.op:
+    if unit is None and turn.state.switch is not None and turn.switch.settled and event.op <= turn.state.ops:
+        turn.count("repeated")
+    elif unit is None or event.op > unit.op:
         turn.reject(Code.INVALID_TRANSITION, f"nothing was asked of ledger {event.ledger_id} as {event.op}", _at(event))
     elif event.op < unit.op or unit.awaiting in (Action.NONE, Action.GIVEN_UP):
         turn.count("repeated")

@@ -20,7 +20,7 @@ from policies.switching.events import Event, Tick
 from policies.switching.machine import apply
 from policies.switching.orders import ORDERS, Said, Verdict, Why
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import Entry, LedgerStage, Stage, SwitchingState, Unit
+from policies.switching.state import Entry, LedgerStage, Stage, Switch, SwitchingState, Unit
 from policies.switching.translation import assemble, event_of
 from policies.units import from_millis, to_millis
 
@@ -207,7 +207,7 @@ def _plain(details: dict[str, object]) -> dict[str, str | int | bool | None]:
 
 def _content(state: SwitchingState) -> dict[str, object]:
     switch = state.switch
-    counts = Counter(u.stage for u in switch.units) if switch else Counter[LedgerStage]()
+    counts = _counts(switch) if switch else Counter[LedgerStage]()
     live = switch is not None and switch.live_ms >= 0
     epoch = switch.epoch if switch else state.epoch
     return {
@@ -232,15 +232,18 @@ def _content(state: SwitchingState) -> dict[str, object]:
     }
 
 
+def _counts(switch: Switch) -> Counter[LedgerStage]:
+    """How many ledgers stand where; of a switch that is done nothing else is known."""
+    return Counter(switch.settled) if switch.settled else Counter(u.stage for u in switch.units)
+
+
 def _sentence(cluster: str, state: SwitchingState) -> str:
     switch = state.switch
     if switch is None:
         return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
-    units = switch.units
-    moved = sum(
-        u.stage in (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED) for u in units
-    )
+    counts = _counts(switch)
+    moved = sum(counts[s] for s in (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED))
     return (
         f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
-        f"{moved} of {len(units)} ledgers moved, brokers write to {state.active()}"
+        f"{moved} of {counts.total()} ledgers moved, brokers write to {state.active()}"
     )

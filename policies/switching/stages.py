@@ -188,6 +188,8 @@ def _finish(turn: Turn) -> None:
         f"the switch is done with failures: {trouble}" if failed else f"the switch is done: {moved}",
         ended_ms=turn.now_ms, awaiting=Action.NONE,
     )  # fmt: skip
+    if not failed:
+        turn.settle_plan()
 
 
 _STEPS = {

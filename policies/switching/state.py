@@ -6,7 +6,7 @@ Instants are milliseconds since the epoch. Source: specs/switching.md, States of
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from policies.alerts import AlertBook
 from policies.switching.ledgers import Intent, Ledger
@@ -224,6 +224,8 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Why it does not go live although every broker acked; empty when nothing is in the way."""
     halted: str = ""
     """Why nothing is ordered until a person drives it on; empty when it goes on."""
+    settled: dict[LedgerStage, int] = field(default_factory=dict)
+    """Once it is done, how many ledgers stand where: the ledgers themselves are of no more use."""
 
 
 class Counts(Struct, array_like=True, frozen=True):

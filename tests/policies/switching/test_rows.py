@@ -618,9 +618,20 @@ def anew(stage: Stage) -> World:
     return world.to(stage)
 
 
-def is_untouched(world: World) -> bool:
+def is_untouched(world: World, ledger_id: int) -> bool:
     """The foreign ledger, which has the schema's id in the target."""
-    return world.clusters["new"].ledgers[world.unit("/s1").ledger_id] == Held("foreign", START_MS)
+    return world.clusters["new"].ledgers[ledger_id] == Held("foreign", START_MS)
+
+
+def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> None:
+    world = World().to(S.CLEANUP)
+    last = world.unit("/c1")
+    world.work()
+    assert (world.stage, world.switch.settled, world.switch.units) == (S.DONE, {L.CLEANED: 3}, ())
+    assert world.state.journal == (), "what was copied is the target's own now"
+    repeated = world.state.counts.repeated
+    assert world.tell(LedgerDone(last.ledger_id, last.op, Outcome.DELETED)) == []
+    assert world.state.counts.repeated == repeated + 1
 
 
 def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleaned_up() -> None:
@@ -631,7 +642,7 @@ def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleane
     world.work()
     assert world.is_at(S.DONE)
     assert unit.ledger_id not in world.clusters["old"].ledgers
-    assert is_untouched(world)
+    assert is_untouched(world, unit.ledger_id)
 
 
 def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() -> None:
@@ -645,7 +656,7 @@ def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() ->
     world.later().tell(world.start_event())
     world.work()
     assert (world.unit("/s1").stage, world.refs["/s1"].ledger_id) == (L.PROMOTED, world.unit("/s1").target_id)
-    assert is_untouched(world)
+    assert is_untouched(world, world.unit("/s1").ledger_id)
 
 
 def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() -> None:
@@ -656,7 +667,7 @@ def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() ->
     assert world.is_at(S.HOLD)
     assert world.unit("/s1").stage is L.PROMOTED
     assert world.refs["/s1"].ledger_id == world.unit("/s1").target_id
-    assert is_untouched(world)
+    assert is_untouched(world, world.unit("/s1").ledger_id)
 
 
 def test_a_copy_under_a_new_id_that_is_partial_is_deleted_and_made_again_under_another() -> None:
@@ -668,7 +679,7 @@ def test_a_copy_under_a_new_id_that_is_partial_is_deleted_and_made_again_under_a
     world.work()
     assert world.is_at(S.HOLD)
     assert world.unit("/s1").stage is L.PROMOTED
-    assert is_untouched(world)
+    assert is_untouched(world, world.unit("/s1").ledger_id)
 
 
 def test_what_stands_under_a_new_id_and_is_not_ours_is_never_promoted_nor_deleted() -> None:
@@ -701,7 +712,7 @@ def test_after_a_rollback_references_have_their_old_ids_and_copies_under_new_one
     world.work()
     assert unit.target_id not in world.clusters["new"].ledgers
     assert world.state.journal == ()
-    assert is_untouched(world)
+    assert is_untouched(world, world.unit("/s1").ledger_id)
 
 
 def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback_too() -> None:
@@ -714,7 +725,7 @@ def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
     assert not [held for held in world.clusters["new"].ledgers.values() if held.by_headgate]
-    assert is_untouched(world)
+    assert is_untouched(world, world.unit("/s1").ledger_id)
 
 
 @pytest.mark.parametrize("remapped", [frozenset(), frozenset({Kind.CURSOR})], ids=["same id", "remap"])

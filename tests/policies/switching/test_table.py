@@ -159,7 +159,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[Stage, Expected
     "answer: failed": (
         answered(Outcome.FAILED), REJECTED, answers(each((S.BUILD, S.PROMOTE, S.ROLLBACK, S.CLEANUP), TAKEN)),
     ),
-    "answer about no ledger of the plan": (lambda w: LedgerDone(99, 1, Outcome.COPIED), REJECTED, {}),
+    "answer about no ledger of the plan": (lambda w: LedgerDone(99, 1, Outcome.COPIED), REJECTED, {S.DONE: COUNTED}),
     "answer to an order to come": (lambda w: LedgerDone(2, 10**9, Outcome.COPIED), REJECTED, {}),
     "status written": (status(Action.STATUS_OLD, ok=True), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), COUNTED)),
     "status failed": (status(Action.STATUS_NEW, ok=False), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), COUNTED)),
