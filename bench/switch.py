@@ -5,6 +5,7 @@ Prints how long each stage took and how many ledgers a second went through it, f
 """
 
 import argparse
+import itertools
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -72,7 +73,7 @@ def _table(records: list[dict[str, Any]], ledgers: int) -> Iterator[str]:
         began.setdefault(record["verdict"], datetime.fromisoformat(record["decided_at"]))
     order = sorted(began, key=lambda stage: began[stage])
     yield f"{ledgers} ledgers"
-    for stage, after in zip(order, order[1:], strict=False):
+    for stage, after in itertools.pairwise(order):
         if stage in STAGES:
             seconds = (began[after] - began[stage]).total_seconds()
             yield f"{stage:16} {seconds:8.1f} s  {ledgers / max(seconds, 0.001):8.1f} ledgers/s"
