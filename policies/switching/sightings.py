@@ -233,7 +233,10 @@ def _plan_one(turn: Turn, unit: Unit, event: InventorySeen) -> None:
         turn.plan.put(replace(unit, stage=stage, cleared=True, remap=True))
         return
     source, target = turn.instance(turn.switch.source) or "", turn.instance(turn.switch.target) or ""
-    found, intent = event.existing.get(unit.ledger_id), turn.intent(unit)
+    found = event.existing.get(unit.ledger_id)
+    if found is not None and found.provenance == source:
+        turn.journal(unit)  # the executor's own journal has its intent: ours may have been lost with the state
+    intent = turn.intent(unit)
     if why := guards.import_is_disjoint(found, intent, source, target):
         conflict(turn, unit, Why.FOREIGN_ID, why)
     elif why := guards.id_was_not_deleted(turn.state, target, unit.ledger_id):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from policies.switching.events import (
     Cleanup,
+    InventorySeen,
     LedgerDone,
     Outcome,
     Register,
@@ -18,7 +19,7 @@ from policies.switching.events import (
 from policies.switching.limits import DAY_MS, Limits
 from policies.switching.orders import Code, Said, Verdict, Why
 from policies.switching.references import Kind
-from policies.switching.state import Action, LedgerStage, Stage, Status
+from policies.switching.state import Action, LedgerStage, Stage, Status, SwitchingState
 from tests.policies.switching.world import START_MS, Bookies, Held, Ref, World
 
 S, L = Stage, LedgerStage
@@ -621,6 +622,25 @@ def anew(stage: Stage) -> World:
 def is_untouched(world: World, ledger_id: int) -> bool:
     """The foreign ledger, which has the schema's id in the target."""
     return world.clusters["new"].ledgers[ledger_id] == Held("foreign", START_MS)
+
+
+def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_is_made_again() -> None:
+    world = World().to(S.PROMOTE)
+    registered = RegistrySeen(world.state.entries, "old", world.state.directive, world.state.committed_epoch)
+    world.state, world.orders = SwitchingState(), []
+    world.later().tell(world.lease_event(2), registered, world.members_event())
+    world.tell(*(world.cluster_event(name) for name in world.clusters), world.prechecked_event())
+    again = world.tell(world.start_event())
+    assert codes(again) == [Code.COLLISION], "the precheck of this model goes by the journal that was lost"
+    check = world.state.checks[0]
+    world.state = replace(world.state, checks=(replace(check, ready=True, reasons=()),))
+    world.tell(world.start_event())
+    world.later().acks()
+    seen = world.later().inventory_event()
+    confirmed = {i: replace(ledger, provenance="id-of-old") for i, ledger in seen.existing.items()}
+    world.tell(InventorySeen(seen.references, seen.at_ms, seen.target, confirmed))
+    assert set(world.stages().values()) == {L.COPYING, L.PENDING}
+    assert {intent.ledger_id for intent in world.state.journal} >= confirmed.keys()
 
 
 def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> None:
