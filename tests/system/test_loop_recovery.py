@@ -132,6 +132,11 @@ def test_bad_records_become_dead_letters_whole_and_the_query_goes_on(
         assert query.process.poll() is None
 
 
+def _distinct(decided: Topic) -> list[dict[str, Any]]:
+    """Decisions, each once: a batch whose decision was published, and whose commit was not, is repeated."""
+    return list({each["decision_id"]: each for each in decided.data()}.values())
+
+
 def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again(
     settings: dict[str, Any], tmp_path: Path, loop_kafka: str
 ) -> None:
@@ -146,8 +151,8 @@ def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again(
         assert status == 503
         assert "query failed" in why
         produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 600_000)))
-        eventually("a decision after the restart", lambda: len(decided.data()) == 2, 120)
-        assert [d["sequence"] for d in decided.data()] == [1, 2]
+        eventually("a decision after the restart", lambda: len(_distinct(decided)) == 2, 120)
+        assert [d["sequence"] for d in _distinct(decided)] == [1, 2]
         eventually("/-/healthy says yes", lambda: http_get(port, "/-/healthy") == (200, "ok\n"))
         assert query.stop() == 0
         assert "query failed, starting it again" in query.output()
