@@ -19,7 +19,7 @@ unit: $(VENV)/.dev ## Tests without servers: under a minute
 	$(BIN)/python -m pytest -m "not system"
 
 system: $(VENV)/.dev ## Tests that drive real brokers, disks and Prometheus
-	$(BIN)/python -m pytest -m system --durations=40 --durations-min=10 || { [ $$? -eq 1 ] && echo "What failed, once more and alone: real servers on a busy machine may be late." && \
+	$(BIN)/python -m pytest -m system -n 2 --dist loadfile --durations=40 --durations-min=10 || { [ $$? -eq 1 ] && echo "What failed, once more and alone: real servers on a busy machine may be late." && \
 	  $(BIN)/python -m pytest -m system --last-failed --last-failed-no-failures none; }
 
 check: lint types layers generated ## Lint, types, layers, generated files fresh

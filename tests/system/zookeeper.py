@@ -1,5 +1,6 @@
 """A real ZooKeeper server on loopback, in a process of its own, which tests may stop, kill, freeze and expire."""
 
+import os
 import secrets
 import socket
 import struct
@@ -117,6 +118,9 @@ def session_password(session_id: int) -> bytes:
     return struct.pack("<4I", *words)
 
 
+_PORTS = 5_000
+_FIRST_PORT = 20_000 + _PORTS * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2)
+"""Two workers that test at once must not take each other's ports while a server is down."""
 _given: set[int] = set()
 
 
@@ -126,7 +130,7 @@ def free_port() -> int:
     None is given twice: to a cluster a bookie is its port, and one that is gone has left its cookie there.
     """
     while True:
-        port = 20_000 + secrets.randbelow(10_000)
+        port = _FIRST_PORT + secrets.randbelow(_PORTS)
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
