@@ -16,7 +16,7 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 test: unit system ## All tests
 
 unit: $(VENV)/.dev ## Tests without servers: under a minute
-	$(BIN)/python -m pytest -m "not system"
+	$(BIN)/python -m pytest -m "not system" -n 2
 
 system: $(VENV)/.dev ## Tests that drive real brokers, disks and Prometheus
 	$(BIN)/python -m pytest -m system -n 2 --dist loadfile --durations=40 --durations-min=10 || { [ $$? -eq 1 ] && echo "What failed, once more and alone: real servers on a busy machine may be late." && \
