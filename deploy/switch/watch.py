@@ -1,6 +1,7 @@
 """Answers `headgate switch status`: the record of a switch as the loop last said it, once or again and again."""
 
 import json
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -58,6 +59,7 @@ def _changes(talk: Conversation) -> Iterator[SwitchRecord | None]:
 
 
 def _live(talk: Conversation, cluster: str, console: Console) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have it ignored, and nothing else ends this
     record = talk.record()
     with Live(console=console, auto_refresh=False) as live:
         while True:

@@ -424,17 +424,21 @@ def _on_terminal(world: World, *arguments: str, when: bytes, then: bytes | signa
     )
     os.close(theirs)
     screen, due = b"", True
-    with suppress(OSError):  # the terminal ends with the process
-        while chunk := os.read(ours, 4096):
-            screen += chunk
-            if due and when in screen:
-                due = False
-                if isinstance(then, bytes):
-                    os.write(ours, then)
-                else:
-                    process.send_signal(then)
-    os.close(ours)
-    return process.wait(30), Text.from_ansi(screen.decode().replace("\r\n", "\n")).plain
+    try:
+        with suppress(OSError):  # the terminal ends with the process
+            while chunk := os.read(ours, 4096):
+                screen += chunk
+                if due and when in screen:
+                    due = False
+                    if isinstance(then, bytes):
+                        os.write(ours, then)
+                    else:
+                        process.send_signal(then)
+        status = process.wait(30)
+    finally:
+        process.kill()
+        os.close(ours)
+    return status, Text.from_ansi(screen.decode().replace("\r\n", "\n")).plain
 
 
 def test_the_commands_topic_holds_events_that_any_client_may_send(query: World) -> None:
