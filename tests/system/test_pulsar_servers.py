@@ -25,9 +25,10 @@ def cluster(
 def test_each_ledger_is_found_on_the_bookies_it_was_written_to(cluster: PulsarCluster) -> None:
     first, second = cluster.bookies
     create_namespace(cluster, "t/ns")
-    produce(cluster, "t/ns/topic", 11)
+    for _ in range(3):  # what is sent at once may all go into one ledger
+        produce(cluster, "t/ns/topic", 5)
     before = ledgers(cluster, "t/ns/topic")
-    assert len(before) == 3
+    assert len(before) >= 3
     assert set(before.values()) == {frozenset({first.bookie_id, second.bookie_id})}
 
     third = cluster.add_bookie()
