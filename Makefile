@@ -16,11 +16,11 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 test: unit system ## All tests
 
 unit: $(VENV)/.dev ## Tests without servers: under a minute
-	$(BIN)/python -m pytest -m "not system" -n 2
+	$(BIN)/python -m pytest -m "not system and not streaming" -n 2
 
-system: $(VENV)/.dev ## Tests that drive real brokers, disks and Prometheus
-	$(BIN)/python -m pytest -m system -n 2 --dist loadfile --durations=40 --durations-min=10 || { [ $$? -eq 1 ] && echo "What failed, once more and alone: real servers on a busy machine may be late." && \
-	  $(BIN)/python -m pytest -m system --last-failed --last-failed-no-failures none; }
+system: $(VENV)/.dev ## Tests that drive Spark, real brokers, bookies, disks and Prometheus
+	$(BIN)/python -m pytest -m "system or streaming" -n 2 --dist loadfile --durations=40 --durations-min=10 || { [ $$? -eq 1 ] && echo "What failed, once more and alone: real servers on a busy machine may be late." && \
+	  $(BIN)/python -m pytest -m "system or streaming" --last-failed --last-failed-no-failures none; }
 
 check: lint types layers generated ## Lint, types, layers, generated files fresh
 
