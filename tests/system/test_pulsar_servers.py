@@ -28,7 +28,7 @@ def test_each_ledger_is_found_on_the_bookies_it_was_written_to(cluster: PulsarCl
     for _ in range(3):  # what is sent at once may all go into one ledger
         produce(cluster, "t/ns/topic", 5)
     before = ledgers(cluster, "t/ns/topic")
-    assert len(before) >= 3
+    assert len(before) >= 2, "a ledger of five entries is full, and the next one made when it is needed"
     assert set(before.values()) == {frozenset({first.bookie_id, second.bookie_id})}
 
     third = cluster.add_bookie()
