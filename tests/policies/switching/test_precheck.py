@@ -88,7 +88,7 @@ changed = msgspec.structs.replace
         ({"existing": found(ledger(7))}, {Reason.FOREIGN_ID}),
         ({"existing": found(ledger(3))}, {Reason.FOREIGN_ID}),
     ],
-    ids=str,
+    ids=lambda each: ", ".join(sorted(each)) or "ready" if isinstance(each, set) else str(each),
 )  # fmt: skip
 def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any], reasons: set[Reason]) -> None:
     report = check(**changes)
