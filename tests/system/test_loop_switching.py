@@ -112,6 +112,7 @@ def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
     with BrokerCluster(clusters, FOREIGN, loop.kafka, loop.prefix) as brokers:
+        clusters.advance_new(1)
         brokers.fill(schemas=6, cursors=6)
         silent = brokers.brokers[2]
         brokers.start_agents(*brokers.brokers[:2])
@@ -156,6 +157,7 @@ def test_a_switch_commanded_by_hand_is_rolled_back_and_its_copies_deleted_later(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
     with BrokerCluster(clusters, BACK, loop.kafka, loop.prefix) as brokers:
+        clusters.advance_new(1)
         brokers.fill(schemas=6, cursors=6)
         brokers.start_agents()
         for name in (OLD, NEW):
@@ -184,6 +186,7 @@ def test_a_target_that_no_broker_reaches_is_given_up_before_anything_moves(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
     with BrokerCluster(clusters, REFUSED, loop.kafka, loop.prefix) as brokers:
+        clusters.advance_new(1)
         brokers.fill(schemas=2, cursors=2)
         for broker in brokers.brokers:
             broker.clients.fails = True
