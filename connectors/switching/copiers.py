@@ -9,12 +9,9 @@ from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
 from connectors.bookkeeper.copy_journal import COPIES, Journal, ZnodeJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
-from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.uri import metadata_service_uri
 from connectors.switching.places import Places
 from connectors.zookeeper.outcomes import UnreadError
-
-_IDENTITY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,6 @@ class Move:
 
     copier: LedgerCopier
     journal: Journal
-    source_instance: str
 
 
 class Copiers:
@@ -79,12 +75,10 @@ class Copiers:
             self._jvm(), one, other, journal, replication=self._settings.replication,
             concurrency=self._settings.concurrency, timeout=self._settings.timeout,
         )  # fmt: skip
-        return Move(copier, journal, one.instance_id)
+        return Move(copier, journal)
 
     def _cluster(self, name: str) -> LedgerCluster:
-        place = self._places.place(name)
-        reader = place.session.reader(lambda: _IDENTITY_SECONDS)
-        seen = read_cluster(reader, name, place.ledgers_root, 0)
+        place, seen = self._places.place(name), self._places.read(name)
         if seen.instance_id is None or seen.layout is None:
             raise UnreadError(f"{place.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
         uri = metadata_service_uri(self._places.connection(name), place.ledgers_root, seen.layout)

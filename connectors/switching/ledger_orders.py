@@ -190,10 +190,7 @@ class LedgerOrders:
 
     def _promoted_by_owner(self, order: Order, member: str) -> SwitchLedger:
         """Whoever has a topic loaded keeps its cursors in memory: it would write ours over, or fail on it."""
-        said = self._roll_over(order)
-        if isinstance(said, RolledOver):
-            return order.answer(Result.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
-        return order.answer(Result.FAILED, f"{member} has its topic loaded: unload it; {said}")
+        return self._request_rollover(order, f"{member} has its topic loaded: unload it; ")
 
     def _advanced(self, order: Order) -> bool:
         """Whether a cursor's ledger is another one than that of the copy; closed ledgers stay as they are."""
@@ -225,11 +222,11 @@ class LedgerOrders:
                 ledger.paths, ledger.kind, ledger_id, order.owners(owner), new_owner, new_id=new_id
             )
 
-    def _request_rollover(self, order: Order) -> SwitchLedger:
+    def _request_rollover(self, order: Order, before_why: str = "") -> SwitchLedger:
         said = self._roll_over(order)
         if isinstance(said, RolledOver):
             return order.answer(Result.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
-        return order.answer(Result.FAILED, said)
+        return order.answer(Result.FAILED, f"{before_why}{said}")
 
     def _roll_over(self, order: Order) -> RolledOver | str:
         if self._owners is None:

@@ -1,11 +1,11 @@
 """Where a broker cluster's metadata and those of its BookKeeper clusters are: a ZooKeeper session for each ensemble."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
-from connectors.bookkeeper.identity import read_layout
+from connectors.bookkeeper.identity import read_cluster, read_layout
 from connectors.bookkeeper.ledgers import Found, read_ledgers
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.bookkeeper.snapshot import Place
@@ -14,6 +14,7 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
+from policies.switching.precheck import Cluster
 
 _FIND_SECONDS = 10.0
 _EACH_SECONDS = 0.001
@@ -78,6 +79,11 @@ class Places:
         """
         return Place(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
 
+    def read(self, name: str) -> Cluster:
+        """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find` does."""
+        place = self.place(name)
+        return read_cluster(place.session.reader(within(_FIND_SECONDS)), name, place.ledgers_root, 0)
+
     def find(self, name: str, ledger_ids: Collection[int]) -> Found:
         """Look ledgers of a BookKeeper cluster up.
 
@@ -87,8 +93,7 @@ class Places:
             UserError: the settings name no such cluster.
         """
         place = self.place(name)
-        until = time.monotonic() + _FIND_SECONDS + len(ledger_ids) * _EACH_SECONDS
-        reader = place.session.reader(lambda: until - time.monotonic())
+        reader = place.session.reader(within(_FIND_SECONDS + len(ledger_ids) * _EACH_SECONDS))
         layout = read_layout(reader, place.ledgers_root)
         if layout is None:
             raise UnreadError(f"{place.ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
@@ -102,11 +107,16 @@ class Places:
             NotConnectedError: the brokers' ZooKeeper cannot be reached.
             ValueError: the path is no cursor's, or its owner does not say who it is.
         """
-        until = time.monotonic() + _FIND_SECONDS
-        return owner_of_topic(self.brokers.reader(lambda: until - time.monotonic()), cursor_of(path))
+        return owner_of_topic(self.brokers.reader(within(_FIND_SECONDS)), cursor_of(path))
 
     def _known(self, name: str) -> BookKeeperCluster:
         if name not in self._clusters.clusters:
             known = ", ".join(self._clusters.clusters)
-            raise UserError(f"clusters.{self._cluster}.bookkeeper.clusters names no {name}; it names {known}")
+            raise UserError(f"clusters.{self._cluster}.bookkeeper names no cluster {name}; it names {known}")
         return self._clusters.clusters[name]
+
+
+def within(seconds: float) -> Callable[[], float]:
+    """How much is left of a time that begins now."""
+    until = time.monotonic() + seconds
+    return lambda: until - time.monotonic()

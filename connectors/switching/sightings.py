@@ -2,15 +2,14 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from connectors.bookkeeper.copy_journal import COPIES, JournalError, ZnodeJournal
-from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.provenance import confirmed
 from connectors.bookkeeper.snapshot import take_snapshot
 from connectors.pulsar.metadata import read_references
 from connectors.switching.inventory import inventory_readings
-from connectors.switching.places import Places
+from connectors.switching.places import Places, within
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -46,7 +45,7 @@ class Sightings:
     def brokers(self) -> SwitchBrokers:
         """Who is registered now."""
         try:
-            reader = self._places.brokers.reader(_within(_READ_SECONDS))
+            reader = self._places.brokers.reader(within(_READ_SECONDS))
             names = reader.one(reader.client.get_children_async, self._brokers_path)
         except (*_UNREAD, UserError) as error:
             return SwitchBrokers(cluster=self._cluster, **_why(error))
@@ -57,8 +56,7 @@ class Sightings:
         for name in self._places.names:
             began = time.monotonic()
             try:
-                place = self._places.place(name)
-                seen = read_cluster(place.session.reader(_within(_READ_SECONDS)), name, place.ledgers_root, 0)
+                seen = self._places.read(name)
             except (*_UNREAD, UserError) as error:
                 yield SwitchCluster(cluster=self._cluster, name=name, **_why(error))
             else:
@@ -88,7 +86,7 @@ class Sightings:
             yield SwitchInventory(cluster=self._cluster, inventory=name, **_why(error))
 
     def _references(self) -> list[Reference]:
-        found = read_references(self._places.brokers.reader(_within(_INVENTORY_SECONDS)))
+        found = read_references(self._places.brokers.reader(within(_INVENTORY_SECONDS)))
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         return found.references
@@ -103,11 +101,10 @@ class Sightings:
         return confirmed(found, journal)[0]
 
     def _instance(self, name: str) -> str:
-        place = self._places.place(name)
-        seen = read_cluster(place.session.reader(_within(_READ_SECONDS)), name, place.ledgers_root, 0)
-        if seen.instance_id is None:
+        instance_id = self._places.read(name).instance_id
+        if instance_id is None:
             raise ValueError(f"the INSTANCEID of {name} cannot be read")
-        return seen.instance_id
+        return instance_id
 
 
 def _cluster(cluster: str, seen: Cluster, took_ms: int) -> SwitchCluster:
@@ -125,11 +122,6 @@ def _why(error: Exception) -> dict[str, object]:
     if isinstance(error, UnreadError | NotConnectedError):
         return {"outcome": outcome_of(error), "detail": detail_of(error)}
     return {"outcome": Outcome.ERROR, "detail": str(error)}
-
-
-def _within(seconds: float) -> Callable[[], float]:
-    until = time.monotonic() + seconds
-    return lambda: until - time.monotonic()
 
 
 def _ms_since(began: float) -> int:

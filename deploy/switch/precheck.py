@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,9 @@ from msgspec import structs
 from rich.console import Console
 
 from connectors.bookkeeper.settings import BookKeeperClusters
-from connectors.bookkeeper.snapshot import Look, Place, take_snapshot
+from connectors.bookkeeper.snapshot import Look, take_snapshot
+from connectors.switching.places import Places
 from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings, WatchedCluster
 from deploy.switch.view import report_lines
 from policies.errors import UserError
@@ -55,25 +54,12 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
     """Read everything now, and judge it; raises as `answer` does."""
     brokers, clusters = named(settings, cluster)
     rules = settings.policies.switching.for_cluster(cluster).rules
-    with ExitStack() as stack:
-        sessions: dict[ZooKeeperConnection, ZooKeeperSession] = {}
-
-        def session(name: str, connection: ZooKeeperConnection) -> ZooKeeperSession:
-            if connection not in sessions:
-                sessions[connection] = ZooKeeperSession(name, connection)
-                stack.callback(sessions[connection].close)
-            return sessions[connection]
-
-        def place(name: str) -> Place:
-            if name not in clusters.clusters:
-                known = ", ".join(clusters.clusters)
-                raise UserError(f"--target: clusters.{cluster}.bookkeeper names no cluster {name}; it names {known}")
-            block = clusters.clusters[name]
-            return Place(name, session(f"{cluster}/{name}", block.zookeeper or brokers), block.ledgers_root)
-
-        look = take_snapshot(
-            session(cluster, brokers), place(clusters.source), place(target), clusters.bootstrap, rules
-        )
+    with Places(cluster, brokers, clusters) as places:
+        try:
+            place = places.place(target)
+        except UserError as error:
+            raise UserError(f"--target: {error}") from None
+        look = take_snapshot(places.brokers, places.place(clusters.source), place, clusters.bootstrap, rules)
     return Checked(cluster, precheck(look.snapshot, rules, time.time_ns() // 1_000_000), look)
 
 

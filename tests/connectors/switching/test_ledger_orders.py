@@ -73,7 +73,7 @@ class _Double:
     def between(self, source: str, target: str) -> Move:
         assert (source, target) == ("old", "new")
         journal = _Journal(self._world)
-        return Move(cast("LedgerCopier", _Copier(self._world)), cast("Journal", journal), "id-old")
+        return Move(cast("LedgerCopier", _Copier(self._world)), cast("Journal", journal))
 
     def find(self, name: str, ledger_ids: list[int]) -> Found:
         ledger = {"old": self._world.in_old, "new": self._world.in_new}[name]
