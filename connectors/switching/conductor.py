@@ -97,6 +97,7 @@ class Conductor:
         self._desk = Desk()
         self._polled_at = self._renewed_at = self._published_at = self._inventory_at = float("-inf")
         self._published: dict[str, Reading] = {}
+        self._troubles: set[str] = set()
 
     def take(self, heard: Heard) -> None:
         """Something was decided."""
@@ -168,6 +169,8 @@ class Conductor:
         self._desk = Desk()
         self._hands.answers.forget()
         self._published.clear()
+        self._troubles.clear()
+        self._hands.metrics.failing(self._cluster, yes=False)
         self._inventory_at = self._renewed_at = float("-inf")
 
     # --- sightings
@@ -206,13 +209,17 @@ class Conductor:
 
     def _submit_inventory(self, readings: Executor, source: str, target: str) -> None:
         self._inventory_at = time.monotonic()
-        readings.submit(self._guarded, lambda: self._publish_inventory(source, target))
+        readings.submit(self._guarded, "inventory", lambda: self._publish_inventory(source, target))
 
-    def _publish_inventory(self, source: str, target: str) -> None:
+    def _publish_inventory(self, source: str, target: str) -> bool:
+        """Gives whether there is one."""
+        well = True
         for reading in self._hands.sightings.inventory(self._bootstrap(), source, target):
             if reading.outcome is not Outcome.OK:
                 _log.warning("no inventory", cluster=self._cluster, detail=reading.detail)
+                well = False
             self._hands.publish(reading)
+        return well
 
     def _bootstrap(self) -> str:
         return (self._view.bootstrap if self._view else None) or self._default_bootstrap
@@ -260,6 +267,7 @@ class Conductor:
             source, target = str(order.args["source"]), str(order.args["target"])
             readings.submit(
                 self._guarded,
+                "precheck",
                 lambda: self._hands.publish(self._hands.sightings.precheck(source, target, self._bootstrap())),
             )
         elif order.verdict is Verdict.TAKE_INVENTORY:
@@ -272,20 +280,20 @@ class Conductor:
                 answer = self._registry_orders.carry_out(order)
             except RegistryError as error:
                 _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
-                self._hands.metrics.failing(self._cluster, yes=True)
+                self._trouble("registry", yes=True)
                 return
             del self._registry_pending[subject]
             self._polled_at = float("-inf")  # so that the policy sees at once what is there now
             if answer is not None:
                 self._hands.answers.give(answer)
-        self._hands.metrics.failing(self._cluster, yes=False)
+        self._trouble("registry", yes=False)
 
     def _work(self, desk: Desk, first: SwitchDecision) -> None:
         """Carry out an order about a ledger, and those that came about it meanwhile."""
         order: SwitchDecision | None = first
         while order is not None:
             if not self._ended.is_set() and desk is self._desk:
-                self._guarded(partial(self._carry_out, desk, order))
+                self._guarded("ledgers", partial(self._carry_out, desk, order))
             order = desk.next(order)
 
     def _carry_out(self, desk: Desk, order: SwitchDecision) -> None:
@@ -305,13 +313,18 @@ class Conductor:
         if desk is self._desk:
             self._hands.answers.give(answer)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, what: str, work: Callable[[], bool | None]) -> None:
         """An unexpected error is logged with all there is to know; whoever drives the switch on has it tried again."""
         try:
-            work()
+            self._trouble(what, yes=work() is False)
         except Exception:
-            _log.exception("switch work failed", cluster=self._cluster)
-            self._hands.metrics.failing(self._cluster, yes=True)
+            _log.exception("switch work failed", cluster=self._cluster, what=what)
+            self._trouble(what, yes=True)
+
+    def _trouble(self, what: str, *, yes: bool) -> None:
+        """One kind of work fails, or does not any more; the metric says whether any does."""
+        (self._troubles.add if yes else self._troubles.discard)(what)
+        self._hands.metrics.failing(self._cluster, yes=bool(self._troubles))
 
 
 def _unread(error: RegistryError) -> dict[str, object]:

@@ -53,12 +53,14 @@ class World:
         self.published: list[Reading] = []
         self.given: list[bytes] = []
         hands = cast("Any", self)
+        self.series = CollectorRegistry()
+        self.inventory_outcome = Outcome.OK
         self.conductor = Conductor(
             "c1",
             Hands(
                 lease=hands, registry=hands, sightings=hands, ledgers=hands, publish=self.published.append,
                 answers=Answers(lambda _key, value: self.given.append(value)),
-                metrics=SwitchExecutorMetrics(CollectorRegistry()),
+                metrics=SwitchExecutorMetrics(self.series),
             ),
             poll_interval=timedelta(0),
             inventory_interval=timedelta(hours=1),
@@ -70,6 +72,9 @@ class World:
         for each in heard:
             self.conductor.take(each)
         self.conductor.turn(AtOnce(), AtOnce())
+
+    def is_failing(self) -> bool:
+        return self.series.get_sample_value("headgate_switch_executor_failing", {"cluster": "c1"}) == 1
 
     def of(self, kind: type[Reading]) -> list[Any]:
         return [each for each in self.published if isinstance(each, kind)]
@@ -104,7 +109,7 @@ class World:
     def inventory(self, bootstrap: str, source: str, target: str) -> Iterator[Reading]:
         assert bootstrap == "first"
         self.inventories.append((source, target))
-        yield SwitchInventory(cluster="c1", outcome=Outcome.OK, inventory=str(len(self.inventories)))
+        yield SwitchInventory(cluster="c1", outcome=self.inventory_outcome, inventory=str(len(self.inventories)))
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
         self.done.append((decision.verdict, decision.op))
@@ -230,6 +235,22 @@ def test_an_unexpected_error_ends_nothing() -> None:
     world.turn(order(COPY, 2, 7))
     assert world.done == [(COPY, 1), (COPY, 2)]
     assert len(world.given) == 1
+
+
+def test_what_fails_shows_until_it_succeeds_whatever_else_does() -> None:
+    world = World()
+    world.inventory_outcome = Outcome.TIMEOUT
+    world.turn()
+    world.turn()
+    assert world.is_failing(), "no inventory can be made, so a switch would wait for ever"
+    world.registry_error = RegistryError("no ZooKeeper")
+    world.turn(directive(1))
+    world.registry_error, world.inventory_outcome = None, Outcome.OK
+    world.turn()
+    assert world.is_failing(), "of the inventory nothing is known yet"
+    args = {"source": "old", "target": "new"}
+    world.turn(order(Verdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
+    assert not world.is_failing()
 
 
 def test_it_runs_until_it_is_stopped_and_gives_the_lease_back() -> None:
