@@ -6,11 +6,11 @@ sentence a person reads.
 
 import uuid
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
+from policies.closed_enum import ClosedEnum
 from policies.units import Instant
 
 EVIDENCE_LIMIT = 10
@@ -24,11 +24,11 @@ def deterministic_id(*parts: object) -> str:
     return str(uuid.uuid5(_NAMESPACE, "/".join(map(str, parts))))
 
 
-class Mode(StrEnum):
+class Mode(ClosedEnum):
     """Whether actuators may carry a decision out."""
 
-    ACTIVE = "active"
-    SHADOW = "shadow"
+    ACTIVE = "active", "Actuators may carry it out."
+    SHADOW = "shadow", "It is published only."
 
 
 class Decision(BaseModel):
@@ -66,19 +66,19 @@ class Decision(BaseModel):
         return self.subject
 
 
-class Severity(StrEnum):
+class Severity(ClosedEnum):
     """How urgent an alert is."""
 
-    INFO = "info"
-    WARNING = "warning"
-    CRITICAL = "critical"
+    INFO = "info", "Good to know."
+    WARNING = "warning", "To be looked at within the day."
+    CRITICAL = "critical", "To be looked at now."
 
 
-class AlertStatus(StrEnum):
+class AlertStatus(ClosedEnum):
     """Whether an alert's condition holds."""
 
-    FIRING = "firing"
-    RESOLVED = "resolved"
+    FIRING = "firing", "The condition holds."
+    RESOLVED = "resolved", "It held, and has ceased; said exactly once."
 
 
 class Alert(Decision):

@@ -5,23 +5,23 @@ An observation is a level, not an edge: a whole reading of one thing. Failing to
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.units import to_millis
 
 
-class Outcome(StrEnum):
+class Outcome(ClosedEnum):
     """How a collector's attempt to read something ended."""
 
-    OK = "ok"
-    TIMEOUT = "timeout"
-    UNREACHABLE = "unreachable"
-    UNAUTHORIZED = "unauthorized"
-    UNSUPPORTED = "unsupported"
-    ERROR = "error"
+    OK = "ok", "It was read; the values stand in the event."
+    TIMEOUT = "timeout", "No answer in time."
+    UNREACHABLE = "unreachable", "No connection could be made, or it was lost."
+    UNAUTHORIZED = "unauthorized", "The login or the permission was refused."
+    UNSUPPORTED = "unsupported", "It is too old to tell (a broker before Kafka 3.3 gives no sizes)."
+    ERROR = "error", "Anything else; `detail` says what."
 
 
 class Reading(BaseModel):

@@ -5,7 +5,6 @@ read those. Decoding is strict about what it needs and ignores what it does not 
 """
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.observations import Reading
 from policies.units import Instant
@@ -26,14 +26,14 @@ DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
 Data = TypeVar("Data")
 
 
-class DeadLetterReason(StrEnum):
+class DeadLetterReason(ClosedEnum):
     """Why a record could not be read."""
 
-    TOO_LARGE = "too_large"
-    MALFORMED = "malformed"
-    UNKNOWN_TYPE = "unknown_type"
-    INVALID = "invalid"
-    CLUSTER_MISMATCH = "cluster_mismatch"
+    TOO_LARGE = "too_large", "Larger than any event may be; not read."
+    MALFORMED = "malformed", "No JSON, or not the envelope of a CloudEvent."
+    UNKNOWN_TYPE = "unknown_type", "An event, but of a type that nothing here reads."
+    INVALID = "invalid", "The data does not fit its type."
+    CLUSTER_MISMATCH = "cluster_mismatch", "The cluster it names is not the one it was routed by."
 
 
 class BadRecordError(Exception):

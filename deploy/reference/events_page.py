@@ -8,8 +8,8 @@ from enum import StrEnum
 from deploy.reference.catalogue import EventKind, catalogue
 from deploy.reference.examples import Example, examples
 from deploy.reference.markdown import table
-from deploy.reference.meanings import meanings
 from deploy.reference.shapes import Row, models_in, rows
+from policies.closed_enum import ClosedEnum
 from policies.wire import MAX_RECORD_BYTES, Event
 
 _INTRODUCTION = f"""\
@@ -80,19 +80,30 @@ def _type(row: Row) -> str:
 def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
     """The closed sets, each once, with the fields that have them."""
     yield "## Closed sets\n"
-    used: dict[type[StrEnum], list[str]] = {}
+    used: dict[type[ClosedEnum], list[str]] = {}
     for kind in kinds:
         for found in models_in(kind.data):
             if issubclass(found, StrEnum) and not kind.is_audit:
-                used.setdefault(found, []).append(kind.event_type)
+                used.setdefault(explained(found), []).append(kind.event_type)
     names = Counter(closed.__name__ for closed in used)
     for closed, types in used.items():
         heading = _heading(closed, alone=names[closed.__name__] == 1)
         yield f"### {heading}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
-        yield from table(("value", "meaning"), ((f"`{v}`", text) for v, text in meanings(closed).items()))
+        yield from table(("value", "meaning"), ((f"`{member.value}`", member.meaning) for member in closed))
 
 
-def _heading(closed: type[StrEnum], *, alone: bool) -> str:
+def explained(found: type[StrEnum]) -> type[ClosedEnum]:
+    """A set that is on the wire, whose members say what they mean.
+
+    Raises:
+        TypeError: they do not.
+    """
+    if not issubclass(found, ClosedEnum):
+        raise TypeError(f"{found.__module__}.{found.__name__}: what is on the wire must be a ClosedEnum")
+    return found
+
+
+def _heading(closed: type[ClosedEnum], *, alone: bool) -> str:
     """Its name, and where others have the same, whose it is: of what is in ``policies.switching``, switching's."""
     return closed.__name__ if alone else f"{closed.__name__} ({closed.__module__.split('.')[1]})"
 

@@ -1,10 +1,10 @@
 """What the isolation policy decides: where a namespace's data may lie, and which bookies go into quarantine."""
 
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import Field
 
+from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.isolation.settings import Rules
 from policies.units import Instant
@@ -13,42 +13,45 @@ QUARANTINE_GROUP = "headgate-quarantine"
 QUARANTINE_RACK = f"/{QUARANTINE_GROUP}"
 
 
-class Tier(StrEnum):
+class Tier(ClosedEnum):
     """How far a namespace must reach to find enough bookies."""
 
-    PRIMARY = "primary"
-    SECONDARY = "secondary"
-    UNASSIGNED = "unassigned"
-    NONE = "none"
-    """Not even all it may use suffice."""
+    PRIMARY = "primary", "Its primary groups suffice."
+    SECONDARY = "secondary", "It needs its secondary groups, too."
+    UNASSIGNED = "unassigned", "It needs bookies without a group."
+    NONE = "none", "Not even all it may use suffice."
 
 
-class PlacementVerdict(StrEnum):
+class PlacementVerdict(ClosedEnum):
     """How well a namespace is isolated now."""
 
-    ISOLATED = "isolated"
-    SPILLS_TO_SECONDARY = "spills_to_secondary"
-    LEAKS = "leaks"
-    INFEASIBLE = "infeasible"
-    UNCONSTRAINED = "unconstrained"
+    ISOLATED = "isolated", "It keeps to its primary groups (or, without affinity, to bookies without a group)."
+    SPILLS_TO_SECONDARY = (
+        "spills_to_secondary",
+        "Its primary groups do not suffice: others that it was promised serve, too.",
+    )
+    LEAKS = "leaks", "It may use bookies that the promise forbids."
+    INFEASIBLE = "infeasible", "It may use fewer bookies than a ledger needs."
+    UNCONSTRAINED = "unconstrained", "Brokers exclude no bookie for it."
 
 
-class PlacementReason(StrEnum):
+class PlacementReason(ClosedEnum):
     """Why a namespace's verdict is what it is."""
 
-    PRIMARY_SUFFICES = "primary_suffices"
-    PRIMARY_SHORT = "primary_short"
-    """Too few writable bookies in its primary groups: its secondary ones serve."""
-    UNASSIGNED_ELIGIBLE = "unassigned_eligible"
-    """The cluster's rules let it use bookies without a group, which the promise forbids."""
-    TOO_FEW_BOOKIES = "too_few_bookies"
-    NO_AFFINITY = "no_affinity"
-    ANY_GROUP = "any_group"
-    """Its primary group is `*`."""
-    NO_GROUPS = "no_groups"
-    """The cluster has no groups, so its brokers exclude nothing."""
-    UNGROUPED_ONLY = "ungrouped_only"
-    """Without affinity, and `unaffine` is `ungrouped`: bookies without a group, and no others."""
+    PRIMARY_SUFFICES = "primary_suffices", "Its primary groups have enough writable bookies."
+    PRIMARY_SHORT = "primary_short", "Its primary groups have too few writable bookies."
+    UNASSIGNED_ELIGIBLE = (
+        "unassigned_eligible",
+        "The cluster's rules let it use bookies without a group, which the promise forbids.",
+    )
+    TOO_FEW_BOOKIES = "too_few_bookies", "All it may use are fewer than a ledger needs."
+    NO_AFFINITY = "no_affinity", "It names no primary group."
+    ANY_GROUP = "any_group", "Its primary group is `*`."
+    NO_GROUPS = "no_groups", "The cluster has no groups."
+    UNGROUPED_ONLY = (
+        "ungrouped_only",
+        "It has no affinity, and `unaffine` is `ungrouped`: bookies without a group, and no others.",
+    )
 
 
 class Placement(Decision):
@@ -73,30 +76,24 @@ class Placement(Decision):
     headroom: int = Field(ge=0, description="How many more losses until the next tier; 0 when there is none left.")
 
 
-class QuarantineVerdict(StrEnum):
+class QuarantineVerdict(ClosedEnum):
     """What is to become of a bookie that joined without rack info."""
 
-    QUARANTINE = "quarantine"
-    """Put it into the quarantine group, if it is still in none."""
-    WITHHOLD = "withhold"
-    """It should be, and a guard forbids it: for a person to decide."""
-    LIFT = "lift"
-    """Nothing is to be done about it any more. Nobody takes it out of a group."""
+    QUARANTINE = "quarantine", "To be put into the quarantine group, if it is still in none."
+    WITHHOLD = "withhold", "It should be, and a guard forbids it: for a person to decide."
+    LIFT = "lift", "Nothing is to be done about it any more; nobody takes it out of a group."
 
 
-class QuarantineReason(StrEnum):
+class QuarantineReason(ClosedEnum):
     """Why."""
 
-    UNASSIGNED = "unassigned"
-    MAX_QUARANTINED = "max_quarantined"
-    WOULD_BE_INFEASIBLE = "would_be_infeasible"
-    """A namespace could not place its data without this bookie."""
-    NO_GROUPS = "no_groups"
-    """The cluster has no groups, so its brokers exclude nothing; the first group would change that for all."""
-    ASSIGNED = "assigned"
-    """It is in a group, by whoever's hand."""
-    GONE = "gone"
-    SWITCHED_OFF = "switched_off"
+    UNASSIGNED = "unassigned", "It has been in no group for `grace`."
+    MAX_QUARANTINED = "max_quarantined", "As many as `max_quarantined` allows are in quarantine, or on their way there."
+    WOULD_BE_INFEASIBLE = "would_be_infeasible", "A namespace could not place its data without it."
+    NO_GROUPS = "no_groups", "The cluster has no groups, and the first would constrain every namespace."
+    ASSIGNED = "assigned", "Somebody put it into a group."
+    GONE = "gone", "It is no longer registered."
+    SWITCHED_OFF = "switched_off", "Quarantine was switched off."
 
 
 class BookieQuarantine(Decision):

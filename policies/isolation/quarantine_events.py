@@ -1,11 +1,11 @@
 """What the quarantine actuator says of each thing it did, refused or could not do: for the audit."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.units import Instant
 from policies.wire import Event
 
@@ -13,25 +13,18 @@ SOURCE = "headgate/actuator/quarantine"
 """The CloudEvents `source`."""
 
 
-class QuarantineOutcome(StrEnum):
+class QuarantineOutcome(ClosedEnum):
     """What came of a decision to quarantine a bookie."""
 
-    DONE = "done"
-    ALREADY_ASSIGNED = "already_assigned"
-    """It is in a group, by whoever's hand: nothing was touched."""
-    NOT_REGISTERED = "not_registered"
-    """It is gone, or has registered anew since: that is another decision."""
-    NO_GROUPS = "no_groups"
-    """The cluster has no groups (any more): the first one would constrain all its namespaces."""
-    TOO_MANY = "too_many"
-    """The group holds as many as `max_quarantined` allows: a mass mistake is not carried out."""
-    SUPERSEDED = "superseded"
-    """A decision with a higher sequence is in force."""
-    EXPIRED = "expired"
-    SHADOW = "shadow"
-    """Shadow mode: what would have been begun."""
-    FAILED = "failed"
-    """Not possible now; tried again until the decision expires."""
+    DONE = "done", "It is in the quarantine group now."
+    ALREADY_ASSIGNED = "already_assigned", "It is in a group, by whoever's hand: nothing was touched."
+    NOT_REGISTERED = "not_registered", "It is gone, or has registered anew since the decision."
+    NO_GROUPS = "no_groups", "The cluster has no groups: a first one would constrain every namespace."
+    TOO_MANY = "too_many", "The group holds `max_quarantined` bookies already."
+    SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
+    EXPIRED = "expired", "The decision is past its `valid_until`."
+    SHADOW = "shadow", "The decision is published only: nothing is done."
+    FAILED = "failed", "Not possible now, `detail` says why; tried again until the decision expires."
 
 
 class BookieQuarantined(BaseModel):

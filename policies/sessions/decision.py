@@ -1,82 +1,71 @@
 """What the sessions policy decides: what a member does, and what becomes of each bundle it owned."""
 
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import Field
 
+from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.sessions.settings import OwnershipRules, RecoveryStep
 from policies.units import Instant
 
 
-class Status(StrEnum):
+class Status(ClosedEnum):
     """How a member's session stands."""
 
-    ESTABLISHED = "established"
-    CONNECTION_LOST = "connection_lost"
-    SESSION_LOST = "session_lost"
-    CLOSED = "closed"
-    """Shut down in order: the member is gone, and owns nothing."""
+    ESTABLISHED = "established", "It has a session."
+    CONNECTION_LOST = "connection_lost", "Disconnected for less than 5T/6."
+    SESSION_LOST = "session_lost", "Expired, or disconnected for longer."
+    CLOSED = "closed", "Shut down in order: it owns nothing."
 
 
-class SessionEvent(StrEnum):
+class SessionEvent(ClosedEnum):
     """What happened to a session."""
 
-    CONNECTION_LOST = "connection_lost"
-    SESSION_LOST = "session_lost"
-    RECONNECTED = "reconnected"
-    SESSION_REESTABLISHED = "session_reestablished"
-    CLOSED = "closed"
-    JOINED = "joined"
-    """A member that had closed its session has a new one: it starts afresh."""
+    CONNECTION_LOST = "connection_lost", "Its connection was lost."
+    SESSION_LOST = "session_lost", "Its session was lost."
+    RECONNECTED = "reconnected", "It has a connection again."
+    SESSION_REESTABLISHED = "session_reestablished", "It has a session again, after it had lost one."
+    CLOSED = "closed", "It ended its session in order."
+    JOINED = "joined", "A member that had ended its session has a new one."
 
 
-class SessionVerdict(StrEnum):
+class SessionVerdict(ClosedEnum):
     """What a member is to do."""
 
-    HOLD = "hold"
-    """Keep serving, and wait."""
-    RESUME = "resume"
-    """All is as before; caches filled before the loss are to be invalidated."""
-    RECONNECT = "reconnect"
-    """Keep serving what is loaded, load nothing new, and get a session again."""
-    SHUTDOWN = "shutdown"
-    RECOVER = "recover"
-    """Follow the plan, then the decisions for its bundles."""
-    RESTART = "restart"
-    GONE = "gone"
-    """The process is gone: nothing to reconnect, its bundles are free for others."""
-    REPUBLISH_LOAD_DATA = "republish-load-data"
+    HOLD = "hold", "Keep serving, and wait."
+    RESUME = "resume", "All is as before; caches filled before the loss are to be invalidated."
+    RECONNECT = "reconnect", "Keep serving what is loaded, load nothing new, and get a session again."
+    SHUTDOWN = "shutdown", "Go down; published only, for the platform to carry out."
+    RECOVER = "recover", "Follow the plan, then the decisions for its bundles."
+    RESTART = "restart", "Go down and come up again; published only, for the platform to carry out."
+    GONE = "gone", "The process is gone: nothing to reconnect, its bundles are free for others."
+    REPUBLISH_LOAD_DATA = "republish-load-data", "Publish load data and registration again."
 
 
-class SessionReason(StrEnum):
+class SessionReason(ClosedEnum):
     """Why."""
 
-    CONNECTION_LOST = "connection_lost"
-    RECONNECTED = "reconnected"
-    SESSION_LOST = "session_lost"
-    CONFIRMING = "confirming"
-    """A shutdown waits for `shutdown_delay`, in which the losses of others would show."""
-    FLEET_WIDE = "fleet_wide"
-    """Too many lost their sessions at once, or ZooKeeper cannot be read: the fault is ZooKeeper's."""
-    SHUTDOWN_BUDGET = "shutdown_budget"
-    """It should go down, but as many as may be down by our word already are."""
-    RECONNECT_EXHAUSTED = "reconnect_exhausted"
-    SESSION_REESTABLISHED = "session_reestablished"
-    NOT_READY = "not_ready"
-    """It is registered, but the cluster does not list it."""
-    RECOVERED = "recovered"
-    """Every bundle it owned is either its own again or given up."""
-    UNSETTLED = "unsettled"
-    """It loses its session again and again."""
-    ZOMBIE = "zombie"
-    REGISTERED = "registered"
-    """It was taken for a zombie, and has registered itself."""
-    UNREACHABLE = "unreachable"
-    CLOSED = "closed"
-    JOINED = "joined"
-    LOAD_DATA_MISSING = "load_data_missing"
+    CONNECTION_LOST = "connection_lost", "Its connection was lost."
+    RECONNECTED = "reconnected", "It has its connection again, in time."
+    SESSION_LOST = "session_lost", "Its session was lost."
+    CONFIRMING = "confirming", "A shutdown waits for `shutdown_delay`, in which the losses of others would show."
+    FLEET_WIDE = (
+        "fleet_wide",
+        "Too many lost their sessions at once, or ZooKeeper cannot be read: the fault is ZooKeeper's.",
+    )
+    SHUTDOWN_BUDGET = "shutdown_budget", "As many as may be down by our word already are."
+    RECONNECT_EXHAUSTED = "reconnect_exhausted", "It has tried too often, or for too long."
+    SESSION_REESTABLISHED = "session_reestablished", "It has a session again."
+    NOT_READY = "not_ready", "It is registered, but the cluster does not list it."
+    RECOVERED = "recovered", "Every bundle it owned is its own again or given up."
+    UNSETTLED = "unsettled", "It loses its session again and again."
+    ZOMBIE = "zombie", "Its process says it is healthy, and it has had no registration for `zombie_after`."
+    REGISTERED = "registered", "It was taken for a zombie, and has registered itself."
+    UNREACHABLE = "unreachable", "Its session expired, and its own health endpoint does not answer."
+    CLOSED = "closed", "It ended its session in order."
+    JOINED = "joined", "It starts afresh."
+    LOAD_DATA_MISSING = "load_data_missing", "It owns its bundles again, and has published no load data."
 
 
 class SessionDecision(Decision):
@@ -109,33 +98,27 @@ class SessionDecision(Decision):
     valid_until: Instant = Field(description="Nobody begins to carry it out after this.")
 
 
-class OwnershipVerdict(StrEnum):
+class OwnershipVerdict(ClosedEnum):
     """What a member is to do with a bundle it owned."""
 
-    KEEP = "keep"
-    RE_OWN = "re-own"
-    """Preload its topics, and create its node; where `delete_first`, delete the old one with `expected_version`."""
-    WAIT = "wait"
-    UNLOAD = "unload"
-    """Close its topics, and let it go; the node is not touched."""
+    KEEP = "keep", "It is the member's own."
+    RE_OWN = "re-own", "Preload its topics and create its node; where `delete_first`, delete the old one before."
+    WAIT = "wait", "Read it again."
+    UNLOAD = "unload", "Close its topics and let it go; the node is not touched."
 
 
-class OwnershipReason(StrEnum):
+class OwnershipReason(ClosedEnum):
     """Why."""
 
-    ABSENT = "absent"
-    OWN_SESSION = "own_session"
-    OLD_SESSION = "old_session"
-    """Its node names the member, but belongs to a session of the past."""
-    OLD_SESSION_PERSISTS = "old_session_persists"
-    OTHER_OWNER = "other_owner"
-    DOUBLE_OWNERSHIP = "double_ownership"
-    """Two members claim it; the one whose session holds the node keeps it."""
-    NOT_EPHEMERAL = "not_ephemeral"
-    UNREADABLE = "unreadable"
-    """Its value, or whose session it is, cannot be read."""
-    UNREAD = "unread"
-    """It has not been read since the session was lost."""
+    ABSENT = "absent", "It has no node."
+    OWN_SESSION = "own_session", "Its node belongs to the member's own session."
+    OLD_SESSION = "old_session", "Its node names the member, and belongs to a session of the past."
+    OLD_SESSION_PERSISTS = "old_session_persists", "That node is still there after `wait_for_deletion`."
+    OTHER_OWNER = "other_owner", "Its node names another member."
+    DOUBLE_OWNERSHIP = "double_ownership", "Two members claim it; the one whose session holds the node keeps it."
+    NOT_EPHEMERAL = "not_ephemeral", "Its node would outlive any session."
+    UNREADABLE = "unreadable", "Its value, or whose session it is, cannot be read."
+    UNREAD = "unread", "It has not been read since the session was lost."
 
 
 class OwnershipDecision(Decision):

@@ -3,11 +3,11 @@
 Every field but `cluster` and what names the thing read has a default, so that a source says only what it can tell.
 """
 
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome, Reading
 from policies.units import MAX_INT64
 
@@ -21,39 +21,40 @@ MAX_TIMEOUT_MS = 86_400_000
 MAX_NAME = 1000
 
 
-class SessionState(StrEnum):
+class SessionState(ClosedEnum):
     """How a session stands, seen from outside or told by the application."""
 
-    CONNECTED = "connected"
-    DISCONNECTED = "disconnected"
-    """ZooKeeper still keeps it, but its client is connected nowhere, or silent for more than half its timeout."""
-    EXPIRED = "expired"
-    CLOSED = "closed"
-    """An orderly shutdown: the member is gone."""
+    CONNECTED = "connected", "A server has its connection, and hears from it."
+    DISCONNECTED = (
+        "disconnected",
+        "ZooKeeper keeps it, but its client is connected nowhere, or silent for more than T/2.",
+    )
+    EXPIRED = "expired", "ZooKeeper has ended it."
+    CLOSED = "closed", "Its client has ended it in order: the member is gone."
 
 
-class NodeKind(StrEnum):
+class NodeKind(ClosedEnum):
     """What a node stands for."""
 
-    BUNDLE = "bundle"
-    BROKER = "broker"
-    LEADER = "leader"
+    BUNDLE = "bundle", "Whoever made it owns a bundle."
+    BROKER = "broker", "A member's registration, with its load data."
+    LEADER = "leader", "Whoever made it leads the brokers."
 
 
-class RecoveryAction(StrEnum):
+class RecoveryAction(ClosedEnum):
     """What a member does while it carries out a decision."""
 
-    RECONNECT = "reconnect"
-    RE_OWN = "re-own"
-    UNLOAD = "unload"
-    REPUBLISH_LOAD_DATA = "republish-load-data"
+    RECONNECT = "reconnect", "To get a session again."
+    RE_OWN = "re-own", "To own a bundle again."
+    UNLOAD = "unload", "To let a bundle go."
+    REPUBLISH_LOAD_DATA = "republish-load-data", "To publish its load data and registration again."
 
 
-class RecoveryResult(StrEnum):
+class RecoveryResult(ClosedEnum):
     """What came of it."""
 
-    OK = "ok"
-    FAILED = "failed"
+    OK = "ok", "It is done."
+    FAILED = "failed", "It is not; `detail` says why."
 
 
 class ZkSession(Reading):

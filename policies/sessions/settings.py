@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from policies.closed_enum import ClosedEnum
 from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, millis_of, parse_duration
 
@@ -20,22 +21,19 @@ class OnSessionLost(StrEnum):
     SHUTDOWN = "shutdown"
 
 
-class OwnershipRules(StrEnum):
+class OwnershipRules(ClosedEnum):
     """What becomes of a bundle whose node still belongs to the member's own old session."""
 
-    PIP57 = "pip57"
-    """Wait until ZooKeeper deletes it; where it does not, unload."""
-    CURRENT = "current"
-    """Pulsar from 2.9 on: delete it with the observed version, and create it again."""
+    PIP57 = "pip57", "Wait until ZooKeeper deletes the old node; where it does not, unload."
+    CURRENT = "current", "Pulsar from 2.9 on: delete it with the observed version, and create it again."
 
 
-class RecoveryStep(StrEnum):
+class RecoveryStep(ClosedEnum):
     """One part of the way back after a session is re-established."""
 
-    RE_OWN = "re-own"
-    REPUBLISH_LOAD_DATA = "republish-load-data"
-    """Load data and registration."""
-    INVALIDATE_CACHES = "invalidate-caches"
+    RE_OWN = "re-own", "Own the bundles again."
+    REPUBLISH_LOAD_DATA = "republish-load-data", "Publish load data and registration."
+    INVALIDATE_CACHES = "invalidate-caches", "Forget what was cached before the loss."
 
 
 class SessionsSettings(PolicySettings):

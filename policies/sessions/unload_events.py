@@ -1,11 +1,11 @@
 """What the Pulsar actuator says of each bundle it unloaded or had owned again, or could not or would not: an audit."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.units import Instant
 from policies.wire import Event
 
@@ -13,25 +13,18 @@ SOURCE = "headgate/actuator/unload"
 """The CloudEvents `source`."""
 
 
-class UnloadOutcome(StrEnum):
+class UnloadOutcome(ClosedEnum):
     """What came of a decision about a bundle."""
 
-    DONE = "done"
-    ALREADY_MOVED = "already_moved"
-    """To unload: the member does not serve it (any more), so there is nothing to take from it."""
-    ALREADY_OWNED = "already_owned"
-    """To re-own: a broker serves it already, whichever."""
-    CONTESTED = "contested"
-    """The member serves it, but it is another's too: an unload could hit the rightful owner. Looked at again."""
-    NO_TOPICS = "no_topics"
-    """To re-own: it has no topic that could be looked up, so nobody misses it."""
-    SUPERSEDED = "superseded"
-    """A decision with a higher sequence is in force."""
-    EXPIRED = "expired"
-    SHADOW = "shadow"
-    """Shadow mode: what would have been begun."""
-    FAILED = "failed"
-    """Not possible now; tried again until the decision expires."""
+    DONE = "done", "The brokers did as asked."
+    ALREADY_MOVED = "already_moved", "To unload: the member does not serve it (any more)."
+    ALREADY_OWNED = "already_owned", "To re-own: a broker serves it already, whichever."
+    CONTESTED = "contested", "The member serves it, but it is another's too: an unload could hit the rightful owner."
+    NO_TOPICS = "no_topics", "To re-own: it has no topic that could be looked up, so nobody misses it."
+    SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
+    EXPIRED = "expired", "The decision is past its `valid_until`."
+    SHADOW = "shadow", "The decision is published only: nothing is done."
+    FAILED = "failed", "Not possible now, `detail` says why; tried again until the decision expires."
 
 
 class BundleReport(BaseModel):

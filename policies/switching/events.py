@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from policies.closed_enum import ClosedEnum
 from policies.switching.ledgers import Ledger
 from policies.switching.precheck import Cluster
 from policies.switching.references import Reference
@@ -137,20 +137,20 @@ class InventorySeen:
     existing: Mapping[int, Ledger] = field(default_factory=dict)
 
 
-class Outcome(StrEnum):
+class Outcome(ClosedEnum):
     """How an executor's work on a ledger ended."""
 
-    COPIED = "copied"
-    EXISTS = "exists"
-    SOURCE_UNREADABLE = "source_unreadable"
-    COPY_DELETED = "copy_deleted"
-    PROMOTED = "promoted"
-    CONFLICT = "conflict"
-    ROLLED_OVER = "rolled_over"
-    ADVANCED = "advanced"
-    REVERTED = "reverted"
-    DELETED = "deleted"
-    FAILED = "failed"
+    COPIED = "copied", "The copy is made; `source` and `target` say what was found of both."
+    EXISTS = "exists", "The target has a ledger of this id; `target` says which."
+    SOURCE_UNREADABLE = "source_unreadable", "The source's ledger cannot be read."
+    COPY_DELETED = "copy_deleted", "Headgate's own copy is deleted."
+    PROMOTED = "promoted", "The reference is attributed to the target; `changed` says what differs."
+    CONFLICT = "conflict", "The reference changed meanwhile: nothing was written."
+    ROLLED_OVER = "rolled_over", "The cursor's owner made it a new ledger: `new_id` in `attribution`."
+    ADVANCED = "advanced", "The cursor moved on since it was copied."
+    REVERTED = "reverted", "The reference is attributed to the source again."
+    DELETED = "deleted", "The ledger is gone from the source, or was gone already."
+    FAILED = "failed", "Not possible now, `detail` says why; it is tried again."
 
 
 @dataclass(frozen=True, slots=True)

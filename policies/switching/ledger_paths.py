@@ -5,8 +5,8 @@ as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. S
 """
 
 import re
-from enum import StrEnum
 
+from policies.closed_enum import ClosedEnum
 from policies.units import MAX_INT64
 
 _FIRST_LONG_ID = 2**31 - 1
@@ -17,11 +17,11 @@ _SHORT_PATH = re.compile(r"/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
 _LONG_PATH = re.compile(r"/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
 
 
-class Layout(StrEnum):
+class Layout(ClosedEnum):
     """How a cluster arranges the metadata of its ledgers."""
 
-    HIERARCHICAL = "hierarchical"
-    LONG_HIERARCHICAL = "longhierarchical"
+    HIERARCHICAL = "hierarchical", "Ids below 2147483647 split 2/4/4, greater ones 3/4/4/4/4."
+    LONG_HIERARCHICAL = "longhierarchical", "Every id split 3/4/4/4/4."
 
 
 _FACTORIES = {

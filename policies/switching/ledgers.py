@@ -6,20 +6,21 @@ executor has looked whether the ledger carries what it had journalled for it, th
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from msgspec import Struct
+
+from policies.closed_enum import ClosedEnum
 
 NO_LEDGER = -1
 """The id in a cursor that keeps no ledger."""
 
 
-class LedgerState(StrEnum):
+class LedgerState(ClosedEnum):
     """A ledger's state in its metadata."""
 
-    OPEN = "open"
-    IN_RECOVERY = "in_recovery"
-    CLOSED = "closed"
+    OPEN = "open", "Somebody writes to it."
+    IN_RECOVERY = "in_recovery", "Somebody is closing it for a writer that is gone."
+    CLOSED = "closed", "Its last entry is known, and stays so."
 
 
 class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
@@ -62,12 +63,12 @@ Journal = Mapping[int, Intent]
 """Intents by the ledger id in the target."""
 
 
-class Hit(StrEnum):
+class Hit(ClosedEnum):
     """What a ledger is that exists in the target under an id to import."""
 
-    OURS_COMPLETE = "ours_complete"
-    OURS_PARTIAL = "ours_partial"
-    FOREIGN = "foreign"
+    OURS_COMPLETE = "ours_complete", "Headgate's own copy, and it holds what the source has."
+    OURS_PARTIAL = "ours_partial", "Headgate's own copy, and it is not complete."
+    FOREIGN = "foreign", "Somebody else's: never touched."
 
 
 def same_ledger(source: Ledger, target: Ledger) -> bool:

@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from policies.closed_enum import ClosedEnum
 from policies.switching.id_generators import Generator, hob_beyond
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import NO_LEDGER, Hit, Intent, Ledger, hit_of
@@ -33,16 +34,19 @@ class TargetPolicy(StrEnum):
     """Anything that is not in the way of an id to import."""
 
 
-class Reason(StrEnum):
+class Reason(ClosedEnum):
     """Why a switch is not ready."""
 
-    FOREIGN_ID = "foreign_id"
-    DELETED_ID = "deleted_id"
-    IDGEN_BEHIND = "idgen_behind"
-    LAYOUT = "layout"
-    ALIAS = "alias"
-    SNAPSHOT_INCOMPLETE = "snapshot_incomplete"
-    STALE = "stale"
+    FOREIGN_ID = (
+        "foreign_id",
+        "Ledgers that are not Headgate's stand at ids to import (in a dedicated target: anywhere).",
+    )
+    DELETED_ID = "deleted_id", "An id to import was deleted from the target before: bookies may still hold its entries."
+    IDGEN_BEHIND = "idgen_behind", "The target would give ids that are taken; `hob` is where to advance it to."
+    LAYOUT = "layout", "A layout is unknown or cannot hold every id, or a reference names no ledger that can be."
+    ALIAS = "alias", "Source and target are one cluster under two names."
+    SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "Something could not be read."
+    STALE = "stale", "What was read is older than `precheck_validity`."
 
 
 class Cluster(Struct, array_like=True, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ Ages count from the record's time. Where an instant matters before that (a readi
 it took, so that no clock but one is needed.
 """
 
-from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome, Reading
 from policies.switching.events import Outcome as Result
 from policies.switching.id_generators import MAX_HOB
@@ -30,16 +30,16 @@ class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class CommandName(StrEnum):
+class CommandName(ClosedEnum):
     """What may be asked."""
 
-    REGISTER = "register"
-    UNREGISTER = "unregister"
-    PRECHECK = "precheck"
-    START = "start"
-    ROLLBACK = "rollback"
-    CLEANUP = "cleanup"
-    CLOSE_CLIENT = "close-client"
+    REGISTER = "register", "Make a BookKeeper cluster known to the brokers of a cluster."
+    UNREGISTER = "unregister", "Forget one that nothing refers to."
+    PRECHECK = "precheck", "Find out whether a switch to a target is safe."
+    START = "start", "Switch to a target, or drive a switch to it on."
+    ROLLBACK = "rollback", "Take the promotions back, within the rollback window."
+    CLEANUP = "cleanup", "Delete from the source what was promoted; a dry run unless it says otherwise."
+    CLOSE_CLIENT = "close-client", "Have brokers close their client of a cluster that nobody needs any more."
 
 
 class CommandArgs(_Value):
@@ -290,11 +290,11 @@ class SwitchLedger(Reading):
         return f"{self.cluster}/ledgers/{self.ledger_id}"
 
 
-class StatusAction(StrEnum):
+class StatusAction(ClosedEnum):
     """Which status was to be written."""
 
-    STATUS_OLD = "status_old"
-    STATUS_NEW = "status_new"
+    STATUS_OLD = "status_old", "The source becomes deprecated."
+    STATUS_NEW = "status_new", "The target becomes active."
 
 
 class SwitchStatus(Reading):

@@ -5,14 +5,15 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from policies.closed_enum import ClosedEnum
 from policies.switching.ledgers import NO_LEDGER
 
 
-class Kind(StrEnum):
+class Kind(ClosedEnum):
     """What a ledger is for. Only these are copied; topic ledgers stay where they are and age out."""
 
-    SCHEMA = "schema"
-    CURSOR = "cursor"
+    SCHEMA = "schema", "A schema locator, one ledger for each version."
+    CURSOR = "cursor", "A subscription's position."
 
 
 class Strategy(StrEnum):

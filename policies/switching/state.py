@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from policies.alerts import AlertBook
+from policies.closed_enum import ClosedEnum
 from policies.switching.ledgers import Intent, Ledger
 from policies.switching.precheck import Cluster, Reason
 from policies.switching.references import Kind, Reference
@@ -16,45 +17,47 @@ from policies.switching.references import Kind, Reference
 NEVER = -1
 
 
-class Stage(StrEnum):
+class Stage(ClosedEnum):
     """Where a switch stands."""
 
-    NONE = "none"
-    """The target is not registered."""
-    REGISTERED = "registered"
-    PRECHECKED = "prechecked"
-    TRIGGERED = "triggered"
-    LIVE_DUAL_READ = "live_dual_read"
-    BUILD = "build"
-    PROMOTE = "promote"
-    HOLD = "hold"
-    CLEANUP = "cleanup"
-    DONE = "done"
-    DONE_WITH_FAILURES = "done_with_failures"
-    REJECTED = "rejected"
-    ROLLBACK = "rollback"
-    ROLLED_BACK = "rolled_back"
+    NONE = "none", "The target is not registered; of a record: no switch began."
+    REGISTERED = "registered", "The target is known."
+    PRECHECKED = "prechecked", "There is a fresh report on the target."
+    TRIGGERED = "triggered", "Brokers are told to write to the target."
+    LIVE_DUAL_READ = "live_dual_read", "All write to the target, and read from both; the inventory is taken."
+    BUILD = "build", "Ledgers are being copied."
+    PROMOTE = "promote", "Copied ledgers are being attributed to the target."
+    HOLD = "hold", "All is moved that can be; a rollback is possible until `rollback_until`."
+    CLEANUP = "cleanup", "What was promoted is being deleted from the source."
+    DONE = "done", "The target is active, and nothing is left behind."
+    DONE_WITH_FAILURES = (
+        "done_with_failures",
+        "The target is active, and some ledgers stay in the source, or a status is not written.",
+    )
+    REJECTED = "rejected", "No broker moved, because the target could not be reached."
+    ROLLBACK = "rollback", "Promotions are being taken back."
+    ROLLED_BACK = "rolled_back", "They are; our copies are being deleted."
 
 
 ENDED = frozenset({Stage.DONE, Stage.REJECTED, Stage.ROLLED_BACK})
 """A switch that is over: its target is free for another. One with failures is not over, it can be driven on."""
 
 
-class LedgerStage(StrEnum):
+class LedgerStage(ClosedEnum):
     """Where one ledger stands. Only `delete_intent` cannot be undone."""
 
-    PENDING = "pending"
-    COPYING = "copying"
-    BUILT = "built"
-    PROMOTING = "promoting"
-    PROMOTED = "promoted"
-    PROMOTED_VIA_ROLLOVER = "promoted_via_rollover"
-    PROMOTE_DEFERRED = "promote_deferred"
-    BUILD_FAILED = "build_failed"
-    FOREIGN_CONFLICT = "foreign_conflict"
-    DELETE_INTENT = "delete_intent"
-    CLEANED = "cleaned"
-    REVERTED = "reverted"
+    PENDING = "pending", "To be copied."
+    COPYING = "copying", "Being copied."
+    BUILT = "built", "Its copy is complete."
+    PROMOTING = "promoting", "Its references are being attributed to the target."
+    PROMOTED = "promoted", "Its references name the target."
+    PROMOTED_VIA_ROLLOVER = "promoted_via_rollover", "Its cursor has a new ledger in the target."
+    PROMOTE_DEFERRED = "promote_deferred", "It could not be promoted: it stays in the source."
+    BUILD_FAILED = "build_failed", "It could not be copied: it stays in the source."
+    FOREIGN_CONFLICT = "foreign_conflict", "Its id is taken in the target: it stays in the source."
+    DELETE_INTENT = "delete_intent", "Being deleted from the source: this cannot be undone."
+    CLEANED = "cleaned", "Deleted from the source."
+    REVERTED = "reverted", "Its references name the source again."
 
 
 FAILED = frozenset({LedgerStage.PROMOTE_DEFERRED, LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
@@ -79,12 +82,12 @@ class Action(StrEnum):
     """Nothing: it failed too often, and is left for a person."""
 
 
-class Status(StrEnum):
+class Status(ClosedEnum):
     """What a BookKeeper cluster is to the brokers."""
 
-    ACTIVE = "active"
-    STANDBY = "standby"
-    DEPRECATED = "deprecated"
+    ACTIVE = "active", "Brokers write to it."
+    STANDBY = "standby", "It is registered, and may be switched to."
+    DEPRECATED = "deprecated", "Brokers wrote to it once; its topics' ledgers age out there."
 
 
 class Entry(Struct, array_like=True, frozen=True):

@@ -1,10 +1,10 @@
 """The throttle factor as it is decided: topic ``decided.throttle``, keyed by cluster, and its one sentence."""
 
-from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.throttle.fleet import KnownVolume, Standing
 from policies.throttle.gate import Verdict
@@ -13,19 +13,25 @@ from policies.throttle.settings import ThrottleSettings
 from policies.units import Instant, format_duration, from_millis, human_bytes, human_seconds
 
 
-class Reason(StrEnum):
+class Reason(ClosedEnum):
     """What decided the factor."""
 
-    UNLIMITED = "unlimited"
-    ABOVE_LIMITS = "above_limits"
-    SOFT_LIMIT = "soft_limit"
-    HARD_LIMIT = "hard_limit"
-    RECOVERY_MARGIN = "recovery_margin"
-    MIN_HOLD = "min_hold"
-    STALE_VOLUME = "stale_volume"
-    NO_DATA = "no_data"
-    DEPARTED_VOLUME = "departed_volume"
-    INITIAL = "initial"
+    UNLIMITED = "unlimited", "No limit is set: observed, never throttled."
+    ABOVE_LIMITS = "above_limits", "All volumes that count have more free than their limits."
+    SOFT_LIMIT = "soft_limit", "A volume is between its soft and its hard limit."
+    HARD_LIMIT = "hard_limit", "A volume is at or below its hard limit."
+    RECOVERY_MARGIN = (
+        "recovery_margin",
+        "A volume that stopped the cluster is not clear of its hard limit by the margin yet.",
+    )
+    MIN_HOLD = "min_hold", "The factor changed less than `min_hold` ago."
+    STALE_VOLUME = "stale_volume", "A volume of a member broker has not been read for `validity`."
+    NO_DATA = "no_data", "No volume counts: the fallback applies."
+    DEPARTED_VOLUME = (
+        "departed_volume",
+        "A volume that limited the cluster left it, and goes on counting for `departed_hold`.",
+    )
+    INITIAL = "initial", "Nothing has been read yet."
 
 
 _FAR_SECONDS = 172_800.0

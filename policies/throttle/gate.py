@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from policies.closed_enum import ClosedEnum
 from policies.throttle.settings import ThrottleSettings
 from policies.units import millis_of, to_millis
 
@@ -18,15 +19,17 @@ _EPSILON = 1e-9
 """Factors that differ by less are equal: 0.3 - 0.25 is a change of 0.05."""
 
 
-class Verdict(StrEnum):
+class Verdict(ClosedEnum):
     """What becomes of the factor."""
 
-    INITIAL = "initial"
-    LOWER = "lower"
-    RAISE = "raise"
-    HOLD = "hold"
-    """It would rise, but must wait."""
-    NO_CHANGE = "no_change"
+    INITIAL = "initial", "Before the first reading: the starting factor."
+    LOWER = "lower", "The factor goes down, at once."
+    RAISE = "raise", "The factor goes up."
+    HOLD = "hold", "It would go up, but must wait: `reason` says for what."
+    NO_CHANGE = (
+        "no_change",
+        "It stays; the decision is repeated as a heartbeat, or another reason now stands behind it.",
+    )
 
 
 class Hold(StrEnum):

@@ -5,20 +5,20 @@ bytes of the volume at hand. Source: the Strimzi proposal "cluster-wide volume u
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from policies.closed_enum import ClosedEnum
 from policies.units import Ratio, Size
 
 
-class Hit(StrEnum):
+class Hit(ClosedEnum):
     """Which of its limits a volume has reached."""
 
-    NONE = "none"
-    SOFT = "soft"
-    HARD = "hard"
+    NONE = "none", "Neither limit is reached."
+    SOFT = "soft", "The soft limit."
+    HARD = "hard", "The hard limit."
 
 
 class Limit(BaseModel):

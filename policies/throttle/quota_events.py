@@ -1,11 +1,11 @@
 """What the actuator says: of each thing it did or refused (audit), and what it must not forget (applied quotas)."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.throttle.quota_orders import Order
 from policies.throttle.quota_plan import Memo, QuotaReason, QuotaVerdict
@@ -17,13 +17,13 @@ SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both."""
 
 
-class QuotaOutcome(StrEnum):
+class QuotaOutcome(ClosedEnum):
     """What came of it."""
 
-    APPLIED = "applied"
-    UNCHANGED = "unchanged"
-    REFUSED = "refused"
-    FAILED = "failed"
+    APPLIED = "applied", "Kafka has taken it."
+    UNCHANGED = "unchanged", "Nothing had to be done; said when it is new."
+    REFUSED = "refused", "Nothing was done, on purpose; said when it is new."
+    FAILED = "failed", "Kafka did not do as asked; `detail` says why, and it is tried again."
 
 
 class QuotaApplication(BaseModel):

@@ -10,7 +10,8 @@ own change, which becomes what is put back in the end.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from policies.closed_enum import ClosedEnum
 
 Rate = int | None
 """Bytes per second and broker; null: no quota."""
@@ -19,29 +20,29 @@ _REMEMBERED_RATES = 4
 """What a request that timed out may still bring about, and what a broker that lags behind may still show."""
 
 
-class QuotaVerdict(StrEnum):
+class QuotaVerdict(ClosedEnum):
     """What is done about a quota."""
 
-    SET = "set"
-    RESTORE = "restore"
-    KEEP = "keep"
-    REFUSE = "refuse"
+    SET = "set", "A rate is set, because the cluster is to be slowed down."
+    RESTORE = "restore", "What was there before Headgate is put back: a rate, or none."
+    KEEP = "keep", "It is as it should be, or (`shadow`, `tighter`) not to be touched."
+    REFUSE = "refuse", "Nothing is done, for the reason given."
 
 
-class QuotaReason(StrEnum):
+class QuotaReason(ClosedEnum):
     """Why."""
 
-    DECIDED = "decided"
-    STALE = "stale"
-    SHADOW = "shadow"
-    RELEASED = "released"
-    CHANGED_BY_HAND = "changed_by_hand"
-    MISSING = "missing"
-    TIGHTER = "tighter"
-    NO_BASE = "no_base"
-    FENCED = "fenced"
-    QUOTA_CALLBACK = "quota_callback"
-    EXCLUDED_USER = "excluded_user"
+    DECIDED = "decided", "The decision in force says so."
+    STALE = "stale", "The decision in force has expired without a successor: the fallback factor applies."
+    SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
+    RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
+    CHANGED_BY_HAND = "changed_by_hand", "Somebody else changed the quota: their value is what is put back in the end."
+    MISSING = "missing", "What should have been set was not there: taken away by hand, or never reached Kafka."
+    TIGHTER = "tighter", "The quota there is lower than what would be set: throttling never loosens."
+    NO_BASE = "no_base", "The entity has neither a `base` nor a quota, so a factor of it is nothing."
+    FENCED = "fenced", "The decision came after one with a higher sequence, which is in force."
+    QUOTA_CALLBACK = "quota_callback", "A broker has a `client.quota.callback.class`: it heeds no quotas."
+    EXCLUDED_USER = "excluded_user", "An excluded user without a quota of their own would be slowed down."
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from deploy import generate
 from deploy.query_health import QueryHealth
 from deploy.reference.asyncapi import document
 from deploy.reference.catalogue import DIALECT, EventKind, catalogue
+from deploy.reference.events_page import explained
 from deploy.reference.examples import examples
-from deploy.reference.meanings import meanings
 from deploy.reference.metrics_page import parts
 from deploy.reference.shapes import classes_in, rows
 from deploy.settings import Settings
@@ -177,14 +177,14 @@ def test_examples_are_read_as_what_they_are(kinds: tuple[Any, ...]) -> None:
         assert type(reader.read(json.dumps(EXAMPLES[kind.event_type].event)).data) is kind
 
 
-def test_a_closed_set_with_an_unexplained_value_is_refused() -> None:
+def test_a_set_on_the_wire_that_explains_nothing_is_refused() -> None:
     class Weather(StrEnum):
         """Of today."""
 
         RAIN = "rain"
 
-    with pytest.raises(LookupError, match=r"Weather differ in: rain"):
-        meanings(Weather)
+    with pytest.raises(TypeError, match=r"Weather: what is on the wire must be a ClosedEnum"):
+        explained(Weather)
 
 
 def test_sets_of_one_name_are_told_apart_by_whose_they_are(files: dict[str, str]) -> None:

@@ -1,0 +1,26 @@
+"""Closed sets: verdicts, reasons, outcomes. Each member says in one line what it means, where it is defined."""
+
+from enum import StrEnum
+from typing import Self
+
+
+class ClosedEnum(StrEnum):
+    """A closed set of words on the wire or in the settings; metric labels and reference pages are made of it.
+
+    A member is written ``LOWER = "lower", "The factor goes down, at once."``
+
+    Raises:
+        TypeError: a member does not say what it means.
+    """
+
+    _value_: str
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        """The word itself, with what it means."""
+        if not meaning:
+            raise TypeError(f"{cls.__module__}.{cls.__name__}: say what `{value}` means, beside it")
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
