@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from connectors.secretive import SecretiveBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
 
 
-class Tls(SecretiveBlock):
+class Tls(RedactedBlock):
     """Encryption, and the client's certificate where the cluster wants one. An empty block will do."""
 
     ca_file: Path | None = Field(default=None, description="PEM; the authorities to trust. Default: the system's.")

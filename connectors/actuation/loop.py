@@ -12,8 +12,7 @@ import structlog
 from connectors.actuation.standing import D, Standing
 from connectors.actuation.worker import Worker
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.records import Record
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
 
 _POLL_SECONDS = 0.2

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from connectors.bookkeeper.copy_journal import PROVENANCE
+from connectors.zookeeper.connection import ZooKeeperConnection
+from policies.switching.ledger_paths import Layout
 
 WINDOW_ENTRIES = 64
 """Of a ledger so many entries are read at once, or fewer when they are large."""
@@ -37,6 +39,18 @@ class Replication:
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
+
+
+def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:
+    """Say where a cluster's metadata is, such as ``zk+hierarchical://zk-1:2181;zk-2:2181/pulsar/ledgers``.
+
+    Args:
+        connection: of its ZooKeeper; of this only servers and chroot are told, never who we are to it.
+        root: the path of its ledgers below the chroot, such as ``/ledgers``.
+        layout: of its ledgers; it is a part of the scheme, by the same names.
+    """
+    # BookKeeper splits at semicolons: a comma would be a part of a host's name.
+    return f"zk+{layout.value}://{';'.join(connection.hosts())}{connection.chroot}{root.rstrip('/')}"
 
 
 def java_settings(

@@ -16,7 +16,7 @@ from google.protobuf import proto, text_format  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from connectors.bookkeeper.copy_journal import PROVENANCE
-from connectors.bookkeeper.protobuf import build, checked, optional, repeated, required
+from connectors.protobuf import build, checked, optional, repeated, required
 from connectors.zookeeper.tree import IN_FLIGHT, Reader
 from policies.switching.ledger_paths import Layout, id_at, path_of
 from policies.switching.ledgers import NO_LEDGER, Ledger, LedgerState

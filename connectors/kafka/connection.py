@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field, SecretStr
 
 from connectors.kafka.oauth import ClientCredentials
-from connectors.secretive import SecretiveBlock, read_text, secret, unreadable_files
+from connectors.redaction import RedactedBlock, read_text, secret, unreadable_files
 from connectors.tls import Tls
 from policies.errors import UserError
 
@@ -38,7 +38,7 @@ class SaslMechanism(StrEnum):
     OAUTHBEARER = "OAUTHBEARER"
 
 
-class Sasl(SecretiveBlock):
+class Sasl(RedactedBlock):
     """Who the client is: a user with a password, or an OAuth 2 client with its secret."""
 
     mechanism: SaslMechanism
@@ -96,7 +96,7 @@ class Sasl(SecretiveBlock):
         return secret(self.client_secret, self.client_secret_file, "sasl.client_secret_file") or ""
 
 
-class KafkaConnection(SecretiveBlock):
+class KafkaConnection(RedactedBlock):
     """Where a cluster is, and how to be let in. `for_…` give the same for each client library.
 
     What these return holds secrets in the clear: pass it on, never print it. They read the files they need and raise

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.records import Record
 from policies.errors import UserError
 from policies.units import millis_of
 
@@ -32,6 +31,16 @@ _log = structlog.get_logger(__name__)
 
 Place = tuple[str, int]
 """(topic, partition)."""
+
+
+class Record(NamedTuple):
+    """A record as it lies in Kafka."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    appended_ms: int
+    """Its Kafka timestamp, in milliseconds since the epoch."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus.families import Family, Sample, metrics
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.latency import DecisionLatency

@@ -16,8 +16,8 @@ from connectors.pulsar.affinity import AffinityWalk
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import url_problems
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
+from connectors.redaction import RedactedBlock
 from connectors.schedule import ticks
-from connectors.secretive import SecretiveBlock
 from policies.errors import UserError
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, Registration
 from policies.observations import Outcome, Reading
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 Kind = TypeVar("Kind", bound=Reading)
 
 
-class WatchedPulsarBookies(SecretiveBlock):
+class WatchedPulsarBookies(RedactedBlock):
     """What is watched over HTTP, and how often."""
 
     poll_interval: PositiveDuration = Field(

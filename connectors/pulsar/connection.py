@@ -4,11 +4,12 @@ import logging
 import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import httpx
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
-from connectors.secretive import SecretiveBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.tls import Tls
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
@@ -17,10 +18,21 @@ MAX_CONNECTIONS = 16
 """Requests under way at once: a broker serves them from a pool of threads that its own work needs too."""
 
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
+_MEMBER_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # anything else an HTTP library refuses, and quotes
 
 
-class PulsarAdmin(SecretiveBlock):
+def _checked_member_url(url: str) -> str:
+    if not _MEMBER_URL.fullmatch(url):
+        raise ValueError("is neither http(s)://{member} nor http(s)://{host}:port, such as https://{host}:8443")
+    return url
+
+
+MemberUrl = Annotated[str, AfterValidator(_checked_member_url)]
+"""An address for all brokers: `{member}` stands for `host:port` as a broker registers itself, `{host}` for the host."""
+
+
+class PulsarAdmin(RedactedBlock):
     """Where a cluster's admin REST is, and who we are to it."""
 
     admin_url: str = Field(
@@ -118,6 +130,11 @@ def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport
         trust_env=False,
         transport=transport,
     )
+
+
+def url_of_member(url: MemberUrl, member: str) -> str:
+    """The address of one broker."""
+    return url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])
 
 
 def url_problems(field: str, url: str) -> Iterator[tuple[str, str]]:

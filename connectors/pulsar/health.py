@@ -15,11 +15,10 @@ import httpx
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from connectors.levels import Levels
+from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.member_url import MemberUrl, url_of_member
+from connectors.pulsar.connection import MemberUrl, PulsarAdmin, url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
 from connectors.schedule import ticks
 from policies.errors import UserError
@@ -107,7 +106,7 @@ class MemberHealthCollector:
         self._apis: dict[str, AdminApi] = {}
         self._seen_at: dict[str, float] = {}
         self._is_listing = True
-        self._levels = Levels(publish, settings.republish.total_seconds(), clock)
+        self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
@@ -130,7 +129,7 @@ class MemberHealthCollector:
                     asked[member] = workers.submit(_ask, self._apis[member])
         for member, answer in asked.items():
             self._announce(self._reading(member, answer.result(), listed))
-        self._levels.keep_only(f"{self._cluster}/{member}" for member in asked)
+        self._changed.keep_only(f"{self._cluster}/{member}" for member in asked)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def close(self) -> None:
@@ -186,7 +185,7 @@ class MemberHealthCollector:
         if reading.healthy:
             self._seen_at[reading.member] = self._clock()
         self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-        self._levels.announce(reading.subject(), reading)
+        self._changed.publish_if_due(reading.subject(), reading)
 
 
 def _ask(api: AdminApi) -> _Answer:

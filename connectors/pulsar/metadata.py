@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.bookkeeper.protobuf import build, optional, parse, repeated, required
+from connectors.protobuf import build, optional, parse, repeated, required
 from connectors.zookeeper.tree import Reader
 from policies.switching.references import Kind, Reference
 

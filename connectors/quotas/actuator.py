@@ -9,8 +9,7 @@ from typing import TypeVar
 import structlog
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.records import Record
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from connectors.quotas.cluster import ClusterActuator, WatchedQuotas
 from connectors.quotas.journal import Journal
 from connectors.quotas.metrics import QuotaMetrics

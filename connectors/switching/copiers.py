@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
+from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, metadata_service_uri
 from connectors.bookkeeper.copy_journal import COPIES, Journal, ZnodeJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
-from connectors.bookkeeper.uri import metadata_service_uri
 from connectors.switching.places import Places
 from connectors.zookeeper.outcomes import UnreadError
 

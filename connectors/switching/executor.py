@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry
 from connectors.actuation import Loop, parsed
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
-from connectors.kafka.records import Record
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.switching.answers import SOURCE, Answers
 from connectors.switching.conductor import Conductor, Hands

@@ -18,8 +18,7 @@ import msgspec
 import structlog
 
 from connectors.http_server import HttpServer
-from connectors.pulsar.connection import BearerAuth, PulsarAdmin, plain_client
-from connectors.pulsar.member_url import MemberUrl, url_of_member
+from connectors.pulsar.connection import BearerAuth, MemberUrl, PulsarAdmin, plain_client, url_of_member
 from connectors.pulsar.outcomes import detail_of as http_detail_of
 from connectors.switching.topic_owner import Cursor, cursor_of, owner_of_topic
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of

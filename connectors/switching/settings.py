@@ -7,8 +7,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.bookkeeper.copy_clusters import Replication
-from connectors.pulsar.member_url import MemberUrl
-from connectors.secretive import SecretiveBlock, secret, unreadable_files
+from connectors.pulsar.connection import MemberUrl
+from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.zookeeper.connection import ZnodePath
 from policies.units import PositiveDuration, parse_duration
 
@@ -33,7 +33,7 @@ class CopyReplication(BaseModel):
         return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
 
-class SwitchExecution(SecretiveBlock):
+class SwitchExecution(RedactedBlock):
     """A switch's orders are carried out; the block's presence allows it."""
 
     poll_interval: PositiveDuration = Field(
@@ -63,7 +63,7 @@ class SwitchExecution(SecretiveBlock):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """See `SecretiveBlock`."""
+        """See `RedactedBlock`."""
         if self.ledger_password is not None and self.ledger_password_file is not None:
             yield "ledger_password", "give either ledger_password or ledger_password_file, not both"
         yield from unreadable_files({"ledger_password_file": self.ledger_password_file})

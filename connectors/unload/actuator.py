@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from connectors.actuation import Follower, Loop, parsed
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.unload.cluster import ClusterUnloads, WatchedUnloads
 from connectors.unload.metrics import UnloadMetrics
 from connectors.unload.reports import Reports

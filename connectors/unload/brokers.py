@@ -19,8 +19,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.member_url import url_of_member
+from connectors.pulsar.connection import PulsarAdmin, url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, request_line
 from connectors.pulsar.rest import Rest
 from connectors.unload.settings import UnloadSettings

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.pulsar.member_url import MemberUrl
+from connectors.pulsar.connection import MemberUrl
 from policies.units import Duration, PositiveDuration, parse_duration
 
 

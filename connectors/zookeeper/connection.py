@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
-from connectors.secretive import SecretiveBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.tls import Tls
 from policies.units import PositiveDuration, parse_duration
 
@@ -20,7 +20,7 @@ ZnodePath = Annotated[str, Field(pattern=r"^(?:/[^/\s]+)+$")]
 """The path of a node other than the root, as a setting has it."""
 
 
-class ZooKeeperConnection(SecretiveBlock):
+class ZooKeeperConnection(RedactedBlock):
     """Where an ensemble is, and who we are to it.
 
     Who reads with ZooKeeper's `digest` scheme is only as good as the nodes' ACLs: a wrong password is never refused, it

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.levels import Levels
+from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
@@ -86,7 +86,7 @@ class OwnershipCollector:
             OwnedNodes(BROKERS, NodeKind.BROKER, lambda _: True),
             OwnedNodes(NAMESPACES, NodeKind.BUNDLE, lambda name: _BUNDLE.fullmatch(name) is not None),
         )
-        self._levels = Levels(publish, settings.republish.total_seconds(), clock)
+        self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._rechecked_at = clock()
         self._stop = threading.Event()
         session.listen(self._forget_watches)
@@ -146,7 +146,7 @@ class OwnershipCollector:
             return  # they were cut short
         for reading in readings:
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-            self._levels.announce(reading.tree if isinstance(reading, Ownerships) else reading.path, reading)
+            self._changed.publish_if_due(reading.tree if isinstance(reading, Ownerships) else reading.path, reading)
 
     def _forget_watches(self) -> None:
         for tree in self._trees:

@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from connectors.levels import Levels
+from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
@@ -137,7 +137,7 @@ class SessionCollector:
         self._ensemble = Ensemble(settings.sources(connection), settings.timeout.total_seconds(), clock)
         trees = [RegistrationTree(f"{connection.chroot}{each.path}", each.role) for each in settings.members]
         self._members = Members(trees, settings.forget_after.total_seconds())
-        self._levels = Levels(publish, settings.republish.total_seconds(), clock)
+        self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._unread: dict[str, Outcome] = {}
 
     def run(self, stop: threading.Event) -> None:
@@ -155,14 +155,14 @@ class SessionCollector:
             look = self._ensemble.look(self._members.is_registration)
         except StatusError as error:
             failure = ZkSession(cluster=self._cluster, outcome=error.outcome, detail=detail_of(error))
-            self._levels.hold_all_but(self._cluster)
-            self._levels.announce(self._cluster, failure)
+            self._changed.republish_others(self._cluster)
+            self._changed.publish_if_due(self._cluster, failure)
         else:
             readings = [ZkSession(cluster=self._cluster, outcome=Outcome.OK)]
             readings += [session_reading(self._cluster, each) for each in self._members.update(look)]
             for reading in readings:
-                self._levels.announce(reading.subject(), reading)
-            self._levels.keep_only(reading.subject() for reading in readings)
+                self._changed.publish_if_due(reading.subject(), reading)
+            self._changed.keep_only(reading.subject() for reading in readings)
         self._tell_of_servers()
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 

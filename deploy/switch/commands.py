@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
-from connectors.kafka.records import Record
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from deploy.settings import Settings
 from deploy.switch.answer import Answer, answer_of, event_id
 from deploy.switch.kafka import loop_connection

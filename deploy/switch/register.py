@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
+from connectors.bookkeeper.copy_clusters import metadata_service_uri
 from connectors.bookkeeper.identity import read_cluster
-from connectors.bookkeeper.uri import metadata_service_uri
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings

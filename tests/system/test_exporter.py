@@ -24,8 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.records import Record
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from connectors.prometheus import Exporter, MetricsServer
 from deploy.embedded import LOOPBACK, EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars

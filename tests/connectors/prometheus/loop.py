@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import CollectorRegistry
 
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading

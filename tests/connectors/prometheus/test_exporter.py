@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus import Exporter, exporter
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.sessions_view import SessionsView

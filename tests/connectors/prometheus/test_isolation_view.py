@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.loop_view import LoopView
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationPolicy, IsolationSettings, IsolationState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Alert
 from policies.observations import Outcome

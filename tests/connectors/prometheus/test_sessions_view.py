@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus import loop_view
 from connectors.prometheus.loop_view import LoopView
 from connectors.prometheus.sessions_view import SessionsView

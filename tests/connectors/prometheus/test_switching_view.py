@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.records import Record
+from connectors.kafka.tail import Record
 from connectors.prometheus.loop_view import LoopView
 from connectors.prometheus.switching_view import SwitchingView
 from policies.decisions import Decision

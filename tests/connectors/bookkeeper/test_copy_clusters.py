@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.bookkeeper.uri import metadata_service_uri
+from connectors.bookkeeper.copy_clusters import metadata_service_uri
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.switching.ledger_paths import Layout
 

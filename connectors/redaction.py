@@ -10,7 +10,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from policies.errors import UserError
 
 
-class SecretiveBlock(BaseModel):
+class RedactedBlock(BaseModel):
     """A frozen block whose validation errors never quote what was given.
 
     Pydantic quotes the input of a failed field, and of a whole block when a check over several fields fails: a mistyped

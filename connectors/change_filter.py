@@ -1,4 +1,4 @@
-"""Publishing levels sparingly: each one when it has changed, and again before anybody could think it forgotten."""
+"""Publishes a reading when it has changed, and an unchanged one again after a while, so that it does not look stale."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,7 +6,7 @@ from connectors.outcome_log import OutcomeLog
 from policies.observations import Reading
 
 
-class Levels:
+class ChangeFilter:
     """What was published last, by subject. For one thread.
 
     Args:
@@ -24,7 +24,7 @@ class Levels:
         self._published: dict[str, tuple[Reading, float]] = {}
         self._outcome_log = OutcomeLog()
 
-    def announce(self, key: str, reading: Reading) -> None:
+    def publish_if_due(self, key: str, reading: Reading) -> None:
         """Publish a reading if it is due, and log it when it ended in another way than the one before.
 
         Args:
@@ -38,8 +38,8 @@ class Levels:
             self._published[key] = reading, now
         self._outcome_log.note(key, reading, what=key)
 
-    def hold_all_but(self, key: str) -> None:
-        """What the others are is not known for the moment: their next readings are news, whatever they say."""
+    def republish_others(self, key: str) -> None:
+        """Publish the next reading of each other key whatever it says: for the moment nothing is known of them."""
         self._published = {each: value for each, value in self._published.items() if each == key}
 
     def keep_only(self, keys: Iterable[str]) -> None:
