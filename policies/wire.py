@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.observations import Reading
@@ -134,6 +135,11 @@ def decision_event(decision: Decision) -> bytes:
         decision.decided_at,
         decision.model_dump(mode="json"),
     )
+
+
+def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes:  # noqa: A002
+    """Encode what an actuator says: a record of the audit topic keyed by cluster, or of a topic of its own."""
+    return _encode(event.event_type, id, event.source, event.subject(), at, event.model_dump(mode="json"))
 
 
 def audit_event(decision: Decision) -> bytes:

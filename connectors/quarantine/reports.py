@@ -9,7 +9,8 @@ import structlog
 from connectors.quarantine.guards import Finding
 from connectors.quarantine.metrics import QuarantineMetrics
 from policies.isolation.decision import BookieQuarantine
-from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome, quarantined_event
+from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
+from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
@@ -68,4 +69,4 @@ class Reports:
             f"quarantine {finding.outcome.value}",
             **said.model_dump(mode="json", exclude={"outcome"}, exclude_none=True),
         )
-        self._publish(self._cluster, quarantined_event(said, id=str(uuid.uuid4()), at=at))
+        self._publish(self._cluster, actuator_event(said, id=str(uuid.uuid4()), at=at))

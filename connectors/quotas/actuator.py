@@ -136,7 +136,9 @@ class QuotaActuator:
     def _latest_notes(self, records: Sequence[Record]) -> list[AppliedQuota]:
         """One for each entity, by when they were written."""
         latest = {
-            event.data.key: (record.appended_ms, event.data) for record in records if (event := self._note(record))
+            event.data.subject(): (record.appended_ms, event.data)
+            for record in records
+            if (event := self._note(record))
         }
         return [note for _, note in sorted(latest.values(), key=lambda written: written[0])]
 

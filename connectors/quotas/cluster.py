@@ -25,7 +25,16 @@ from connectors.quotas.obstacles import Obstacles, find_obstacles
 from connectors.quotas.reports import Context, Reports
 from connectors.quotas.standing import Standing
 from policies.errors import UserError
-from policies.throttle.quota_plan import Plan, Put, QuotaReason, QuotaVerdict, Rate, Situation, Wanted, plan
+from policies.throttle.quota_plan import (
+    PendingWrite,
+    QuotaPlan,
+    QuotaReason,
+    QuotaSituation,
+    QuotaVerdict,
+    Rate,
+    Wanted,
+    plan,
+)
 from policies.throttle.quota_settings import Entity, QuotaSettings
 
 SETTLE_SECONDS = 5.0
@@ -53,7 +62,7 @@ class WatchedQuotas:
 class AlterError(Exception):
     """Kafka refused to alter some quotas."""
 
-    def __init__(self, refused: dict[Entity, Exception], plans: dict[Entity, Plan]) -> None:
+    def __init__(self, refused: dict[Entity, Exception], plans: dict[Entity, QuotaPlan]) -> None:
         super().__init__(", ".join(f"{entity}: {detail_of(error)}" for entity, error in refused.items()))
         self.refused = refused
         self.plans = plans
@@ -98,7 +107,7 @@ class ClusterActuator:
         self._releasing = False
         self._carried_out: Wanted | None = None
         self._look_at = 0.0
-        self._puts: dict[Entity, tuple[float, Put]] = {}
+        self._puts: dict[Entity, tuple[float, PendingWrite]] = {}
         self._obstacles: Obstacles | None = None
         self._client: QuotaClient | None = None
         self._fingerprint = ""
@@ -228,33 +237,33 @@ class ClusterActuator:
             with suppress(KafkaError):  # what was found before still counts
                 self._obstacles = find_obstacles(client, self._watched.settings)
 
-    def _situation(self, entity: Entity, wanted: Wanted, found: Rate) -> Situation:
+    def _situation(self, entity: Entity, wanted: Wanted, found: Rate) -> QuotaSituation:
         settings = self._watched.settings
-        return Situation(
+        return QuotaSituation(
             wanted=wanted,
-            memo=self.standing.memo(entity),
+            record=self.standing.record(entity),
             found=found,
             base=self._bases.get(entity),
             floor=int(settings.floor_bytes_per_second) if settings else 0,
-            put=self._recent_put(entity),
+            pending=self._recent_put(entity),
             obstacle=self._obstacles.of(entity) if self._obstacles else None,
         )
 
-    def _recent_put(self, entity: Entity) -> Put | None:
+    def _recent_put(self, entity: Entity) -> PendingWrite | None:
         at, put = self._puts.get(entity, (0.0, None))
         return put if time.monotonic() - at < SETTLE_SECONDS else None
 
-    def _carry_out(self, client: QuotaClient, plans: dict[Entity, Plan], context: Context) -> None:
-        self.standing.write({e: p.memo for e, p in plans.items() if p.verdict is QuotaVerdict.SET})
+    def _carry_out(self, client: QuotaClient, plans: dict[Entity, QuotaPlan], context: Context) -> None:
+        self.standing.write({e: p.record for e, p in plans.items() if p.verdict is QuotaVerdict.SET})
         changes = {e: p.rate for e, p in plans.items() if p.acts}
         refused = client.alter(changes) if changes else {}
         now = time.monotonic()
-        self._puts |= {e: (now, Put(rate)) for e, rate in changes.items() if e not in refused}
+        self._puts |= {e: (now, PendingWrite(rate)) for e, rate in changes.items() if e not in refused}
         done = {e: p for e, p in plans.items() if e not in refused}
         for entity, planned in done.items():
             self._reports.carried_out(entity, planned, context)
             self._metrics.shows(self._watched.cluster, entity, planned.rate if planned.holds else None)
-        self.standing.write({e: p.memo for e, p in done.items() if p.verdict is not QuotaVerdict.SET})
+        self.standing.write({e: p.record for e, p in done.items() if p.verdict is not QuotaVerdict.SET})
         if refused:
             raise AlterError(refused, plans)
 

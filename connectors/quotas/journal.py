@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
-from policies.throttle.quota_events import AppliedQuota, applied_event
+from policies.throttle.quota_events import AppliedQuota
+from policies.wire import actuator_event
 
 _OWN_IDS = 1000
 
@@ -53,7 +54,7 @@ class Journal:
         try:
             producer = self._current()
             for note in notes:
-                producer.produce(self.topic, self._event(note, at), note.key, on_delivery=delivered)
+                producer.produce(self.topic, self._event(note, at), note.subject(), on_delivery=delivered)
             left = producer.flush(self._timeout_seconds + 1.0)
         except (KafkaException, UserError) as error:
             self._producer = None
@@ -79,7 +80,7 @@ class Journal:
     def _event(self, note: AppliedQuota, at: datetime) -> bytes:
         event_id = str(uuid.uuid4())
         self._own.append(event_id)
-        return applied_event(note, id=event_id, at=at)
+        return actuator_event(note, id=event_id, at=at)
 
     def _options(self) -> dict[str, object]:
         return {

@@ -8,10 +8,11 @@ from datetime import datetime
 import structlog
 
 from connectors.quotas.metrics import QuotaMetrics
-from policies.throttle.quota_events import QuotaApplication, QuotaOutcome, application_event
-from policies.throttle.quota_orders import Order
-from policies.throttle.quota_plan import Plan, QuotaReason, QuotaVerdict, Wanted
+from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
+from policies.throttle.quota_orders import QuotaOrder
+from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Wanted
 from policies.throttle.quota_settings import Entity
+from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +36,7 @@ _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
 class Context:
     """Under what something was done."""
 
-    order: Order | None
+    order: QuotaOrder | None
     wanted: Wanted | None
     attempt: int
     at: datetime
@@ -56,7 +57,7 @@ class Reports:
         self._metrics = metrics
         self._said: dict[Entity | None, tuple[object, ...]] = {}
 
-    def carried_out(self, entity: Entity, plan: Plan, context: Context) -> None:
+    def carried_out(self, entity: Entity, plan: QuotaPlan, context: Context) -> None:
         """One entity's quota was dealt with as planned."""
         outcome = _OUTCOMES[plan.verdict]
         news: tuple[object, ...]
@@ -68,27 +69,29 @@ class Reports:
             self._said[entity] = news
             self._say(entity, plan, outcome, context, None)
 
-    def failed(self, entity: Entity | None, plan: Plan | None, context: Context, detail: str) -> None:
+    def failed(self, entity: Entity | None, plan: QuotaPlan | None, context: Context, detail: str) -> None:
         """One entity's quota, or all of the cluster, could not be dealt with in so many attempts."""
         news = (QuotaOutcome.FAILED, detail)
         if self._said.get(entity) != news:
             self._said[entity] = news
             reason = context.wanted.reason if context.wanted else QuotaReason.RELEASED
             verdict = QuotaVerdict.RESTORE if reason is QuotaReason.RELEASED else QuotaVerdict.SET
-            self._say(entity, plan or Plan(verdict, reason, None, None, None), QuotaOutcome.FAILED, context, detail)
+            self._say(
+                entity, plan or QuotaPlan(verdict, reason, None, None, None), QuotaOutcome.FAILED, context, detail
+            )
 
     def succeeded(self) -> None:
         """The cluster answers again: the next failure is news."""
         self._said.pop(None, None)
 
-    def fenced(self, order: Order, in_force: Order, at: datetime) -> None:
+    def fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
         """A decision came too late: one with a higher sequence is in force."""
-        plan = Plan(QuotaVerdict.REFUSE, QuotaReason.FENCED, None, None, None)
+        plan = QuotaPlan(QuotaVerdict.REFUSE, QuotaReason.FENCED, None, None, None)
         context = Context(order, Wanted(order.factor, order.factor, QuotaReason.FENCED), 1, at)
         self._say(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
     def _say(
-        self, entity: Entity | None, plan: Plan, outcome: QuotaOutcome, context: Context, detail: str | None
+        self, entity: Entity | None, plan: QuotaPlan, outcome: QuotaOutcome, context: Context, detail: str | None
     ) -> None:
         said = QuotaApplication(
             cluster=self._cluster,
@@ -106,4 +109,4 @@ class Reports:
         )
         self._metrics.counts(self._cluster, outcome)
         _SAY[outcome](f"quota {outcome.value}", **said.model_dump(mode="json", exclude={"outcome"}, exclude_none=True))
-        self._publish(self._cluster, application_event(said, id=str(uuid.uuid4()), at=context.at))
+        self._publish(self._cluster, actuator_event(said, id=str(uuid.uuid4()), at=context.at))

@@ -11,8 +11,8 @@ import structlog
 from connectors.quotas.journal import Journal
 from connectors.quotas.reports import Reports
 from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_orders import Order, succeeds, wanted_of
-from policies.throttle.quota_plan import Memo, Wanted, same_but_for_order
+from policies.throttle.quota_orders import QuotaOrder, succeeds, wanted_of
+from policies.throttle.quota_plan import QuotaRecord, Wanted, same_but_for_order
 from policies.throttle.quota_settings import Entity
 
 _log = structlog.get_logger(__name__)
@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    order: Order
+    order: QuotaOrder
     appended_ms: int
 
 
@@ -46,25 +46,25 @@ class Standing:
         self._reports = reports
         self._clock = clock
         self._inbox: SimpleQueue[_Arrived | _Written] = SimpleQueue()
-        self._memos: dict[Entity, Memo] = {}
+        self._records: dict[Entity, QuotaRecord] = {}
         self.news = Event()
         """Set when something has come in; cleared by `read`."""
-        self.order: Order | None = None
+        self.order: QuotaOrder | None = None
         """The decision in force."""
         self.appended_ms: int | None = None
         """When it was appended; null when it is not to be measured."""
 
     def remember(self, note: AppliedQuota) -> None:
         """What was written down before this start; the earliest first, before any `recall`."""
-        self._memos[note.entity] = note.memo()
+        self._records[note.entity] = note.record()
         self.order = note.order() or self.order
 
-    def recall(self, order: Order) -> None:
+    def recall(self, order: QuotaOrder) -> None:
         """A decision made before this start, in order."""
         if succeeds(order, self.order, self._clock()):
             self.order = order
 
-    def arrived(self, order: Order, appended_ms: int) -> None:
+    def arrived(self, order: QuotaOrder, appended_ms: int) -> None:
         """A new decision."""
         self._inbox.put(_Arrived(order, appended_ms))
         self.news.set()
@@ -85,7 +85,7 @@ class Standing:
             if isinstance(item, _Arrived):
                 self._take(item)
             elif not self._journal.is_own(item.event_id):
-                self._memos[item.note.entity] = item.note.memo()
+                self._records[item.note.entity] = item.note.record()
                 _log.warning("another actuator is at work on this cluster", cluster=self._cluster)
 
     def _take(self, item: _Arrived) -> None:
@@ -105,23 +105,27 @@ class Standing:
             return None
         return (self.order.valid_until - now).total_seconds()
 
-    def memo(self, entity: Entity) -> Memo | None:
+    def record(self, entity: Entity) -> QuotaRecord | None:
         """What is written down of an entity."""
-        return self._memos.get(entity)
+        return self._records.get(entity)
 
     @property
     def held(self) -> list[Entity]:
         """The entities whose quota may be one of ours."""
-        return [entity for entity, memo in self._memos.items() if memo.held]
+        return [entity for entity, record in self._records.items() if record.held]
 
-    def write(self, memos: Mapping[Entity, Memo | None]) -> None:
+    def write(self, records: Mapping[Entity, QuotaRecord | None]) -> None:
         """Write down what is not written down yet, and only then know it.
 
         Raises:
             JournalError: it could not be written.
         """
-        given = {entity: memo for entity, memo in memos.items() if memo is not None}
-        new = {entity: memo for entity, memo in given.items() if not same_but_for_order(self._memos.get(entity), memo)}
-        notes = [AppliedQuota.of(self._cluster, entity, memo, self.order) for entity, memo in new.items()]
+        given = {entity: record for entity, record in records.items() if record is not None}
+        new = {
+            entity: record
+            for entity, record in given.items()
+            if not same_but_for_order(self._records.get(entity), record)
+        }
+        notes = [AppliedQuota.of(self._cluster, entity, record, self.order) for entity, record in new.items()]
         self._journal.write(notes, self._clock())
-        self._memos |= given
+        self._records |= given

@@ -9,7 +9,8 @@ import structlog
 from connectors.unload.guards import Finding
 from connectors.unload.metrics import UnloadMetrics
 from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
-from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome, bundle_event
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
+from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
@@ -63,4 +64,4 @@ class Reports:
             f"{decision.verdict.value} {finding.outcome.value}",
             **said.model_dump(mode="json", exclude={"outcome"}, exclude_none=True),
         )
-        self._publish(self._cluster, bundle_event(said, id=str(uuid.uuid4()), at=at))
+        self._publish(self._cluster, actuator_event(said, id=str(uuid.uuid4()), at=at))

@@ -10,13 +10,13 @@ from deploy.reference import switch_examples
 from policies.decisions import Mode
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
 from policies.isolation.decision import QUARANTINE_GROUP
-from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome, quarantined_event
+from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
 from policies.isolation.readings import NamespaceAffinity, RackInfo, Registration
 from policies.observations import Observation, Outcome, Reading
 from policies.registry import APPLIED_QUOTAS, AUDIT, topic_of
 from policies.sessions import MemberHealth, Ownership, Ownerships, Recovery, SessionsSettings, ZkSession
 from policies.sessions.readings import NAMESPACES, OwnedNode, RecoveryAction, SessionState
-from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome, bundle_event
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 from policies.settings import PolicySettings
 from policies.switching import SwitchingSettings
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
@@ -24,15 +24,13 @@ from policies.throttle.quota_events import (
     AppliedQuota,
     QuotaApplication,
     QuotaOutcome,
-    application_event,
-    applied_event,
 )
-from policies.throttle.quota_orders import Order, wanted_of
-from policies.throttle.quota_plan import Situation, plan
+from policies.throttle.quota_orders import QuotaOrder, wanted_of
+from policies.throttle.quota_plan import QuotaSituation, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.readings import BrokerMember, VolumeReading
 from policies.units import to_millis
-from policies.wire import BadRecordError, observation_event
+from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import Record, dead_letter
 from streaming.host import PolicyHost, outputs, reading_reader
 
@@ -199,7 +197,7 @@ def _bookie_quarantined() -> Example:
         quarantined_at=_at(3),
         attempt=1,
     )
-    return Example(AUDIT, _BOOKIES_CLUSTER, json.loads(quarantined_event(said, id="quarantine-1", at=_at(3))))
+    return Example(AUDIT, _BOOKIES_CLUSTER, json.loads(actuator_event(said, id="quarantine-1", at=_at(3))))
 
 
 def _bundles_moved() -> Iterator[Example]:
@@ -219,15 +217,16 @@ def _bundles_moved() -> Iterator[Example]:
             attempt=1,
             done_at=_at(3),
         )
-        event = bundle_event(said, id=f"{kind.__name__}-1", at=_at(3))
+        event = actuator_event(said, id=f"{kind.__name__}-1", at=_at(3))
         yield Example(AUDIT, _BOOKIES_CLUSTER, json.loads(event))
 
 
 def _quotas_set() -> Iterator[Example]:
     entity, at = Entity(client_id=DEFAULT), _at(3)
-    order = Order("4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", 4, 0.75, Mode.ACTIVE, at + timedelta(minutes=3))
+    decision_id, until = "4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", at + timedelta(minutes=3)
+    order = QuotaOrder(_CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, until)
     wanted = wanted_of(order, at, fallback_factor=1.0)
-    planned = plan(Situation(wanted, memo=None, found=None, base=10_000_000, floor=65_536))
+    planned = plan(QuotaSituation(wanted, record=None, found=None, base=10_000_000, floor=65_536))
     said = QuotaApplication(
         cluster=_CLUSTER,
         entity=str(entity),
@@ -241,10 +240,10 @@ def _quotas_set() -> Iterator[Example]:
         outcome=QuotaOutcome.APPLIED,
         attempt=1,
     )
-    yield Example(AUDIT, _CLUSTER, json.loads(application_event(said, id="application-1", at=at)))
-    assert planned.memo is not None  # noqa: S101 - what is set is remembered
-    note = AppliedQuota.of(_CLUSTER, entity, planned.memo, order)
-    yield Example(APPLIED_QUOTAS, note.key, json.loads(applied_event(note, id="note-1", at=at)))
+    yield Example(AUDIT, _CLUSTER, json.loads(actuator_event(said, id="application-1", at=at)))
+    assert planned.record is not None  # noqa: S101 - what is set is remembered
+    note = AppliedQuota.of(_CLUSTER, entity, planned.record, order)
+    yield Example(APPLIED_QUOTAS, note.subject(), json.loads(actuator_event(note, id="note-1", at=at)))
 
 
 def _buried() -> Example:

@@ -1,16 +1,12 @@
 """What the quarantine actuator says of each thing it did, refused or could not do: for the audit."""
 
-from datetime import datetime
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.units import Instant
-from policies.wire import Event
-
-SOURCE = "headgate/actuator/quarantine"
-"""The CloudEvents `source`."""
 
 
 class QuarantineOutcome(ClosedEnum):
@@ -27,13 +23,12 @@ class QuarantineOutcome(ClosedEnum):
     FAILED = "failed", "Not possible now, `detail` says why; tried again until the decision expires."
 
 
-class BookieQuarantined(BaseModel):
+class BookieQuarantined(ActuatorEvent):
     """What came of one decision about one bookie; said when it is new."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.bookie-quarantined.v1"
+    source: ClassVar[str] = "headgate/actuator/quarantine"
 
-    cluster: str = Field(description="The watched cluster.")
     bookie: str = Field(description="Its id as registered.")
     group: str = Field(description="The group the decision wants it in.")
     found_group: str | None = Field(default=None, description="The group it was found in; null: none, or not looked.")
@@ -49,9 +44,6 @@ class BookieQuarantined(BaseModel):
     attempt: int = Field(ge=1, description="Which attempt this was; several where others wrote or nobody answered.")
     detail: str | None = Field(default=None, description="What stands in the way, in a few words; never a secret.")
 
-
-def quarantined_event(said: BookieQuarantined, *, id: str, at: datetime) -> bytes:  # noqa: A002
-    """Encode what was done as a record of the audit topic; keyed by cluster."""
-    subject = f"{said.cluster}/{said.bookie}"
-    event = Event[BookieQuarantined](id=id, source=SOURCE, type=said.event_type, subject=subject, time=at, data=said)
-    return event.model_dump_json().encode()
+    def subject(self) -> str:
+        """The bookie."""
+        return f"{self.cluster}/{self.bookie}"

@@ -1,16 +1,12 @@
 """What the Pulsar actuator says of each bundle it unloaded or had owned again, or could not or would not: an audit."""
 
-from datetime import datetime
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.units import Instant
-from policies.wire import Event
-
-SOURCE = "headgate/actuator/unload"
-"""The CloudEvents `source`."""
 
 
 class UnloadOutcome(ClosedEnum):
@@ -27,13 +23,11 @@ class UnloadOutcome(ClosedEnum):
     FAILED = "failed", "Not possible now, `detail` says why; tried again until the decision expires."
 
 
-class BundleReport(BaseModel):
+class BundleReport(ActuatorEvent):
     """What came of one decision about one bundle; said when it is new."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-    event_type: ClassVar[str]
+    source: ClassVar[str] = "headgate/actuator/unload"
 
-    cluster: str = Field(description="The watched cluster.")
     member: str = Field(description="The broker that the decision is about, `host:port`.")
     bundle: str = Field(description="`tenant/namespace/range`.")
     decision_id: str = Field(description="The decision it carries out.")
@@ -47,6 +41,10 @@ class BundleReport(BaseModel):
     done_at: Instant | None = Field(default=None, description="When it was done, by our clock; null unless done.")
     detail: str | None = Field(default=None, description="What stands in the way, in a few words; never a secret.")
 
+    def subject(self) -> str:
+        """The bundle at the broker."""
+        return f"{self.cluster}/{self.member}/{self.bundle}"
+
 
 class BundleUnloaded(BundleReport):
     """What came of one decision to unload a bundle."""
@@ -58,10 +56,3 @@ class BundleReOwned(BundleReport):
     """What came of one decision to have a bundle owned again."""
 
     event_type: ClassVar[str] = "headgate.bundle-re-owned.v1"
-
-
-def bundle_event(said: BundleUnloaded | BundleReOwned, *, id: str, at: datetime) -> bytes:  # noqa: A002
-    """Encode what was done as a record of the audit topic; keyed by cluster."""
-    subject = f"{said.cluster}/{said.member}/{said.bundle}"
-    event = Event[BundleReport](id=id, source=SOURCE, type=said.event_type, subject=subject, time=at, data=said)
-    return event.model_dump_json().encode()

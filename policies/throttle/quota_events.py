@@ -1,19 +1,18 @@
 """What the actuator says: of each thing it did or refused (audit), and what it must not forget (applied quotas)."""
 
-from datetime import datetime
 from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
-from policies.throttle.quota_orders import Order
-from policies.throttle.quota_plan import Memo, QuotaReason, QuotaVerdict
+from policies.throttle.quota_orders import QuotaOrder
+from policies.throttle.quota_plan import QuotaReason, QuotaRecord, QuotaVerdict
 from policies.throttle.quota_settings import Entity
 from policies.units import Instant
-from policies.wire import Event
 
-SOURCE = "headgate/actuator/quotas"
+_SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both."""
 
 
@@ -26,13 +25,12 @@ class QuotaOutcome(ClosedEnum):
     FAILED = "failed", "Kafka did not do as asked; `detail` says why, and it is tried again."
 
 
-class QuotaApplication(BaseModel):
+class QuotaApplication(ActuatorEvent):
     """A quota that was set or put back, was refused or failed to be; or that needs no change, when that is new."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.quota-application.v1"
+    source: ClassVar[str] = _SOURCE
 
-    cluster: str = Field(description="The watched cluster.")
     entity: str | None = Field(
         description="Whose quota, as `user=alice,client-id=<default>`; null: all of the cluster."
     )
@@ -51,14 +49,17 @@ class QuotaApplication(BaseModel):
     attempt: int = Field(ge=1, description="Which attempt this was; several where Kafka did not do as asked at once.")
     detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
 
+    def subject(self) -> str:
+        """The entity, or the cluster."""
+        return f"{self.cluster}/{self.entity}" if self.entity else self.cluster
 
-class AppliedQuota(BaseModel):
+
+class AppliedQuota(ActuatorEvent):
     """What is remembered of one entity, written before its quota is touched, so that it can always be put back."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.applied-quota.v1"
+    source: ClassVar[str] = _SOURCE
 
-    cluster: str = Field(description="The watched cluster.")
     user: str | None = Field(description="The user; `default`: all without a quota of their own; null: any.")
     client_id: str | None = Field(description="The client id, likewise.")
     held: bool = Field(description="Whether the entity's quota may be one of Headgate's now.")
@@ -71,16 +72,16 @@ class AppliedQuota(BaseModel):
     valid_until: Instant | None = Field(description="Of that decision.")
 
     @classmethod
-    def of(cls, cluster: str, entity: Entity, memo: Memo, order: Order | None) -> Self:
+    def of(cls, cluster: str, entity: Entity, record: QuotaRecord, order: QuotaOrder | None) -> Self:
         """What is to be remembered, under the decision in force."""
         return cls(
             cluster=cluster,
             user=entity.user,
             client_id=entity.client_id,
-            held=memo.held,
-            baseline_bytes_per_second=memo.baseline,
-            base_bytes_per_second=memo.base,
-            rates_bytes_per_second=memo.rates,
+            held=record.held,
+            baseline_bytes_per_second=record.baseline,
+            base_bytes_per_second=record.base,
+            rates_bytes_per_second=record.rates,
             decision_id=order.decision_id if order else None,
             sequence=order.sequence if order else None,
             factor=order.factor if order else None,
@@ -92,30 +93,18 @@ class AppliedQuota(BaseModel):
         """Whose quota."""
         return Entity(self.user, self.client_id)
 
-    @property
-    def key(self) -> str:
-        """The record's key on its compacted topic."""
+    def subject(self) -> str:
+        """The entity; the record's key on its compacted topic, too."""
         return f"{self.cluster}/{self.entity}"
 
-    def memo(self) -> Memo:
+    def record(self) -> QuotaRecord:
         """What is remembered."""
-        return Memo(self.held, self.baseline_bytes_per_second, self.base_bytes_per_second, self.rates_bytes_per_second)
+        return QuotaRecord(
+            self.held, self.baseline_bytes_per_second, self.base_bytes_per_second, self.rates_bytes_per_second
+        )
 
-    def order(self, mode: Mode = Mode.ACTIVE) -> Order | None:
+    def order(self) -> QuotaOrder | None:
         """The decision that was in force; only active ones are carried out."""
         if self.decision_id is None or self.sequence is None or self.factor is None or self.valid_until is None:
             return None
-        return Order(self.decision_id, self.sequence, self.factor, mode, self.valid_until)
-
-
-def application_event(said: QuotaApplication, *, id: str, at: datetime) -> bytes:  # noqa: A002
-    """Encode what was done as a record of the audit topic; keyed by cluster."""
-    subject = f"{said.cluster}/{said.entity}" if said.entity else said.cluster
-    event = Event[QuotaApplication](id=id, source=SOURCE, type=said.event_type, subject=subject, time=at, data=said)
-    return event.model_dump_json().encode()
-
-
-def applied_event(note: AppliedQuota, *, id: str, at: datetime) -> bytes:  # noqa: A002
-    """Encode what is to be remembered; keyed by cluster and entity."""
-    event = Event[AppliedQuota](id=id, source=SOURCE, type=note.event_type, subject=note.key, time=at, data=note)
-    return event.model_dump_json().encode()
+        return QuotaOrder(self.cluster, self.decision_id, self.sequence, self.factor, Mode.ACTIVE, self.valid_until)

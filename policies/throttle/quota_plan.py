@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from policies.closed_enum import ClosedEnum
 
 Rate = int | None
-"""Bytes per second and broker; null: no quota."""
+"""Bytes per second and broker; None: no quota."""
 
 _REMEMBERED_RATES = 4
 """What a request that timed out may still bring about, and what a broker that lags behind may still show."""
@@ -61,7 +61,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Memo:
+class QuotaRecord:
     """What is remembered of one entity, where it survives a restart."""
 
     held: bool
@@ -75,29 +75,29 @@ class Memo:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PendingWrite:
     """What was set a moment ago: brokers may not show it yet."""
 
     rate: Rate
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class QuotaSituation:
     """All that a plan for one entity rests on."""
 
     wanted: Wanted
-    memo: Memo | None
+    record: QuotaRecord | None
     found: Rate
     base: int | None
     """As set by the user."""
     floor: int
-    put: Put | None = None
+    pending: PendingWrite | None = None
     obstacle: QuotaReason | None = None
     """Why no throttling may begin here; what has begun goes on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QuotaPlan:
     """What to do about one entity."""
 
     verdict: QuotaVerdict
@@ -105,7 +105,7 @@ class Plan:
     rate: Rate
     """What the entity is to have; for `shadow` and refusals what it would have."""
     found: Rate
-    memo: Memo | None
+    record: QuotaRecord | None
     """To be remembered: before a rate is set, but only after what was there before is put back."""
 
     @property
@@ -116,10 +116,10 @@ class Plan:
     @property
     def holds(self) -> bool:
         """Whether the entity's quota is one of ours afterwards."""
-        return self.memo is not None and self.memo.held
+        return self.record is not None and self.record.held
 
 
-def plan(it: Situation) -> Plan:
+def plan(it: QuotaSituation) -> QuotaPlan:
     """What to do about one entity's quota."""
     baseline, by_hand = _baseline(it)
     base = _base(it, baseline)
@@ -128,29 +128,31 @@ def plan(it: Situation) -> Plan:
     refusal = _refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
         # What it would have: unknown without a base.
-        return Plan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.memo)
-    planned = _act(it, target, Memo(target != baseline, baseline, base, _rates(it, target, base, baseline)), by_hand)
+        return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
+    planned = _act(
+        it, target, QuotaRecord(target != baseline, baseline, base, _rates(it, target, base, baseline)), by_hand
+    )
     if planned.verdict is QuotaVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
-        planned = Plan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.memo)
+        planned = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
     _check(it, planned, baseline)
     return planned
 
 
-def _baseline(it: Situation) -> tuple[Rate, bool]:
+def _baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     """What is to be put back in the end, and whether somebody else has just changed it."""
-    if it.memo is None or not (it.memo.held or it.put):
+    if it.record is None or not (it.record.held or it.pending):
         return it.found, False
-    ours = it.found is not None and it.found in it.memo.rates
-    if ours or it.found == it.memo.baseline:
-        return it.memo.baseline, False
+    ours = it.found is not None and it.found in it.record.rates
+    if ours or it.found == it.record.baseline:
+        return it.record.baseline, False
     return it.found, True
 
 
-def _base(it: Situation, baseline: Rate) -> int | None:
+def _base(it: QuotaSituation, baseline: Rate) -> int | None:
     """The user's; else the existing quota; and where that has been taken away while it is held, the one before."""
     if it.base is not None:
         return it.base
-    return baseline if baseline is not None or it.memo is None or not it.memo.held else it.memo.base
+    return baseline if baseline is not None or it.record is None or not it.record.held else it.record.base
 
 
 def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate:
@@ -160,10 +162,10 @@ def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate
     return rate if baseline is None else min(rate, baseline)
 
 
-def _refusal(it: Situation, base: int | None, *, throttles: bool) -> QuotaReason | None:
+def _refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaReason | None:
     if it.wanted.factor >= 1.0 or it.wanted.reason is QuotaReason.RELEASED:
         return None
-    held = it.memo is not None and it.memo.held
+    held = it.record is not None and it.record.held
     if held and it.wanted.reason is QuotaReason.SHADOW:
         return None  # to be put back, whatever else
     if base is None:
@@ -171,36 +173,36 @@ def _refusal(it: Situation, base: int | None, *, throttles: bool) -> QuotaReason
     return it.obstacle if throttles and not held and it.wanted.applies else None
 
 
-def _act(it: Situation, target: Rate, memo: Memo, by_hand: bool) -> Plan:
-    in_place = it.found == target and (it.put is None or it.put.rate == target)
-    if memo.held:
+def _act(it: QuotaSituation, target: Rate, record: QuotaRecord, by_hand: bool) -> QuotaPlan:
+    in_place = it.found == target and (it.pending is None or it.pending.rate == target)
+    if record.held:
         verdict = QuotaVerdict.KEEP if in_place else QuotaVerdict.SET
         reason = it.wanted.reason
         if by_hand:
             reason = QuotaReason.CHANGED_BY_HAND
-        elif not in_place and it.put is None and _was_to_be(it.memo, target):
+        elif not in_place and it.pending is None and _was_to_be(it.record, target):
             reason = QuotaReason.MISSING
-        return Plan(verdict, reason, target, it.found, memo)
+        return QuotaPlan(verdict, reason, target, it.found, record)
     reason = QuotaReason.CHANGED_BY_HAND if by_hand else it.wanted.reason
     if in_place and it.wanted.applies and it.wanted.factor < 1.0:
         reason = QuotaReason.TIGHTER
-    remembered = memo if it.memo is not None and it.memo.held else it.memo
-    return Plan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
+    remembered = record if it.record is not None and it.record.held else it.record
+    return QuotaPlan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
 
 
-def _was_to_be(memo: Memo | None, target: Rate) -> bool:
-    return memo is not None and memo.held and memo.rates[:1] == (target,)
+def _was_to_be(record: QuotaRecord | None, target: Rate) -> bool:
+    return record is not None and record.held and record.rates[:1] == (target,)
 
 
-def _rates(it: Situation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
+def _rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
     """What may be found from now on and is ours: the rate, the fallback's, and the latest before."""
     fallback = _slowed(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
-    before = it.memo.rates if it.memo is not None and (it.memo.held or it.put) else ()
+    before = it.record.rates if it.record is not None and (it.record.held or it.pending) else ()
     rates = dict.fromkeys(rate for rate in (target, fallback, *before) if rate is not None and rate != baseline)
     return tuple(rates)[:_REMEMBERED_RATES]
 
 
-def same_but_for_order(one: Memo | None, other: Memo | None) -> bool:
+def same_but_for_order(one: QuotaRecord | None, other: QuotaRecord | None) -> bool:
     """Whether nothing needs to be written to remember `other` instead of `one`."""
     if one is None or other is None:
         return one is other
@@ -209,14 +211,14 @@ def same_but_for_order(one: Memo | None, other: Memo | None) -> bool:
     )  # fmt: skip
 
 
-def _check(it: Situation, planned: Plan, baseline: Rate) -> None:
+def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:
     if planned.verdict is QuotaVerdict.SET:
-        rate, memo = planned.rate, planned.memo
+        rate, record = planned.rate, planned.record
         assert rate is not None, "a quota that is set has a rate"  # noqa: S101
         assert rate >= it.floor or rate == baseline, f"{rate} is below the floor {it.floor}"  # noqa: S101
         assert baseline is None or rate <= baseline, f"{rate} is looser than {baseline}"  # noqa: S101
-        assert memo is not None, "set without being remembered"  # noqa: S101
-        assert memo.held, "set without being remembered"  # noqa: S101
-        assert rate in memo.rates, f"{rate} is not remembered as ours"  # noqa: S101
+        assert record is not None, "set without being remembered"  # noqa: S101
+        assert record.held, "set without being remembered"  # noqa: S101
+        assert rate in record.rates, f"{rate} is not remembered as ours"  # noqa: S101
     if planned.verdict is QuotaVerdict.RESTORE:
         assert planned.rate == baseline, f"{planned.rate} was not there before"  # noqa: S101

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from policies.decisions import Mode
-from policies.throttle.quota_orders import Order, succeeds, wanted_of
+from policies.throttle.quota_orders import QuotaOrder, succeeds, wanted_of
 from policies.throttle.quota_plan import QuotaReason, Wanted
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 
-def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Order:
-    return Order(f"id-{sequence}", sequence, 0.5, mode, NOW + timedelta(seconds=valid))
+def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> QuotaOrder:
+    return QuotaOrder("payments", f"id-{sequence}", sequence, 0.5, mode, NOW + timedelta(seconds=valid))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Or
         pytest.param(order(1, valid=-1), order(2, valid=-2), False, id="both expired"),
     ],
 )
-def test_what_passes_the_fence(new: Order, in_force: Order | None, expected: bool) -> None:
+def test_what_passes_the_fence(new: QuotaOrder, in_force: QuotaOrder | None, expected: bool) -> None:
     assert succeeds(new, in_force, NOW) is expected
 
 
@@ -40,5 +40,5 @@ def test_what_passes_the_fence(new: Order, in_force: Order | None, expected: boo
         pytest.param(order(1, valid=0, mode=Mode.SHADOW), Wanted(0.5, 0.2, QuotaReason.SHADOW), id="expired shadow"),
     ],
 )
-def test_what_it_means(given: Order, expected: Wanted) -> None:
+def test_what_it_means(given: QuotaOrder, expected: Wanted) -> None:
     assert wanted_of(given, NOW, 0.2) == expected

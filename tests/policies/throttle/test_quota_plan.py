@@ -8,26 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_plan import Memo, Plan, Put, QuotaReason, QuotaVerdict, Situation, Wanted, plan
+from policies.throttle.quota_plan import (
+    PendingWrite,
+    QuotaPlan,
+    QuotaReason,
+    QuotaRecord,
+    QuotaSituation,
+    QuotaVerdict,
+    Wanted,
+    plan,
+)
 
 FLOOR = 1000
 BASE = 100_000
 UNHELD = None
-HELD = Memo(held=True, baseline=None, base=BASE, rates=(50_000,))
+HELD = QuotaRecord(held=True, baseline=None, base=BASE, rates=(50_000,))
 
 rates = st.one_of(st.none(), st.integers(1, 10 * BASE))
 factors = st.floats(0.0, 1.0)
 
 
-def situation(**given: Any) -> Situation:
+def situation(**given: Any) -> QuotaSituation:
     defaults = {
         "wanted": Wanted(0.5, 1.0, QuotaReason.DECIDED),
-        "memo": UNHELD,
+        "record": UNHELD,
         "found": None,
         "base": BASE,
         "floor": FLOOR,
     }
-    return Situation(**{**defaults, **given})
+    return QuotaSituation(**{**defaults, **given})
 
 
 def decided(factor: float, fallback: float = 1.0) -> Wanted:
@@ -39,58 +48,58 @@ CASES: list[Any] = [
     ("a factor sets its share", {}, "set", "decided", 50_000),
     ("the floor holds", {"wanted": decided(0.0)}, "set", "decided", FLOOR),
     ("one keeps what is there", {"wanted": decided(1.0), "found": 7}, "keep", "decided", 7),
-    ("one restores none", {"wanted": decided(1.0), "memo": HELD, "found": 50_000}, "restore", "decided", None),
+    ("one restores none", {"wanted": decided(1.0), "record": HELD, "found": 50_000}, "restore", "decided", None),
     (
         "one restores the earlier quota",
-        {"wanted": decided(1.0), "memo": replace(HELD, baseline=77_777), "found": 50_000},
+        {"wanted": decided(1.0), "record": replace(HELD, baseline=77_777), "found": 50_000},
         "restore", "decided", 77_777,
     ),
-    ("what is in place is kept", {"memo": HELD, "found": 50_000}, "keep", "decided", 50_000),
+    ("what is in place is kept", {"record": HELD, "found": 50_000}, "keep", "decided", 50_000),
     ("without a base the quota is it", {"base": None, "found": 80_000}, "set", "decided", 40_000),
     ("neither is refused", {"base": None}, "refuse", "no_base", None),
     ("a tighter quota is kept", {"found": 40_000}, "keep", "tighter", 40_000),
     ("a looser quota is lowered", {"found": 60_000}, "set", "decided", 50_000),
     ("a quota below the floor is kept", {"wanted": decided(0.0), "found": 10}, "keep", "tighter", 10),
-    ("what is missing is set again", {"memo": HELD}, "set", "missing", 50_000),
-    ("a change by hand is overruled", {"memo": HELD, "found": 90_000}, "set", "changed_by_hand", 50_000),
-    ("a tighter one is not", {"memo": HELD, "found": 30_000}, "keep", "tighter", 30_000),
-    ("at one it stays", {"wanted": decided(1.0), "memo": HELD, "found": 90_000}, "keep", "changed_by_hand", 90_000),
+    ("what is missing is set again", {"record": HELD}, "set", "missing", 50_000),
+    ("a change by hand is overruled", {"record": HELD, "found": 90_000}, "set", "changed_by_hand", 50_000),
+    ("a tighter one is not", {"record": HELD, "found": 30_000}, "keep", "tighter", 30_000),
+    ("at one it stays", {"wanted": decided(1.0), "record": HELD, "found": 90_000}, "keep", "changed_by_hand", 90_000),
     (
         "the base outlives its quota",
-        {"base": None, "memo": Memo(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
+        {"base": None, "record": QuotaRecord(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
         "set", "changed_by_hand", 40_000,
     ),
     ("shadow keeps and tells", {"wanted": Wanted(0.5, 1.0, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
     (
         "shadow takes back what was set",
-        {"wanted": Wanted(0.5, 1.0, QuotaReason.SHADOW), "memo": HELD, "found": 50_000},
+        {"wanted": Wanted(0.5, 1.0, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
         "restore", "shadow", None,
     ),
     (
         "release puts back",
-        {"wanted": Wanted(1.0, 1.0, QuotaReason.RELEASED), "memo": HELD, "found": 50_000, "base": None},
+        {"wanted": Wanted(1.0, 1.0, QuotaReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
         "restore", "released", None,
     ),
     ("stale is told", {"wanted": Wanted(0.2, 0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
     ("no beginning with an obstacle", {"obstacle": QuotaReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
     (
         "but not from going on",
-        {"obstacle": QuotaReason.EXCLUDED_USER, "memo": HELD, "found": 50_000, "wanted": decided(0.3)},
+        {"obstacle": QuotaReason.EXCLUDED_USER, "record": HELD, "found": 50_000, "wanted": decided(0.3)},
         "set", "decided", 30_000,
     ),
     (
         "nor from ending",
-        {"obstacle": QuotaReason.QUOTA_CALLBACK, "memo": HELD, "found": 50_000, "wanted": decided(1.0)},
+        {"obstacle": QuotaReason.QUOTA_CALLBACK, "record": HELD, "found": 50_000, "wanted": decided(1.0)},
         "restore", "decided", None,
     ),
     (
         "a broker that lags shows what was there: put back all the same",
-        {"wanted": decided(1.0), "memo": HELD, "found": None, "put": Put(50_000)},
+        {"wanted": decided(1.0), "record": HELD, "found": None, "pending": PendingWrite(50_000)},
         "restore", "decided", None,
     ),
     (
         "a broker that lags shows ours: it is no change by hand",
-        {"memo": replace(HELD, held=False), "found": 50_000, "put": Put(None), "wanted": decided(0.3)},
+        {"record": replace(HELD, held=False), "found": 50_000, "pending": PendingWrite(None), "wanted": decided(0.3)},
         "set", "decided", 30_000,
     ),
 ]  # fmt: skip
@@ -104,18 +113,18 @@ def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: i
 
 def test_the_rate_of_the_fallback_is_remembered_with_each_other() -> None:
     planned = plan(situation(wanted=decided(0.5, fallback=0.2)))
-    assert planned.memo is not None
-    assert set(planned.memo.rates) == {50_000, 20_000}
-    stale = plan(situation(memo=planned.memo, found=50_000, wanted=Wanted(0.2, 0.2, QuotaReason.STALE)))
-    assert stale.memo is not None
-    assert set(stale.memo.rates) == set(planned.memo.rates)  # so nothing needs to be written
+    assert planned.record is not None
+    assert set(planned.record.rates) == {50_000, 20_000}
+    stale = plan(situation(record=planned.record, found=50_000, wanted=Wanted(0.2, 0.2, QuotaReason.STALE)))
+    assert stale.record is not None
+    assert set(stale.record.rates) == set(planned.record.rates)  # so nothing needs to be written
 
 
 def test_a_change_by_hand_becomes_what_is_put_back() -> None:
-    planned = plan(situation(memo=HELD, found=90_000))
-    assert planned.memo is not None
-    assert planned.memo.baseline == 90_000
-    again = plan(situation(memo=planned.memo, found=planned.rate, wanted=decided(1.0)))
+    planned = plan(situation(record=HELD, found=90_000))
+    assert planned.record is not None
+    assert planned.record.baseline == 90_000
+    again = plan(situation(record=planned.record, found=planned.rate, wanted=decided(1.0)))
     assert (again.verdict, again.rate) == (QuotaVerdict.RESTORE, 90_000)
 
 
@@ -147,22 +156,22 @@ class World:
 
     def __init__(self, quota: int | None, base: int | None) -> None:
         self.quota, self.base = quota, base
-        self.memo: Memo | None = None
+        self.record: QuotaRecord | None = None
 
-    def attempt(self, wanted: Wanted, cut_after: int) -> Plan:
-        it = Situation(wanted, self.memo, self.quota, self.base, FLOOR)
+    def attempt(self, wanted: Wanted, cut_after: int) -> QuotaPlan:
+        it = QuotaSituation(wanted, self.record, self.quota, self.base, FLOOR)
         planned = plan(it)
-        acts: list[Callable[[Plan], None]] = [self._write, self._alter]
+        acts: list[Callable[[QuotaPlan], None]] = [self._write, self._alter]
         if planned.verdict is not QuotaVerdict.SET:
             acts.reverse()
         for act in acts[:cut_after]:
             act(planned)
         return planned
 
-    def _write(self, planned: Plan) -> None:
-        self.memo = planned.memo or self.memo
+    def _write(self, planned: QuotaPlan) -> None:
+        self.record = planned.record or self.record
 
-    def _alter(self, planned: Plan) -> None:
+    def _alter(self, planned: QuotaPlan) -> None:
         if planned.acts:
             self.quota = planned.rate
 
@@ -182,7 +191,7 @@ def test_cut_short_anywhere_any_number_of_times_it_restores_exactly(
     for _ in range(2):
         world.attempt(decided(1.0), 2)
     assert world.quota == quota
-    assert world.memo is None or not world.memo.held
+    assert world.record is None or not world.record.held
 
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps, by_hand=st.integers(20 * BASE, 30 * BASE))

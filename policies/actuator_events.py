@@ -1,0 +1,22 @@
+"""What actuators say of what they did, refused or could not do: the vocabulary they share."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ActuatorEvent(BaseModel, ABC):
+    """What an actuator says of one cluster; each kind is a subclass with the fields of its kind."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    event_type: ClassVar[str]
+    """The CloudEvents ``type``."""
+    source: ClassVar[str]
+    """The CloudEvents ``source``: the actuator."""
+
+    cluster: str = Field(description="The watched cluster.")
+
+    @abstractmethod
+    def subject(self) -> str:
+        """What it is about: the CloudEvents ``subject``."""
