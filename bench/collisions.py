@@ -23,15 +23,15 @@ from connectors.switching.inventory import inventory_readings
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from policies.registry import topic_of
-from policies.switching.precheck import Rules, TargetPolicy
+from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
 from policies.switching.readings import SwitchInventory
-from policies.switching.references import Kind, Reference
+from policies.switching.references import LedgerKind, Reference
 from streaming.collisions import Collisions, Question, find_collisions, read_records
 from streaming.session import start_session, stop_session
 from streaming.settings import StreamSettings
 
 CLUSTER = "c1"
-QUESTION = Question(CLUSTER, "old", "old", Rules(policy=TargetPolicy.SHARED, validity_ms=1))
+QUESTION = Question(CLUSTER, "old", "old", PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=1))
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def references(count: int) -> Iterator[Reference]:
     for number in range(count):
         topic = f"persistent/orders-{number * 9 // 10:07d}"
         path = f"/managed-ledgers/tenant-{number % 50}/namespace-{number % 1000}/{topic}/subscription-{number % 7}"
-        yield Reference(Kind.CURSOR, path, number)
+        yield Reference(LedgerKind.CURSOR, path, number)
 
 
 def publish(connection: KafkaConnection, topic: str, count: int, existing: int) -> int:

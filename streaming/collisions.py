@@ -11,10 +11,12 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from policies.observations import Outcome
-from policies.switching.ledgers import NO_LEDGER, Hit
-from policies.switching.precheck import SAMPLES, Hits, Rules, TargetPolicy
+from policies.switching.ledgers import NO_LEDGER, HitClass
+from policies.switching.precheck.findings import SAMPLES
+from policies.switching.precheck.report import HitSamples
+from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
-from policies.switching.references import Kind
+from policies.switching.references import LedgerKind
 from policies.wire import MAX_RECORD_BYTES, BadRecordError, EventReader
 
 _HEADER = "type STRING, data STRUCT<cluster: STRING, outcome: STRING, inventory: STRING, part: INT>"
@@ -42,7 +44,7 @@ class Question:
     source: str
     bootstrap: str
     """The cluster that references without attribution belong to."""
-    rules: Rules
+    rules: PrecheckRules
     source_instance: str | None = None
     """The source's ``INSTANCEID``; null: unknown, so that nothing in the target is known to be ours."""
     inventory: str | None = None
@@ -68,7 +70,7 @@ class Collisions:
     """Different ids."""
     target_ledgers: int
     """Ledgers of the target that the inventory tells of."""
-    hits: dict[Hit, Hits]
+    hits: dict[HitClass, HitSamples]
     """Headgate's own copies count as partial: whether one is complete, only its entries can tell."""
     greatest_id: int
     """The greatest id named outside the target; -1 when none is."""
@@ -76,7 +78,7 @@ class Collisions:
     @property
     def free(self) -> bool:
         """Whether no foreign ledger is in the way."""
-        return not self.hits[Hit.FOREIGN].count
+        return not self.hits[HitClass.FOREIGN].count
 
 
 def read_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> DataFrame:
@@ -196,14 +198,14 @@ def _join(records: DataFrame, manifest: SwitchInventory, question: Question) -> 
         totals = _totals(by_id)
         if detail := _gaps(totals, manifest, question.rules.policy):
             return Incomplete(manifest.inventory, detail)
-        counts = {Hit.OURS_COMPLETE: 0, Hit.OURS_PARTIAL: totals.ours, Hit.FOREIGN: totals.foreign}
+        counts = {HitClass.OURS_COMPLETE: 0, HitClass.OURS_PARTIAL: totals.ours, HitClass.FOREIGN: totals.foreign}
         return Collisions(
             inventory=manifest.inventory,
             target=manifest.target,
             references=totals.references,
             to_import=totals.to_import,
             target_ledgers=totals.target_ledgers,
-            hits={hit: Hits(count, _samples(by_id, hit) if count else ()) for hit, count in counts.items()},
+            hits={hit: HitSamples(count, _samples(by_id, hit) if count else ()) for hit, count in counts.items()},
             greatest_id=totals.greatest_id if totals.greatest_id is not None else NO_LEDGER,
         )
     finally:
@@ -273,7 +275,7 @@ def _array(name: str) -> Column:
 
 def _is_sound() -> Column:
     """Whether a part can be read to its last field, so that nothing in it goes unseen."""
-    kinds = [kind.value for kind in Kind]
+    kinds = [kind.value for kind in LedgerKind]
     return (
         fn.col("_corrupt").isNull()
         & fn.forall("references", lambda each: each["kind"].isin(kinds) & each["path"].isNotNull() & _is_id(each))
@@ -297,7 +299,7 @@ def _by_id(mentions: DataFrame, policy: TargetPolicy) -> DataFrame:
         fn.coalesce(fn.bool_and("ours"), fn.expr("FALSE")).alias("ours"),
     )
     in_the_way = fn.col("exists") if policy is TargetPolicy.DEDICATED else fn.col("exists") & fn.col("wanted")
-    hit = fn.when(fn.col("ours"), Hit.OURS_PARTIAL.value).otherwise(Hit.FOREIGN.value)
+    hit = fn.when(fn.col("ours"), HitClass.OURS_PARTIAL.value).otherwise(HitClass.FOREIGN.value)
     return grouped.withColumn("hit", fn.when(in_the_way, hit))
 
 
@@ -311,8 +313,8 @@ def _totals(by_id: DataFrame) -> Row:
             fn.count_if("wanted").alias("to_import"),
             fn.count_if("exists").alias("target_ledgers"),
             fn.max(fn.when(fn.col("outside"), fn.col("ledger_id"))).alias("greatest_id"),
-            fn.count_if(fn.col("hit") == Hit.OURS_PARTIAL.value).alias("ours"),
-            fn.count_if(fn.col("hit") == Hit.FOREIGN.value).alias("foreign"),
+            fn.count_if(fn.col("hit") == HitClass.OURS_PARTIAL.value).alias("ours"),
+            fn.count_if(fn.col("hit") == HitClass.FOREIGN.value).alias("foreign"),
         )
     )
 
@@ -332,7 +334,7 @@ def _gaps(totals: Row, manifest: SwitchInventory, policy: TargetPolicy) -> str |
     return None
 
 
-def _samples(by_id: DataFrame, hit: Hit) -> tuple[int, ...]:
+def _samples(by_id: DataFrame, hit: HitClass) -> tuple[int, ...]:
     least = by_id.where(fn.col("hit") == hit.value).orderBy("ledger_id").limit(SAMPLES).select("ledger_id").collect()
     return tuple(row.ledger_id for row in least)
 

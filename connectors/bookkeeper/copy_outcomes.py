@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policies.switching.events import Outcome
 from policies.switching.ledgers import Ledger
+from policies.switching.readings import LedgerOutcome
 
 
 class CopyOutcome(StrEnum):
@@ -81,14 +81,14 @@ class DeleteResult:
     detail: str = ""
 
 
-ANSWERS: Mapping[CopyOutcome, Outcome] = {
-    CopyOutcome.COPIED: Outcome.COPIED,
-    CopyOutcome.COPY_DIFFERS: Outcome.COPIED,  # the policy compares, and orders the copy deleted and made again
-    CopyOutcome.BUILT: Outcome.EXISTS,
-    CopyOutcome.OWN_PARTIAL: Outcome.EXISTS,
-    CopyOutcome.FOREIGN_CONFLICT: Outcome.EXISTS,
-    CopyOutcome.SOURCE_MISSING: Outcome.SOURCE_UNREADABLE,
-    CopyOutcome.SOURCE_UNREADABLE: Outcome.SOURCE_UNREADABLE,
+ANSWERS: Mapping[CopyOutcome, LedgerOutcome] = {
+    CopyOutcome.COPIED: LedgerOutcome.COPIED,
+    CopyOutcome.COPY_DIFFERS: LedgerOutcome.COPIED,  # the policy compares, and orders the copy deleted and made again
+    CopyOutcome.BUILT: LedgerOutcome.EXISTS,
+    CopyOutcome.OWN_PARTIAL: LedgerOutcome.EXISTS,
+    CopyOutcome.FOREIGN_CONFLICT: LedgerOutcome.EXISTS,
+    CopyOutcome.SOURCE_MISSING: LedgerOutcome.SOURCE_UNREADABLE,
+    CopyOutcome.SOURCE_UNREADABLE: LedgerOutcome.SOURCE_UNREADABLE,
     **dict.fromkeys(
         (
             CopyOutcome.SOURCE_OPEN,
@@ -101,7 +101,7 @@ ANSWERS: Mapping[CopyOutcome, Outcome] = {
             CopyOutcome.JVM_DIED,
             CopyOutcome.INTERNAL_ERROR,
         ),
-        Outcome.FAILED,  # to be tried again
+        LedgerOutcome.FAILED,  # to be tried again
     ),
 }
 """What the switching policy is told of each outcome."""

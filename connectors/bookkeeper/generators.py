@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from connectors.zookeeper.tree import Reader
-from policies.switching.id_generators import EMPTY_LONG, EMPTY_SHORT, MAX_HOB, Generator, hob_name
+from policies.switching.id_generators import EMPTY_LONG, EMPTY_SHORT, MAX_HOB, IdGenerator, hob_name
 
 _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 
 
-def read_generator(reader: Reader, root: str) -> Generator | None:
+def read_generator(reader: Reader, root: str) -> IdGenerator | None:
     """Its counters at this moment; null when they cannot be made sense of.
 
     Raises:
@@ -33,5 +33,5 @@ def _largest(children: Iterable[str]) -> int | None:
     return max((int(match[1]) for name in children if (match := _HOB.fullmatch(name))), default=None)
 
 
-def _generator(hob: int | None, stat: Any) -> Generator | None:
-    return None if stat is None else Generator(hob, stat.cversion, stat.numChildren)
+def _generator(hob: int | None, stat: Any) -> IdGenerator | None:
+    return None if stat is None else IdGenerator(hob, stat.cversion, stat.numChildren)

@@ -4,10 +4,10 @@ from connectors.bookkeeper.generators import read_generator
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.switching.ledger_paths import Layout, layout_of
-from policies.switching.precheck import Cluster
+from policies.switching.precheck.snapshot import ClusterSnapshot
 
 
-def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> Cluster:
+def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterSnapshot:
     """Read a cluster's identity, layout and id generator.
 
     Args:
@@ -22,7 +22,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> Cluster:
     """
     if reader.one(reader.client.exists_async, root) is None:
         raise UserError(f"there is no node {reader.client.chroot}{root}: set ledgers_root of {name} to BookKeeper's.")
-    return Cluster(
+    return ClusterSnapshot(
         name=name,
         instance_id=_text(reader, f"{root}/INSTANCEID"),
         # With the chroot: one place has one name, however the servers are spelled.

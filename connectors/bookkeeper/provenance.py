@@ -4,12 +4,12 @@ from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import CopyRecord, Journal, JournalConflictError
 from connectors.bookkeeper.ledgers import Found
-from policies.switching.ledgers import Intent, Ledger
+from policies.switching.ledgers import CopyIntent, Ledger
 
 NOT_OURS = ""
 
 
-def confirmed(found: Found, journal: Journal) -> tuple[dict[int, Ledger], dict[int, Intent]]:
+def confirmed(found: Found, journal: Journal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
     """What was found in a target, each ledger with its confirmed provenance, and the intents that are journalled.
 
     Costs a request for each ledger that carries a mark.
@@ -24,7 +24,7 @@ def confirmed(found: Found, journal: Journal) -> tuple[dict[int, Ledger], dict[i
         is_ours = record is not None and record.provenance == mark
         ledgers[ledger_id] = structs.replace(ledger, provenance=record.source if record and is_ours else NOT_OURS)
         if record is not None:
-            intents[ledger_id] = Intent(ledger_id, record.source, record.target, record.at_ms)
+            intents[ledger_id] = CopyIntent(ledger_id, record.source, record.target, record.at_ms)
     return ledgers, intents
 
 

@@ -17,7 +17,14 @@ from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from policies.switching.ledger_paths import Layout
-from policies.switching.precheck import Cluster, Rules, Snapshot, TargetLedgers, TargetPolicy, ids_to_import
+from policies.switching.precheck.snapshot import (
+    ClusterSnapshot,
+    PrecheckRules,
+    Snapshot,
+    TargetLedgers,
+    TargetPolicy,
+    ids_to_import,
+)
 
 Value = TypeVar("Value")
 
@@ -41,7 +48,9 @@ class Look:
     """One line each: where, and why."""
 
 
-def take_snapshot(brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: Rules) -> Look:
+def take_snapshot(
+    brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: PrecheckRules
+) -> Look:
     """Read everything a precheck rests on, within the time a reading counts.
 
     Args:
@@ -64,7 +73,9 @@ class _Photographer:
         self._until = until
         self._problems: list[str] = []
 
-    def take(self, brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: Rules) -> Look:
+    def take(
+        self, brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: PrecheckRules
+    ) -> Look:
         references_ms, inventory = _now_ms(), self._attempt(brokers, read_references)
         source_seen, target_seen = self._cluster(source), self._cluster(target)
         known = inventory or Inventory()
@@ -101,12 +112,14 @@ class _Photographer:
             return seen
         return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
 
-    def _cluster(self, place: Place) -> Cluster:
+    def _cluster(self, place: Place) -> ClusterSnapshot:
         read_ms = _now_ms()
         cluster = self._attempt(
             place.session, lambda reader: read_cluster(reader, place.name, place.ledgers_root, read_ms)
         )
-        unknown = Cluster(name=place.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms)
+        unknown = ClusterSnapshot(
+            name=place.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
+        )
         return cluster or unknown
 
     def _existing(

@@ -6,9 +6,9 @@ from datetime import timedelta
 from connectors.prometheus.families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
-from policies.switching.decision import SwitchDecision, SwitchRecord
+from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import ENDED, LedgerStage, Stage
+from policies.switching.state import ENDED, LedgerStage, SwitchStage
 
 STAGE = Family(
     "headgate_switch_stage",
@@ -49,7 +49,7 @@ ACTIVE = Family(
     ("cluster", "name"),
 )
 
-_OVER = ENDED | {Stage.DONE_WITH_FAILURES}
+_OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
 
 
 class SwitchingView:
@@ -99,7 +99,7 @@ def _of_switch(record: SwitchRecord) -> Iterator[Sample]:
             yield Sample(LEDGERS, (cluster, one.value), record.ledgers.get(one, 0))
     # As the alerts have it: what was in the way of a switch that has gone on, or is over, is so no more.
     yield Sample(HALTED, (cluster,), bool(record.halted))
-    yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is Stage.TRIGGERED)
+    yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is SwitchStage.TRIGGERED)
     yield Sample(DEGRADED, (cluster,), record.degraded and stage not in _OVER)
 
 

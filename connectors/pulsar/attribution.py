@@ -21,7 +21,7 @@ from connectors.pulsar.metadata import (
     parse_cursor,
     parse_locator,
 )
-from policies.switching.references import Kind, Reference
+from policies.switching.references import LedgerKind, Reference
 
 
 class Part(StrEnum):
@@ -61,17 +61,17 @@ class _Place:
         return getattr(self.message, self.properties_field)
 
 
-def references_in(kind: Kind, path: str, data: bytes) -> Sequence[Reference]:
+def references_in(kind: LedgerKind, path: str, data: bytes) -> Sequence[Reference]:
     """What the value of a znode refers to.
 
     Raises:
         ValueError: it is no locator, or no cursor.
     """
-    return parse_locator(path, data) if kind is Kind.SCHEMA else (parse_cursor(path, data),)
+    return parse_locator(path, data) if kind is LedgerKind.SCHEMA else (parse_cursor(path, data),)
 
 
 def attributed(
-    kind: Kind, data: bytes, ledger_id: int, owners: Collection[str | None], to: str, new_id: int | None = None
+    kind: LedgerKind, data: bytes, ledger_id: int, owners: Collection[str | None], to: str, new_id: int | None = None
 ) -> bytes:
     """The value of a znode with a ledger attributed to a cluster, wherever it was attributed to one of some owners.
 
@@ -103,7 +103,9 @@ def _set(properties: Any, to: str) -> None:
         each.value = to
 
 
-def difference(kind: Kind, ledger_id: int, before: bytes, after: bytes, new_id: int | None = None) -> tuple[Part, ...]:
+def difference(
+    kind: LedgerKind, ledger_id: int, before: bytes, after: bytes, new_id: int | None = None
+) -> tuple[Part, ...]:
     """What differs between two values of a znode, in the order of `Part`; compressed or not makes no difference.
 
     It knows nothing of how values are edited, so that it finds what an edit should not have done.
@@ -177,8 +179,8 @@ def _rest(opened: _Opened) -> Any:
     return opened.message
 
 
-def _open(kind: Kind, data: bytes) -> _Opened:
-    if kind is Kind.CURSOR:
+def _open(kind: LedgerKind, data: bytes) -> _Opened:
+    if kind is LedgerKind.CURSOR:
         cursor = cursor_message(data)
         return _Opened(cursor, (_Place(cursor, "cursorsLedgerId", "cursorProperties"),))
     locator = locator_message(data)

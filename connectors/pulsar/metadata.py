@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.protobuf import build, optional, parse, repeated, required
 from connectors.zookeeper.tree import Reader
-from policies.switching.references import Kind, Reference
+from policies.switching.references import LedgerKind, Reference
 
 SCHEMAS = "/schemas"
 MANAGED_LEDGERS = "/managed-ledgers"
@@ -69,7 +69,7 @@ def parse_locator(path: str, data: bytes) -> list[Reference]:
     locator = locator_message(data)
     entries = [("info", locator.info), *((f"index/{n}", entry) for n, entry in enumerate(locator.index))]
     return [
-        Reference(Kind.SCHEMA, path, entry.position.ledgerId, attribution_of(entry.position.properties), position)
+        Reference(LedgerKind.SCHEMA, path, entry.position.ledgerId, attribution_of(entry.position.properties), position)
         for position, entry in entries
     ]
 
@@ -81,7 +81,7 @@ def parse_cursor(path: str, data: bytes) -> Reference:
         ValueError: it is no cursor, or it cannot be decompressed.
     """
     cursor = cursor_message(data)
-    return Reference(Kind.CURSOR, path, cursor.cursorsLedgerId, attribution_of(cursor.cursorProperties))
+    return Reference(LedgerKind.CURSOR, path, cursor.cursorsLedgerId, attribution_of(cursor.cursorProperties))
 
 
 def locator_message(data: bytes) -> Any:

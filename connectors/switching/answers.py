@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from threading import Lock
 
 from policies.observations import Reading
-from policies.switching.decision import SwitchDecision
+from policies.switching.decisions import SwitchDecision
 from policies.wire import observation_event
 
 SOURCE = "headgate/switch-executor"

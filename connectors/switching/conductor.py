@@ -25,19 +25,17 @@ from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
 from connectors.switching.sightings import Sightings
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
-from policies.switching.decision import SwitchDecision, SwitchRecord
-from policies.switching.events import Outcome as Result
-from policies.switching.orders import ORDERS, Verdict
-from policies.switching.readings import SwitchLease, SwitchRegistry
-from policies.switching.state import ENDED, Stage
+from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
+from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchRegistry
+from policies.switching.state import ENDED, SwitchStage
 from policies.units import millis_of
 
 LEASE_VALID = timedelta(seconds=60)
 """An executor that is gone is told by its successor's token, not by this; it only bounds how long nobody is missed."""
 _REPUBLISH_SECONDS = 15.0
-_IDLE = ENDED | {Stage.NONE, Stage.DONE_WITH_FAILURES, Stage.HOLD}
+_IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 
-_COUNTED_ANEW = frozenset({Stage.HOLD, Stage.DONE, Stage.DONE_WITH_FAILURES})
+_COUNTED_ANEW = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
 
 Heard = SwitchDecision | SwitchRecord
 
@@ -203,7 +201,7 @@ class Conductor:
     def _take_due_inventory(self, readings: Executor) -> None:
         if time.monotonic() - self._inventory_at >= self._inventory_seconds:
             record = self._record
-            is_live = record is not None and record.verdict not in ENDED | {Stage.NONE}
+            is_live = record is not None and record.verdict not in ENDED | {SwitchStage.NONE}
             pair = (record.source, record.target) if record is not None and is_live else (None, None)
             self._submit_inventory(readings, pair[0] or "", pair[1] or "")
 
@@ -263,14 +261,14 @@ class Conductor:
             desk = self._desk
             if desk.begins(order):
                 ledgers.submit(self._work, desk, order)
-        elif order.verdict is Verdict.RUN_PRECHECK:
+        elif order.verdict is SwitchVerdict.RUN_PRECHECK:
             source, target = str(order.args["source"]), str(order.args["target"])
             readings.submit(
                 self._guarded,
                 "precheck",
                 lambda: self._hands.publish(self._hands.sightings.precheck(source, target, self._bootstrap())),
             )
-        elif order.verdict is Verdict.TAKE_INVENTORY:
+        elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
             self._submit_inventory(readings, order.source or "", order.target or "")
 
     def _write_registry(self) -> None:
@@ -299,7 +297,7 @@ class Conductor:
     def _carry_out(self, desk: Desk, order: SwitchDecision) -> None:
         answer = self._hands.ledgers.carry_out(order)
         self._hands.metrics.answered(self._cluster, order.verdict, answer.result)
-        if answer.result in (Result.FAILED, Result.CONFLICT):
+        if answer.result in (LedgerOutcome.FAILED, LedgerOutcome.CONFLICT):
             _log.warning(
                 "switch order failed", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject,
                 detail=answer.detail,
@@ -308,7 +306,7 @@ class Conductor:
             self._ended.wait(desk.pause_seconds(answer))
         else:
             desk.succeeded(answer)
-        if answer.result is Result.COPIED and answer.target is not None:
+        if answer.result is LedgerOutcome.COPIED and answer.target is not None:
             self._hands.metrics.copied(self._cluster, answer.target.length_bytes)
         if desk is self._desk:
             self._hands.answers.give(answer)

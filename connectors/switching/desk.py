@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict, deque
 
-from policies.switching.decision import SwitchDecision
+from policies.switching.decisions import SwitchDecision
 from policies.switching.readings import SwitchLedger
 
 _PAUSE_SECONDS = 1.0

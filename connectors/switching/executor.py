@@ -25,8 +25,8 @@ from connectors.switching.registry import Registry
 from connectors.switching.rollover import OwnerClient
 from connectors.switching.settings import SwitchExecution
 from connectors.switching.sightings import Sightings
-from policies.switching.decision import SwitchDecision, SwitchRecord
-from policies.switching.precheck import Rules
+from policies.switching.decisions import SwitchDecision, SwitchRecord
+from policies.switching.precheck.snapshot import PrecheckRules
 from policies.wire import EventReader
 
 _POLL_SECONDS = 0.2
@@ -42,7 +42,7 @@ class WatchedSwitch:
     cluster: str
     settings: SwitchExecution
     places: Places
-    rules: Rules
+    rules: PrecheckRules
     """Of its prechecks."""
     concurrency: int
     """How many ledgers may be worked on at once."""

@@ -24,17 +24,15 @@ from connectors.switching.rollover import OwnerClient, RolledOver
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
-from policies.switching.decision import LedgerRef, SwitchDecision
-from policies.switching.events import Outcome as Result
+from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger
-from policies.switching.orders import Verdict
-from policies.switching.readings import SwitchLedger
-from policies.switching.references import Kind
+from policies.switching.readings import LedgerOutcome, SwitchLedger
+from policies.switching.references import LedgerKind
 
 LEDGER_ORDERS = frozenset(
     {
-        Verdict.START_COPY, Verdict.DELETE_OWN_COPY, Verdict.PROMOTE, Verdict.REQUEST_ROLLOVER, Verdict.REVERT,
-        Verdict.DELETE_OLD,
+        SwitchVerdict.START_COPY, SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER,
+        SwitchVerdict.REVERT, SwitchVerdict.DELETE_OLD,
     }
 )  # fmt: skip
 
@@ -70,7 +68,7 @@ class Order:
         """To whom a reference must be attributed to be changed; null: to nobody."""
         return frozenset({moved, None} if self.decision.expects.get("legacy") == "or_none" else {moved})
 
-    def answer(self, result: Result, detail: str = "", **more: object) -> SwitchLedger:
+    def answer(self, result: LedgerOutcome, detail: str = "", **more: object) -> SwitchLedger:
         """What became of it."""
         return SwitchLedger.model_validate(
             {
@@ -110,13 +108,13 @@ class LedgerOrders:
         self._owner_of = owner_of
         self._owners = owners
         self._writers = tuple(threading.Lock() for _ in range(_WRITERS))
-        self._ways: dict[Verdict, Callable[[Order], SwitchLedger]] = {
-            Verdict.START_COPY: self._copy,
-            Verdict.DELETE_OWN_COPY: self._delete_own,
-            Verdict.PROMOTE: self._promote,
-            Verdict.REQUEST_ROLLOVER: self._request_rollover,
-            Verdict.REVERT: self._revert,
-            Verdict.DELETE_OLD: self._delete_old,
+        self._ways: dict[SwitchVerdict, Callable[[Order], SwitchLedger]] = {
+            SwitchVerdict.START_COPY: self._copy,
+            SwitchVerdict.DELETE_OWN_COPY: self._delete_own,
+            SwitchVerdict.PROMOTE: self._promote,
+            SwitchVerdict.REQUEST_ROLLOVER: self._request_rollover,
+            SwitchVerdict.REVERT: self._revert,
+            SwitchVerdict.DELETE_OLD: self._delete_old,
         }
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
@@ -129,12 +127,12 @@ class LedgerOrders:
         try:
             return self._ways[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
-            return order.answer(Result.FAILED, detail_of(error))
+            return order.answer(LedgerOutcome.FAILED, detail_of(error))
         except (JournalError, ReferencesError, UserError, ValueError) as error:
-            return order.answer(Result.FAILED, str(error))
+            return order.answer(LedgerOutcome.FAILED, str(error))
         except Exception as error:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
-            return order.answer(Result.FAILED, f"unexpected: {error!r}")
+            return order.answer(LedgerOutcome.FAILED, f"unexpected: {error!r}")
 
     def close(self) -> None:
         """Give up what is being copied."""
@@ -144,20 +142,20 @@ class LedgerOrders:
 
     def _copy(self, order: Order) -> SwitchLedger:
         new_id = order.ledger.remap
-        if new_id and order.ledger.kind is Kind.CURSOR:
+        if new_id and order.ledger.kind is LedgerKind.CURSOR:
             return order.answer(
-                Result.FAILED, "a cursor is never copied under a new id: its owner makes the new ledger"
+                LedgerOutcome.FAILED, "a cursor is never copied under a new id: its owner makes the new ledger"
             )
         result = self._move(order).copier.copy(order.ledger_id, new_id=new_id)
         if result.outcome is CopyOutcome.SOURCE_OPEN:
-            return order.answer(Result.FAILED, f"{self._closed_by_owner(order)}{result.detail}".strip())
+            return order.answer(LedgerOutcome.FAILED, f"{self._closed_by_owner(order)}{result.detail}".strip())
         if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
             result = self._with_target(order, result)
         return order.answer(ANSWERS[result.outcome], result.detail, **_ledgers(result))
 
     def _closed_by_owner(self, order: Order) -> str:
         """An open ledger cannot be copied; whoever has the topic loaded can roll its cursor over, which closes it."""
-        if order.ledger.kind is not Kind.CURSOR:
+        if order.ledger.kind is not LedgerKind.CURSOR:
             return "the ledger is still written to; "
         said = self._roll_over(order)
         return f"its owner rolled it over to ledger {said.ledger_id}; " if isinstance(said, RolledOver) else f"{said}; "
@@ -170,23 +168,25 @@ class LedgerOrders:
     def _delete_own(self, order: Order) -> SwitchLedger:
         # Of a copy under a new id the policy may not have heard; then no reference has that id either.
         if any(order.target in self._owners_of(order, each) for each in {order.ledger_id, order.target_id}):
-            return order.answer(Result.FAILED, f"a reference attributes it to {order.target}: the copy is in use")
+            return order.answer(
+                LedgerOutcome.FAILED, f"a reference attributes it to {order.target}: the copy is in use"
+            )
         result = self._move(order).copier.delete_own(order.ledger_id)
         if result.outcome is DeleteOutcome.NOT_RECORDED and not self._copy_exists(order):
             result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier try got as far as that
-        return order.answer(_deleted(result, Result.COPY_DELETED), result.detail)
+        return order.answer(_deleted(result, LedgerOutcome.COPY_DELETED), result.detail)
 
     # --- attributing
 
     def _promote(self, order: Order) -> SwitchLedger:
         if order.ledger.remap and order.ledger.target_id is None:
-            return order.answer(Result.FAILED, "the order does not say which id its copy has")
-        if order.ledger.kind is Kind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
+            return order.answer(LedgerOutcome.FAILED, "the order does not say which id its copy has")
+        if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
             return self._promoted_by_owner(order, member)
         if self._advanced(order):
-            return order.answer(Result.ADVANCED, "the ledger is not the one that was copied")
+            return order.answer(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
         done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
-        return self._attributed(order, done, Result.PROMOTED)
+        return self._attributed(order, done, LedgerOutcome.PROMOTED)
 
     def _promoted_by_owner(self, order: Order, member: str) -> SwitchLedger:
         """Whoever has a topic loaded keeps its cursors in memory: it would write ours over, or fail on it."""
@@ -194,7 +194,7 @@ class LedgerOrders:
 
     def _advanced(self, order: Order) -> bool:
         """Whether a cursor's ledger is another one than that of the copy; closed ledgers stay as they are."""
-        if order.ledger.kind is not Kind.CURSOR:
+        if order.ledger.kind is not LedgerKind.CURSOR:
             return False
         record = self._move(order).journal.find(order.ledger_id)
         copied = record.copied if record else None
@@ -206,10 +206,10 @@ class LedgerOrders:
         )  # fmt: skip
 
     def _revert(self, order: Order) -> SwitchLedger:
-        if order.ledger.kind is Kind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
-            return order.answer(Result.FAILED, f"{member} has its topic loaded: unload it")
+        if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
+            return order.answer(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
         done = self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
-        return self._attributed(order, done, Result.REVERTED)
+        return self._attributed(order, done, LedgerOutcome.REVERTED)
 
     def _attribute(self, order: Order, moved: tuple[str, int], to: tuple[str, int]) -> Attributed:
         """From one cluster to the other; the ledger has its id in each."""
@@ -225,8 +225,8 @@ class LedgerOrders:
     def _request_rollover(self, order: Order, before_why: str = "") -> SwitchLedger:
         said = self._roll_over(order)
         if isinstance(said, RolledOver):
-            return order.answer(Result.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
-        return order.answer(Result.FAILED, f"{before_why}{said}")
+            return order.answer(LedgerOutcome.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
+        return order.answer(LedgerOutcome.FAILED, f"{before_why}{said}")
 
     def _roll_over(self, order: Order) -> RolledOver | str:
         if self._owners is None:
@@ -235,17 +235,19 @@ class LedgerOrders:
         return said if isinstance(said, RolledOver) else said.detail
 
     @staticmethod
-    def _attributed(order: Order, done: Attributed, result: Result) -> SwitchLedger:
+    def _attributed(order: Order, done: Attributed, result: LedgerOutcome) -> SwitchLedger:
         match done.result:
             case Attribution.DONE | Attribution.GONE:  # what names it no more, and never will, needs no attribution
                 return order.answer(result, done.detail, changed=done.changed)
-            case Attribution.ROLLED_OVER if result is Result.REVERTED:
+            case Attribution.ROLLED_OVER if result is LedgerOutcome.REVERTED:
                 return order.answer(result, done.detail)  # nothing names the ledger that was promoted any more
             case Attribution.ROLLED_OVER:
-                return order.answer(Result.ROLLED_OVER, done.detail, new_id=done.new_id, attribution=done.attribution)
+                return order.answer(
+                    LedgerOutcome.ROLLED_OVER, done.detail, new_id=done.new_id, attribution=done.attribution
+                )
             case Attribution.CONFLICT:
-                return order.answer(Result.CONFLICT, done.detail)
-        return order.answer(Result.FAILED, done.detail)
+                return order.answer(LedgerOutcome.CONFLICT, done.detail)
+        return order.answer(LedgerOutcome.FAILED, done.detail)
 
     # --- deleting
 
@@ -253,9 +255,9 @@ class LedgerOrders:
         others = self._owners_of(order, order.ledger_id) - {order.target}
         if others:
             named = ", ".join(sorted(owner or "nobody" for owner in others))
-            return order.answer(Result.FAILED, f"a reference still attributes it to {named}")
+            return order.answer(LedgerOutcome.FAILED, f"a reference still attributes it to {named}")
         result = self._move(order).copier.delete_old(order.ledger_id)
-        return order.answer(_deleted(result, Result.DELETED), result.detail)
+        return order.answer(_deleted(result, LedgerOutcome.DELETED), result.detail)
 
     def _owners_of(self, order: Order, ledger_id: int) -> frozenset[str | None]:
         """Whom the references that still name a ledger attribute it to."""
@@ -281,5 +283,5 @@ def _ledgers(result: CopyResult) -> dict[str, object]:
     }
 
 
-def _deleted(result: DeleteResult, done: Result) -> Result:
-    return done if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT) else Result.FAILED
+def _deleted(result: DeleteResult, done: LedgerOutcome) -> LedgerOutcome:
+    return done if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT) else LedgerOutcome.FAILED

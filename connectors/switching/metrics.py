@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from policies.switching.events import Outcome
-from policies.switching.orders import Verdict
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.readings import LedgerOutcome
 
 
 class SwitchExecutorMetrics:
@@ -45,11 +45,11 @@ class SwitchExecutorMetrics:
         """Whether this process holds a cluster's lease."""
         self._lease.labels(cluster).set(yes)
 
-    def ordered(self, cluster: str, verdict: Verdict) -> None:
+    def ordered(self, cluster: str, verdict: SwitchVerdict) -> None:
         """An order was taken on."""
         self._orders.labels(cluster, verdict.value).inc()
 
-    def answered(self, cluster: str, verdict: Verdict, result: Outcome) -> None:
+    def answered(self, cluster: str, verdict: SwitchVerdict, result: LedgerOutcome) -> None:
         """An order about a ledger was answered."""
         self._answers.labels(cluster, verdict.value, result.value).inc()
 

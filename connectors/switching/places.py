@@ -14,7 +14,7 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
-from policies.switching.precheck import Cluster
+from policies.switching.precheck.snapshot import ClusterSnapshot
 
 _FIND_SECONDS = 10.0
 _EACH_SECONDS = 0.001
@@ -79,7 +79,7 @@ class Places:
         """
         return Place(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
 
-    def read(self, name: str) -> Cluster:
+    def read(self, name: str) -> ClusterSnapshot:
         """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find` does."""
         place = self.place(name)
         return read_cluster(place.session.reader(within(_FIND_SECONDS)), name, place.ledgers_root, 0)

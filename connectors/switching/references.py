@@ -12,7 +12,7 @@ from connectors.pulsar.attribution import Part, attributed, difference, referenc
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
-from policies.switching.references import Kind, Reference, with_ledger
+from policies.switching.references import LedgerKind, Reference, with_ledger
 
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 _USUAL_LIMIT_BYTES = 2**20 - 1
@@ -56,7 +56,7 @@ class Attributed:
 class _Goal:
     """What every znode is to say."""
 
-    kind: Kind
+    kind: LedgerKind
     ledger_id: int
     owners: frozenset[str | None]
     to: str
@@ -98,7 +98,7 @@ class References:
     def attribute(
         self,
         paths: Iterable[str],
-        kind: Kind,
+        kind: LedgerKind,
         ledger_id: int,
         owners: Collection[str | None],
         to: str,
@@ -126,7 +126,7 @@ class References:
                 break
         return _together(found, goal)
 
-    def owners_of(self, paths: Iterable[str], kind: Kind, ledger_id: int) -> frozenset[str | None]:
+    def owners_of(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         """Whom those znodes that still name a ledger attribute it to; null: a position without an attribute.
 
         Raises:
@@ -211,12 +211,12 @@ def _standing(path: str, znode: _Znode | None, goal: _Goal) -> Attributed | None
 
 def _elsewhere(path: str, references: Iterable[Reference], goal: _Goal) -> Attributed:
     now = next(iter(with_ledger(references)), None)
-    if goal.kind is Kind.CURSOR and now is not None:
+    if goal.kind is LedgerKind.CURSOR and now is not None:
         return Attributed(Result.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
     return Attributed(Result.GONE, detail=f"{path} does not name ledger {goal.ledger_id} any more")
 
 
-def _references(kind: Kind, znode: _Znode) -> Iterable[Reference]:
+def _references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
     try:
         return references_in(kind, znode.path, znode.data)
     except ValueError as error:

@@ -25,7 +25,7 @@ from connectors.switching.registry_nodes import (
 from connectors.switching.registry_view import DirectiveOutcome, DirectiveWritten, RegistryView, Written, WrittenCluster
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.readings import RegisteredCluster, WrittenDirective
-from policies.switching.state import Status
+from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
 
 __all__ = [
@@ -52,7 +52,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     uri: _Text
     instance_id: _Text
     root: _Text
-    status: Status
+    status: ClusterStatus
 
 
 class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class _Content:
         return 0 if self.committed is None else self.committed.value.epoch
 
     def others_active(self, name: str) -> list[str]:
-        return [n for n, node in self.entries.items() if n != name and node.value.status is Status.ACTIVE]
+        return [n for n, node in self.entries.items() if n != name and node.value.status is ClusterStatus.ACTIVE]
 
 
 class Registry:
@@ -119,7 +119,7 @@ class Registry:
         uri: str,
         instance_id: str,
         root: str,
-        status: Status,
+        status: ClusterStatus,
         version: int | None,
         bootstrap: str | None,
     ) -> WrittenCluster:
@@ -150,7 +150,7 @@ class Registry:
                 written = found.version
             else:
                 _must_be(name, found, version)
-                if status is Status.ACTIVE and (others := content.others_active(name)):
+                if status is ClusterStatus.ACTIVE and (others := content.others_active(name)):
                     raise RegistryConflictError(f"{name} cannot become active: {others[0]} is")
                 steps.append(create_or_put(path, wanted, found))
                 written = 0 if found is None else found.version + 1
@@ -178,7 +178,7 @@ class Registry:
                 return
             if version is not None:
                 _must_be(name, found, version)
-            if found.value.status is Status.ACTIVE:
+            if found.value.status is ClusterStatus.ACTIVE:
                 raise RegistryConflictError(f"{name} is active: it cannot be removed")
             steps = [delete(self._entry(name), found.version)]
             if (permit := self._nodes.get(allowed, _AtEpoch)) is not None:
@@ -214,7 +214,7 @@ class Registry:
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def write_status(
-        self, name: str, status: Status, expected_version: int | None, commit_epoch: int | None = None
+        self, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None = None
     ) -> Written:
         """Change what a cluster is to the brokers; what is so already is done, whatever version it has.
 
@@ -300,10 +300,12 @@ class Registry:
         except ValueError:
             raise RegistryError(f"{self._entry(name)} is damaged: its name is no cluster's") from None
 
-    def _status_steps(self, content: _Content, name: str, status: Status, commit_epoch: int | None) -> list[Step]:
+    def _status_steps(
+        self, content: _Content, name: str, status: ClusterStatus, commit_epoch: int | None
+    ) -> list[Step]:
         found = content.entries[name]
         steps = [create_or_put(self._entry(name), msgspec.structs.replace(found.value, status=status), found)]
-        if status is Status.ACTIVE:
+        if status is ClusterStatus.ACTIVE:
             others = ((other, node) for other, node in content.entries.items() if other != name)
             steps += [check(self._entry(other), node.version) for other, node in others]
         if commit_epoch is not None and content.committed_epoch < commit_epoch:
@@ -336,7 +338,7 @@ def _as(version: int | None) -> str:
 
 
 def _obstacle(
-    content: _Content, name: str, status: Status, expected_version: int | None, commit_epoch: int | None
+    content: _Content, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None
 ) -> str | None:
     """Why a status cannot be written."""
     found = content.entries[name]
@@ -344,6 +346,6 @@ def _obstacle(
         return f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
     if commit_epoch is not None and content.committed_epoch > commit_epoch:
         return f"epoch {content.committed_epoch} is committed, which is later than {commit_epoch}"
-    if status is Status.ACTIVE and (others := content.others_active(name)):
+    if status is ClusterStatus.ACTIVE and (others := content.others_active(name)):
         return f"{others[0]} is active"
     return None

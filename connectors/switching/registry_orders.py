@@ -4,15 +4,14 @@ import structlog
 
 from connectors.switching.registry import DirectiveOutcome, Registry, RegistryConflictError
 from policies.observations import Outcome
-from policies.switching.decision import SwitchDecision
-from policies.switching.orders import Verdict
+from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import StatusAction, SwitchStatus
-from policies.switching.state import Status
+from policies.switching.state import ClusterStatus
 
 REGISTRY_ORDERS = frozenset(
     {
-        Verdict.WRITE_REGISTRY, Verdict.REMOVE_REGISTRY, Verdict.WRITE_DIRECTIVE, Verdict.WRITE_STATUS,
-        Verdict.CLOSE_CLIENT,
+        SwitchVerdict.WRITE_REGISTRY, SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.WRITE_DIRECTIVE,
+        SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT,
     }
 )  # fmt: skip
 
@@ -47,19 +46,19 @@ class RegistryOrders:
     def _carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         args, name = order.args, str(order.args.get("name") or "")
         match order.verdict:
-            case Verdict.WRITE_REGISTRY:
+            case SwitchVerdict.WRITE_REGISTRY:
                 self._registry.write_cluster(
                     name, uri=str(args["uri"]), instance_id=str(args["instance_id"]), root=str(args["root"]),
-                    status=Status(str(args["status"])), version=_version(order, "version"),
+                    status=ClusterStatus(str(args["status"])), version=_version(order, "version"),
                     bootstrap=str(args["bootstrap"]) if args.get("bootstrap") else None,
                 )  # fmt: skip
-            case Verdict.REMOVE_REGISTRY:
+            case SwitchVerdict.REMOVE_REGISTRY:
                 self._registry.remove_cluster(name, _version(order, "version"))
-            case Verdict.WRITE_DIRECTIVE:
+            case SwitchVerdict.WRITE_DIRECTIVE:
                 self._direct(int(args["directive_epoch"] or 0), str(args["target"]))
-            case Verdict.WRITE_STATUS:
+            case SwitchVerdict.WRITE_STATUS:
                 return self._write_status(order, name)
-            case Verdict.CLOSE_CLIENT:
+            case SwitchVerdict.CLOSE_CLIENT:
                 self._registry.allow_close(name, order.epoch)
         return None
 
@@ -69,8 +68,8 @@ class RegistryOrders:
             _log.warning("a later directive stands", cluster=self._cluster, epoch=epoch, detail=written.detail)
 
     def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
-        status = Status(str(order.args["status"]))
-        becomes_active = status is Status.ACTIVE
+        status = ClusterStatus(str(order.args["status"]))
+        becomes_active = status is ClusterStatus.ACTIVE
         commit = order.epoch if becomes_active else None
         written = self._registry.write_status(name, status, _version(order, "expected_version"), commit)
         if not written.done:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from policies.observations import Outcome
 from policies.switching.readings import RegisteredCluster, SwitchRegistry, WrittenDirective
-from policies.switching.state import Status
+from policies.switching.state import ClusterStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class RegistryView:
         """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
         if self.directive is not None and self.directive.epoch > self.committed_epoch:
             return self.directive.target
-        return next((each.name for each in self.clusters if each.status is Status.ACTIVE), None)
+        return next((each.name for each in self.clusters if each.status is ClusterStatus.ACTIVE), None)
 
     def cluster(self, name: str) -> RegisteredCluster | None:
         """A registered cluster by its name."""

@@ -13,12 +13,12 @@ from connectors.switching.places import Places, within
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
-from policies.switching.id_generators import Generator
+from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import Ledger
-from policies.switching.precheck import Cluster, Rules, precheck
+from policies.switching.precheck.report import precheck, reading_of
+from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules
 from policies.switching.readings import GeneratorReading, SwitchBrokers, SwitchCluster, SwitchInventory, SwitchPrecheck
 from policies.switching.references import Reference, owner_of, with_ledger
-from policies.switching.translation import reading_of
 
 _READ_SECONDS = 10.0
 _INVENTORY_SECONDS = 600.0
@@ -36,7 +36,7 @@ class Sightings:
         rules: of prechecks.
     """
 
-    def __init__(self, cluster: str, places: Places, brokers_path: str, rules: Rules) -> None:
+    def __init__(self, cluster: str, places: Places, brokers_path: str, rules: PrecheckRules) -> None:
         self._cluster = cluster
         self._places = places
         self._brokers_path = brokers_path
@@ -107,14 +107,14 @@ class Sightings:
         return instance_id
 
 
-def _cluster(cluster: str, seen: Cluster, took_ms: int) -> SwitchCluster:
+def _cluster(cluster: str, seen: ClusterSnapshot, took_ms: int) -> SwitchCluster:
     return SwitchCluster(
         cluster=cluster, outcome=Outcome.OK, name=seen.name, instance_id=seen.instance_id, root=seen.root,
         layout=seen.layout, generator=_generator(seen.generator) if seen.generator else None, took_ms=took_ms,
     )  # fmt: skip
 
 
-def _generator(read: Generator) -> GeneratorReading:
+def _generator(read: IdGenerator) -> GeneratorReading:
     return GeneratorReading(hob=read.hob, cversion=read.cversion, num_children=read.num_children)
 
 

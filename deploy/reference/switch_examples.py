@@ -18,20 +18,20 @@ from policies.switching import (
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.events import Outcome as Result
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import (
     CommandArgs,
     CommandName,
     GeneratorReading,
+    LedgerOutcome,
     LedgerReading,
     ReferenceReading,
     RegisteredCluster,
     StatusAction,
 )
-from policies.switching.references import Kind
-from policies.switching.state import Status
+from policies.switching.references import LedgerKind
+from policies.switching.state import ClusterStatus
 
 _CLUSTER = "messaging"
 _READ: dict[str, Any] = {"cluster": _CLUSTER, "outcome": Outcome.OK}
@@ -72,7 +72,7 @@ def answers(start: datetime) -> Sequence[Said]:
         ack_quorum=2,
         entries_digest="2b7e151628aed2a6abf7158809cf4f3c762e7160f38b4da56a784d9045190cfe",
     )
-    copied = SwitchLedger(**_READ, ledger_id=812, op=1, result=Result.COPIED, source=ledger, target=ledger)
+    copied = SwitchLedger(**_READ, ledger_id=812, op=1, result=LedgerOutcome.COPIED, source=ledger, target=ledger)
     written = SwitchStatus(**_READ, action=StatusAction.STATUS_OLD, op=7, written=True)
     return tuple(_said((copied, written), start, 60))
 
@@ -84,7 +84,7 @@ def _said(readings: Sequence[Reading], start: datetime, second: int) -> Iterator
 
 
 def _known() -> Sequence[Reading]:
-    statuses = (("old", Status.ACTIVE), ("new", Status.STANDBY))
+    statuses = (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY))
     registered = tuple(
         RegisteredCluster(
             name=name,
@@ -162,9 +162,9 @@ def _read_again() -> Sequence[Reading]:
 
 def _listed() -> Sequence[Reading]:
     references = (
-        ReferenceReading(kind=Kind.SCHEMA, path="/schemas/acme/orders/created", ledger_id=812, position="info"),
+        ReferenceReading(kind=LedgerKind.SCHEMA, path="/schemas/acme/orders/created", ledger_id=812, position="info"),
         ReferenceReading(
-            kind=Kind.CURSOR,
+            kind=LedgerKind.CURSOR,
             path="/managed-ledgers/acme/orders/persistent/created/billing",
             ledger_id=1043,
             attribution="old",

@@ -9,21 +9,20 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from policies.decisions import Mode, deterministic_id
-from policies.switching.decision import SwitchDecision
-from policies.switching.orders import ORDERS, Code, Verdict
+from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.readings import SwitchCommand
 
 SHOWN = 10
 """So many decisions are shown, and the others counted."""
 
-_COLOURS: Mapping[Verdict, str] = {
-    Verdict.REJECT: "bold red",
-    Verdict.HALT: "bold red",
-    Verdict.BLOCKED: "bold red",
-    Verdict.DEGRADED: "bold red",
-    Verdict.REMAP_REQUIRED: "bold yellow",
-    Verdict.PREVIEW: "cyan",
-    Verdict.ADVANCE: "green",
+_COLOURS: Mapping[SwitchVerdict, str] = {
+    SwitchVerdict.REJECT: "bold red",
+    SwitchVerdict.HALT: "bold red",
+    SwitchVerdict.BLOCKED: "bold red",
+    SwitchVerdict.DEGRADED: "bold red",
+    SwitchVerdict.REMAP_REQUIRED: "bold yellow",
+    SwitchVerdict.PREVIEW: "cyan",
+    SwitchVerdict.ADVANCE: "green",
 }
 
 
@@ -61,7 +60,7 @@ class Answer:
         return next((d for d in self.decisions if _refuses(self.command, d)), None)
 
     @property
-    def code(self) -> Code | None:
+    def code(self) -> RejectCode | None:
         """Of its rejection."""
         return self.refusal.code if self.refusal is not None else None
 
@@ -97,8 +96,8 @@ def unanswered(command: SwitchCommand) -> dict[str, Any]:
 def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
     # One command may set off others' rejections, such as that of a broker's late report.
     own = decision.subject == command.subject()
-    rejects = own and (decision.verdict is Verdict.REJECT or decision.code is not None)
-    return rejects or decision.verdict is Verdict.HALT
+    rejects = own and (decision.verdict is SwitchVerdict.REJECT or decision.code is not None)
+    return rejects or decision.verdict is SwitchVerdict.HALT
 
 
 def answer_of(command: SwitchCommand, heard: Iterable[SwitchDecision], *, earlier: bool = False) -> Answer | None:
@@ -134,6 +133,6 @@ def decision_line(decision: SwitchDecision) -> Text:
     """One decision: what it is, and its sentence."""
     refused = decision.code is not None
     colour = "bold red" if refused else _COLOURS.get(decision.verdict, "bold")
-    name = "REJECTED" if decision.verdict is Verdict.REJECT else decision.verdict.value
+    name = "REJECTED" if decision.verdict is SwitchVerdict.REJECT else decision.verdict.value
     code = f" {decision.code.value}" if decision.code is not None else ""
     return Text.assemble((f"{name}{code}", colour), ": ", decision.explanation)

@@ -36,8 +36,9 @@ from deploy.switch.view import finding_line
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import topic_of
-from policies.switching.ledgers import Hit
-from policies.switching.precheck import Reason, Snapshot
+from policies.switching.ledgers import HitClass
+from policies.switching.precheck.findings import FindingReason
+from policies.switching.precheck.snapshot import Snapshot
 from policies.switching.readings import SwitchInventory
 from streaming.collisions import Collisions, Incomplete, Question, find_collisions, read_records
 from streaming.session import start_session, stop_session
@@ -196,33 +197,33 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
 
 def _plain(cluster: str, found: Collisions | Incomplete) -> dict[str, object]:
     if isinstance(found, Incomplete):
-        reasons = [Reason.SNAPSHOT_INCOMPLETE.value]
+        reasons = [FindingReason.SNAPSHOT_INCOMPLETE.value]
         return {"cluster": cluster, "inventory": found.inventory, "reasons": reasons, "detail": found.detail}
     hits = {hit.value: structs.asdict(hits) for hit, hits in found.hits.items()}
     return {
         "cluster": cluster,
         **_fields(found),
         "hits": hits,
-        "reasons": [] if found.free else [Reason.FOREIGN_ID.value],
+        "reasons": [] if found.free else [FindingReason.FOREIGN_ID.value],
     }
 
 
 def _lines(found: Collisions | Incomplete) -> Iterator[RenderableType]:
     if isinstance(found, Incomplete):
-        yield finding_line(Reason.SNAPSHOT_INCOMPLETE, f"{found.inventory or 'no inventory'}: {found.detail}")
+        yield finding_line(FindingReason.SNAPSHOT_INCOMPLETE, f"{found.inventory or 'no inventory'}: {found.detail}")
         return
     yield (
         f"{found.inventory}: {found.references} references, {found.to_import} ledgers to import, "
         f"{found.target_ledgers} ledgers of {found.target}, greatest id {found.greatest_id}"
     )
     for hit, hits in found.hits.items():
-        if hits.count and hit is not Hit.FOREIGN:
+        if hits.count and hit is not HitClass.FOREIGN:
             yield f"{hit.value}: {hits.count}, such as {', '.join(map(str, hits.samples))}"
-    foreign = found.hits[Hit.FOREIGN]
+    foreign = found.hits[HitClass.FOREIGN]
     if foreign.count:
         least = ", ".join(map(str, foreign.samples))
         detail = f"{foreign.count} ledgers exist in {found.target} and are not headgate's copies, such as {least}"
-        yield finding_line(Reason.FOREIGN_ID, detail)
+        yield finding_line(FindingReason.FOREIGN_ID, detail)
     else:
         yield "no collision"
 

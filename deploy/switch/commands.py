@@ -22,7 +22,7 @@ from deploy.switch.kafka import loop_connection
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.registry import topic_of
-from policies.switching.decision import SwitchDecision, SwitchRecord
+from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.wire import BadRecordError, EventReader, observation_event
 

@@ -17,8 +17,7 @@ from deploy.switch.report import reading_lines
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.observations import Outcome
-from policies.switching.decision import SwitchDecision, SwitchRecord
-from policies.switching.orders import Verdict
+from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand, SwitchPrecheck
 from policies.switching.state import ENDED
 
@@ -133,8 +132,8 @@ class Dialogue:
         shown = {"precheck": None if report is None else report.model_dump(mode="json")}
         if report is not None:
             self.desk.show(reading_lines(report))
-        if report is None or said is None or said.verdict is Verdict.REJECT or not report.ready:
-            if said is not None and said.verdict is Verdict.REJECT:
+        if report is None or said is None or said.verdict is SwitchVerdict.REJECT or not report.ready:
+            if said is not None and said.verdict is SwitchVerdict.REJECT:
                 self.desk.show([decision_line(said)])
             self.desk.write({**unanswered(command), **shown, "accepted": False})
             return Ended.REJECTED
@@ -194,11 +193,11 @@ def find_report(
     readings = {h.id: h.what for h in seen if isinstance(h.what, SwitchPrecheck) and h.what.target == target}
     for each in seen:
         said = each.what
-        if not isinstance(said, SwitchDecision) or said.verdict is Verdict.RUN_PRECHECK:
+        if not isinstance(said, SwitchDecision) or said.verdict is SwitchVerdict.RUN_PRECHECK:
             continue
         if said.subject == order.subject and said.sequence > order.sequence:
             report = next((readings[i] for i in said.evidence if i in readings), None)
-            if report is not None or said.verdict is Verdict.REJECT:
+            if report is not None or said.verdict is SwitchVerdict.REJECT:
                 return report, said
     unmade = next((r for r in readings.values() if r.outcome is not Outcome.OK), None)
     return (unmade, None) if unmade is not None else None

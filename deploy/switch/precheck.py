@@ -17,8 +17,8 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from deploy.settings import Settings, WatchedCluster
 from deploy.switch.view import report_lines
 from policies.errors import UserError
-from policies.switching.precheck import Report, precheck
-from policies.switching.remedies import explain
+from policies.switching.precheck.findings import explain
+from policies.switching.precheck.report import PrecheckReport, precheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Checked:
 
     cluster: str
     """The broker cluster."""
-    report: Report
+    report: PrecheckReport
     look: Look
 
 
@@ -99,6 +99,6 @@ def _plain(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _plain_findings(report: Report) -> Iterator[dict[str, Any]]:
+def _plain_findings(report: PrecheckReport) -> Iterator[dict[str, Any]]:
     for finding in report.findings:
         yield {**structs.asdict(finding), "remedy": explain(finding)}

@@ -10,7 +10,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings
 from deploy.switch.precheck import named
 from policies.errors import UserError
-from policies.switching.precheck import Cluster
+from policies.switching.precheck.snapshot import ClusterSnapshot
 
 
 def registration(settings: Settings, cluster: str, name: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def registration(settings: Settings, cluster: str, name: str) -> dict[str, Any]:
     return {"name": name, "uri": uri, "instance_id": found.instance_id, "root": found.root}
 
 
-def _read(session: ZooKeeperSession, name: str, root: str, place: str) -> Cluster:
+def _read(session: ZooKeeperSession, name: str, root: str, place: str) -> ClusterSnapshot:
     until = time.monotonic() + 2 * session.connection.timeout_seconds
     try:
         reader = session.reader(lambda: until - time.monotonic())

@@ -8,29 +8,29 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policies.switching.decision import SwitchRecord
-from policies.switching.state import ENDED, FAILED, LedgerStage, Stage
+from policies.switching.decisions import SwitchRecord
+from policies.switching.state import ENDED, FAILED, LedgerStage, SwitchStage
 from policies.units import human_seconds
 
 _WAY = (
-    Stage.REGISTERED,
-    Stage.PRECHECKED,
-    Stage.TRIGGERED,
-    Stage.LIVE_DUAL_READ,
-    Stage.BUILD,
-    Stage.PROMOTE,
-    Stage.HOLD,
-    Stage.CLEANUP,
-    Stage.DONE,
+    SwitchStage.REGISTERED,
+    SwitchStage.PRECHECKED,
+    SwitchStage.TRIGGERED,
+    SwitchStage.LIVE_DUAL_READ,
+    SwitchStage.BUILD,
+    SwitchStage.PROMOTE,
+    SwitchStage.HOLD,
+    SwitchStage.CLEANUP,
+    SwitchStage.DONE,
 )
-_OTHER_ENDS: Mapping[Stage, tuple[Stage, ...]] = {
-    Stage.DONE_WITH_FAILURES: (*_WAY[:-1], Stage.DONE_WITH_FAILURES),
-    Stage.REJECTED: (*_WAY[:3], Stage.REJECTED),
-    Stage.ROLLBACK: (*_WAY[:4], Stage.ROLLBACK, Stage.ROLLED_BACK),
-    Stage.ROLLED_BACK: (*_WAY[:4], Stage.ROLLBACK, Stage.ROLLED_BACK),
+_OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
+    SwitchStage.DONE_WITH_FAILURES: (*_WAY[:-1], SwitchStage.DONE_WITH_FAILURES),
+    SwitchStage.REJECTED: (*_WAY[:3], SwitchStage.REJECTED),
+    SwitchStage.ROLLBACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
+    SwitchStage.ROLLED_BACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
 }
-_BAD = frozenset({Stage.DONE_WITH_FAILURES, Stage.REJECTED, Stage.ROLLBACK, Stage.ROLLED_BACK})
-_CAN_GO_BACK = frozenset({Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.HOLD})
+_BAD = frozenset({SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED, SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK})
+_CAN_GO_BACK = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
 
 _NOT_BUILT = frozenset({LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
 _MOVED = frozenset(
@@ -42,7 +42,7 @@ _BUILT = _MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE
 _BAR_WIDTH = 30
 _STATUS_COLOURS = {"active": "bold green", "standby": "cyan", "deprecated": "dim"}
 
-OVER = ENDED | {Stage.DONE_WITH_FAILURES}
+OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
 """A switch of which nothing more happens unless a person asks for it."""
 
 
@@ -90,13 +90,13 @@ def stage_line(record: SwitchRecord) -> Text:
     return text
 
 
-def present_stage(record: SwitchRecord) -> Stage:
+def present_stage(record: SwitchRecord) -> SwitchStage:
     """Where it stands; before any switch: whether there is a target at all, and whether one was checked."""
-    if record.verdict is not Stage.NONE:
+    if record.verdict is not SwitchStage.NONE:
         return record.verdict
     if not record.registry:
-        return Stage.NONE
-    return Stage.PRECHECKED if record.prechecks else Stage.REGISTERED
+        return SwitchStage.NONE
+    return SwitchStage.PRECHECKED if record.prechecks else SwitchStage.REGISTERED
 
 
 def _is_bad(record: SwitchRecord) -> bool:
@@ -124,13 +124,13 @@ def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
     counts, total = record.ledgers, sum(record.ledgers.values())
     if not total:
         return found
-    if at in (Stage.ROLLBACK, Stage.ROLLED_BACK):
+    if at in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK):
         return [*found, ("rolled back", counts.get(LedgerStage.REVERTED, 0), total)]
     found.append(("copied", _count(counts, _BUILT), total))
-    if at not in (Stage.LIVE_DUAL_READ, Stage.BUILD):
+    if at not in (SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD):
         found.append(("promoted", _count(counts, _MOVED), total))
     to_clean = _count(counts, _TO_CLEAN)
-    if to_clean and at in (Stage.CLEANUP, Stage.DONE, Stage.DONE_WITH_FAILURES):
+    if to_clean and at in (SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
         found.append(("cleaned up", counts.get(LedgerStage.CLEANED, 0), to_clean))
     return found
 
@@ -155,7 +155,7 @@ def _bar(count: int, total: int) -> ProgressBar:
 
 def _failed(record: SwitchRecord) -> Iterator[Text]:
     failed = {stage: count for stage, count in record.ledgers.items() if stage in FAILED}
-    if failed and record.verdict not in (Stage.ROLLBACK, Stage.ROLLED_BACK):
+    if failed and record.verdict not in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK):
         what = ", ".join(f"{count} {stage.value}" for stage, count in failed.items())
         yield Text.assemble((f"stay behind in {record.source}", "bold red"), f": {what}")
 
@@ -170,7 +170,7 @@ def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
             yield Text(f"rollback: possible for {human_seconds(left)} more (until {until})")
         else:
             yield Text(f"rollback: no longer possible (since {until})", "yellow")
-    if record.cleanup_from is not None and at is Stage.HOLD:
+    if record.cleanup_from is not None and at is SwitchStage.HOLD:
         left = (record.cleanup_from - now).total_seconds()
         since = _instant(record.cleanup_from)
         if left > 0:

@@ -10,19 +10,20 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.bookkeeper.snapshot import Look
-from policies.switching.ledgers import NO_LEDGER, Hit
-from policies.switching.precheck import Cluster, Reason, Report, Snapshot
-from policies.switching.references import Kind
-from policies.switching.remedies import explain
+from policies.switching.ledgers import NO_LEDGER, HitClass
+from policies.switching.precheck.findings import FindingReason, explain
+from policies.switching.precheck.report import PrecheckReport
+from policies.switching.precheck.snapshot import ClusterSnapshot, Snapshot
+from policies.switching.references import LedgerKind
 
 SHOWN = 10
 """So many problems of reading are shown, and the others counted."""
 
-_COLOURS = {Hit.OURS_COMPLETE: "green", Hit.OURS_PARTIAL: "yellow", Hit.FOREIGN: "bold red"}
+_COLOURS = {HitClass.OURS_COMPLETE: "green", HitClass.OURS_PARTIAL: "yellow", HitClass.FOREIGN: "bold red"}
 _UNKNOWN = Text("unknown", "bold red")
 
 
-def report_lines(report: Report, look: Look, *, explained: bool) -> Iterator[RenderableType]:
+def report_lines(report: PrecheckReport, look: Look, *, explained: bool) -> Iterator[RenderableType]:
     """The report, as a person reads it at a glance.
 
     Args:
@@ -42,7 +43,7 @@ def report_lines(report: Report, look: Look, *, explained: bool) -> Iterator[Ren
     yield Text(f"digest {report.digest}, counts until {_time(report.expires_ms)}", "dim")
 
 
-def verdict_line(source: str, target: str, reasons: Iterable[Reason], *, ready: bool) -> Text:
+def verdict_line(source: str, target: str, reasons: Iterable[FindingReason], *, ready: bool) -> Text:
     """Whether it is ready, from which cluster to which, and why not."""
     way = f"{source} to {target}"
     if ready:
@@ -50,7 +51,7 @@ def verdict_line(source: str, target: str, reasons: Iterable[Reason], *, ready: 
     return Text(f"NOT READY: {way}: {', '.join(reasons)}", "bold red")
 
 
-def finding_line(reason: Reason, detail: str) -> Text:
+def finding_line(reason: FindingReason, detail: str) -> Text:
     """One reason why not, with its numbers."""
     return Text.assemble((reason.value, "bold red"), ": ", detail)
 
@@ -63,7 +64,7 @@ def _clusters(seen: Snapshot) -> Table:
     return table
 
 
-def _facts(cluster: Cluster) -> dict[str, str | None]:
+def _facts(cluster: ClusterSnapshot) -> dict[str, str | None]:
     generator = cluster.generator
     return {
         "instance": cluster.instance_id,
@@ -74,23 +75,23 @@ def _facts(cluster: Cluster) -> dict[str, str | None]:
     }
 
 
-def _references(seen: Snapshot, report: Report) -> Text:
+def _references(seen: Snapshot, report: PrecheckReport) -> Text:
     counted = Counter(each.kind for each in seen.references)
     without = sum(each.ledger_id == NO_LEDGER for each in seen.references)
     found = (
-        f"{counted[Kind.SCHEMA]} schema positions and {counted[Kind.CURSOR]} cursors ({without} without a ledger) name "
-        f"{len(report.ids_to_import)} ledgers to import; the greatest id is {report.greatest_id}"
+        f"{counted[LedgerKind.SCHEMA]} schema positions and {counted[LedgerKind.CURSOR]} cursors ({without} without a "
+        f"ledger) name {len(report.ids_to_import)} ledgers to import; the greatest id is {report.greatest_id}"
     )
     return Text(found) if seen.references_complete else Text.assemble(("at least: ", "bold red"), found)
 
 
-def _hits(seen: Snapshot, report: Report) -> Text:
+def _hits(seen: Snapshot, report: PrecheckReport) -> Text:
     if seen.existing is None:
         return Text(f"what exists in {report.target} is unknown", "bold red")
     return hits_line(report.target, {hit: hits.count for hit, hits in report.hits.items()})
 
 
-def hits_line(target: str, counts: Mapping[Hit, int]) -> Text:
+def hits_line(target: str, counts: Mapping[HitClass, int]) -> Text:
     """How many ledgers exist in the target, by what they are to us."""
     text = Text(f"in {target} exist")
     for hit, count in counts.items():
@@ -99,7 +100,7 @@ def hits_line(target: str, counts: Mapping[Hit, int]) -> Text:
     return text
 
 
-def remedy_lines(remedies: Iterable[tuple[Reason, str]]) -> Iterator[RenderableType]:
+def remedy_lines(remedies: Iterable[tuple[FindingReason, str]]) -> Iterator[RenderableType]:
     """What to do about reasons, each remedy once."""
     by_remedy = {remedy: reason for reason, remedy in remedies}
     for remedy, reason in by_remedy.items():

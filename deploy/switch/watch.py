@@ -12,7 +12,7 @@ from rich.live import Live
 from deploy.settings import Settings
 from deploy.switch.commands import Conversation
 from deploy.switch.status import OVER, status_view
-from policies.switching.decision import SwitchRecord
+from policies.switching.decisions import SwitchRecord
 
 _REFRESH_SECONDS = 1.0
 

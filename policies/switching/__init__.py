@@ -7,7 +7,7 @@ Where to look: the pure precheck in `precheck` (with `ledger_paths`, `id_generat
 """
 
 from policies.policy import PolicyKind
-from policies.switching.decision import SwitchDecision, SwitchRecord
+from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.policy import NAME, SwitchingPolicy
 from policies.switching.readings import (
     SwitchBroker,

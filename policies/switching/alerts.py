@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from policies.alerts import Condition
 from policies.decisions import Severity
 from policies.switching import guards
-from policies.switching.state import FAILED, Action, Stage, Switch, SwitchingState
+from policies.switching.state import FAILED, Switch, SwitchAction, SwitchingState, SwitchStage
 
 HALTED = "switch-halted"
 BLOCKED = "switch-blocked"
@@ -20,9 +20,21 @@ MEANINGS = {
     LEFT_BEHIND: "a switch is done, and some ledgers stay in the old cluster",
 }
 _UNDER_WAY = frozenset(
-    {Stage.TRIGGERED, Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.CLEANUP, Stage.ROLLBACK}
+    {
+        SwitchStage.TRIGGERED,
+        SwitchStage.LIVE_DUAL_READ,
+        SwitchStage.BUILD,
+        SwitchStage.PROMOTE,
+        SwitchStage.CLEANUP,
+        SwitchStage.ROLLBACK,
+    }
 )
-_BEFORE_END = frozenset(Stage) - {Stage.DONE, Stage.REJECTED, Stage.ROLLED_BACK, Stage.DONE_WITH_FAILURES}
+_BEFORE_END = frozenset(SwitchStage) - {
+    SwitchStage.DONE,
+    SwitchStage.REJECTED,
+    SwitchStage.ROLLED_BACK,
+    SwitchStage.DONE_WITH_FAILURES,
+}
 
 
 def conditions(cluster: str, state: SwitchingState, now_ms: int) -> Iterator[Condition]:
@@ -33,15 +45,15 @@ def conditions(cluster: str, state: SwitchingState, now_ms: int) -> Iterator[Con
     move = f"the switch of {cluster} from {switch.source} to {switch.target}"
     if switch.halted:
         yield _condition(cluster, switch, HALTED, Severity.CRITICAL, "halted", f"{move} halts: {switch.halted}")
-    if switch.blocked and switch.stage is Stage.TRIGGERED:
+    if switch.blocked and switch.stage is SwitchStage.TRIGGERED:
         yield _condition(cluster, switch, BLOCKED, Severity.CRITICAL, "blocked", f"{move} is blocked: {switch.blocked}")
     if switch.degraded and switch.stage in _BEFORE_END:
         summary = f"{move} is degraded: a broker cannot reach {switch.target}"
         yield _condition(cluster, switch, DEGRADED, Severity.CRITICAL, "client_init_failed", summary)
     if switch.stage in _UNDER_WAY and (why := guards.holds_lease(state, now_ms)):
         yield _condition(cluster, switch, UNATTENDED, Severity.WARNING, "no_lease", f"{move} does not go on: {why}")
-    left = sum(u.stage in FAILED or u.awaiting is Action.GIVEN_UP for u in switch.units)
-    if switch.stage is Stage.DONE_WITH_FAILURES:
+    left = sum(u.stage in FAILED or u.awaiting is SwitchAction.GIVEN_UP for u in switch.tasks)
+    if switch.stage is SwitchStage.DONE_WITH_FAILURES:
         what = f"{left} ledgers stay in {switch.source}" if left else "a status could not be written"
         yield _condition(cluster, switch, LEFT_BEHIND, Severity.WARNING, "failures", f"{move} is done, but {what}")
 

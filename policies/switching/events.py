@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policies.closed_enum import ClosedEnum
 from policies.switching.ledgers import Ledger
-from policies.switching.precheck import Cluster
+from policies.switching.precheck.snapshot import ClusterSnapshot
+from policies.switching.readings import LedgerOutcome
 from policies.switching.references import Reference
-from policies.switching.state import Action, Checked, Directive, Entry, Lease
+from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +75,14 @@ class CloseClient(Command):
 class LeaseSeen:
     """Who orchestrates now."""
 
-    lease: Lease
+    lease: OrchestratorLease
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySeen:
     """The registry as ZooKeeper has it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RegistryEntry, ...]
     bootstrap: str | None
     directive: Directive | None
     committed_epoch: int
@@ -116,14 +116,14 @@ class BrokerSeen:
 class ClusterSeen:
     """A BookKeeper cluster as last read."""
 
-    cluster: Cluster
+    cluster: ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Prechecked:
     """The report that was asked for."""
 
-    check: Checked
+    check: PrecheckResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +137,14 @@ class InventorySeen:
     existing: Mapping[int, Ledger] = field(default_factory=dict)
 
 
-class Outcome(ClosedEnum):
-    """How an executor's work on a ledger ended."""
-
-    COPIED = "copied", "The copy is made; `source` and `target` say what was found of both."
-    EXISTS = "exists", "The target has a ledger of this id; `target` says which."
-    SOURCE_UNREADABLE = "source_unreadable", "The source's ledger cannot be read."
-    COPY_DELETED = "copy_deleted", "Headgate's own copy is deleted."
-    PROMOTED = "promoted", "The reference is attributed to the target; `changed` says what differs."
-    CONFLICT = "conflict", "The reference changed meanwhile: nothing was written."
-    ROLLED_OVER = "rolled_over", "The cursor's owner made it a new ledger: `new_id` in `attribution`."
-    ADVANCED = "advanced", "The cursor moved on since it was copied."
-    REVERTED = "reverted", "The reference is attributed to the source again."
-    DELETED = "deleted", "The ledger is gone from the source, or was gone already."
-    FAILED = "failed", "Not possible now, `detail` says why; it is tried again."
-
-
 @dataclass(frozen=True, slots=True)
-class LedgerDone:
+class LedgerResult:
     """An executor's answer about one ledger."""
 
     ledger_id: int
     op: int
     """The number of the order it answers."""
-    outcome: Outcome
+    outcome: LedgerOutcome
     source: Ledger | None = None
     target: Ledger | None = None
     changed: tuple[str, ...] = ()
@@ -171,10 +155,10 @@ class LedgerDone:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusDone:
+class StatusResult:
     """An executor's answer about a status it was to write."""
 
-    action: Action
+    action: SwitchAction
     op: int
     ok: bool
 
@@ -187,5 +171,5 @@ class Tick:
 Commands = Register | Unregister | Precheck | Start | Rollback | Cleanup | CloseClient
 Event = (
     Commands | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
-    | LedgerDone | StatusDone | Tick
+    | LedgerResult | StatusResult | Tick
 )  # fmt: skip

@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from policies.switching.id_generators import hob_beyond, hob_name
-from policies.switching.ledgers import Intent, Ledger, is_ours, same_ledger
-from policies.switching.precheck import are_one, id_floor
-from policies.switching.state import DELETING, Broker, Status, Switch, SwitchingState, Unit
+from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
+from policies.switching.precheck.snapshot import are_one, id_floor
+from policies.switching.state import DELETING, BrokerReport, ClusterStatus, LedgerTask, Switch, SwitchingState
 
 Refusal = str | None
 """Why not; null when it holds."""
@@ -41,9 +41,9 @@ def is_unused(state: SwitchingState, name: str) -> Refusal:
         return f"{name} is active"
     if live is not None and name in (live.source, live.target):
         return f"the switch from {live.source} to {live.target} is not over"
-    if state.attributed is None:
+    if state.inventory is None:
         return "no complete inventory of the references is known"
-    left = state.attributed.counts.get(name, 0)
+    left = state.inventory.counts.get(name, 0)
     return f"{left} references are attributed to {name}" if left else None
 
 
@@ -68,7 +68,7 @@ def target_is_standby(state: SwitchingState, target: str) -> Refusal:
     known = state.entry(target)
     if known is None:
         return f"{target} is not registered"
-    return None if known.status is Status.STANDBY else f"{target} is {known.status.value}, not standby"
+    return None if known.status is ClusterStatus.STANDBY else f"{target} is {known.status.value}, not standby"
 
 
 def precheck_is_ready(state: SwitchingState, target: str, now_ms: int) -> Refusal:
@@ -158,7 +158,7 @@ def order_holds(state: SwitchingState, switch: Switch) -> Refusal:
 # --- ledgers (rows 8 to 16)
 
 
-def import_is_disjoint(found: Ledger | None, intent: Intent | None, source: str, target: str) -> Refusal:
+def import_is_disjoint(found: Ledger | None, intent: CopyIntent | None, source: str, target: str) -> Refusal:
     """INV-1: the id is absent in the target, or the ledger there is ours."""
     free = found is None or is_ours(found, intent, source, target)
     return None if free else "the target has a foreign ledger of this id"
@@ -176,20 +176,20 @@ def copy_is_equal(source: Ledger | None, target: Ledger | None) -> Refusal:
     return None if same_ledger(source, target) else "state, length, last entry, metadata or entries differ"
 
 
-def only_attribute_differs(unit: Unit, changed: Iterable[str]) -> Refusal:
+def only_attribute_differs(task: LedgerTask, changed: Iterable[str]) -> Refusal:
     """Promoting changed the attribute and nothing else; where the id is another one there, both and never one alone."""
     allowed, found = {"attribution"}, set(changed)
-    if unit.target_id not in (None, unit.ledger_id):
+    if task.target_id not in (None, task.ledger_id):
         allowed.add("ledger_id")
     if wide := found - allowed:
-        return f"{', '.join(sorted(wide))} of {unit.paths[0]} changed"
+        return f"{', '.join(sorted(wide))} of {task.paths[0]} changed"
     left = allowed - found if found else set()
-    return f"{', '.join(sorted(left))} of {unit.paths[0]} did not change as well" if left else None
+    return f"{', '.join(sorted(left))} of {task.paths[0]} did not change as well" if left else None
 
 
-def has_tries_left(unit: Unit, retries: int) -> Refusal:
+def has_tries_left(task: LedgerTask, retries: int) -> Refusal:
     """It failed fewer times than it may."""
-    return None if unit.tries < retries else f"{unit.tries} tries failed"
+    return None if task.tries < retries else f"{task.tries} tries failed"
 
 
 # --- back and on (rows 18 to 23)
@@ -202,7 +202,7 @@ def before_rollback_end(switch: Switch, now_ms: int) -> Refusal:
 
 def no_delete_intent(switch: Switch) -> Refusal:
     """Nothing was deleted from the source, nor is about to be."""
-    gone = sum(u.stage in DELETING for u in switch.units)
+    gone = sum(u.stage in DELETING for u in switch.tasks)
     return f"{gone} ledgers are deleted or about to be" if gone else None
 
 
@@ -211,23 +211,23 @@ def window_elapsed(switch: Switch, now_ms: int) -> Refusal:
     return None if now_ms >= switch.cleanup_from_ms else f"not before {switch.cleanup_from_ms} ms"
 
 
-def is_unreferenced(state: SwitchingState, switch: Switch, unit: Unit) -> Refusal:
+def is_unreferenced(state: SwitchingState, switch: Switch, task: LedgerTask) -> Refusal:
     """An inventory since the clean-up began shows that nothing names the ledger in the source."""
-    if state.attributed is None or state.attributed.at_ms <= switch.cleanup_ms:
+    if state.inventory is None or state.inventory.at_ms <= switch.cleanup_ms:
         return "no inventory since the clean-up began"
-    still = among(state.attributed.old_ids, unit.ledger_id)
-    return f"ledger {unit.ledger_id} is still attributed to {switch.source}" if still else None
+    still = among(state.inventory.old_ids, task.ledger_id)
+    return f"ledger {task.ledger_id} is still attributed to {switch.source}" if still else None
 
 
-def is_recorded(unit: Unit, intent: Intent | None) -> Refusal:
+def is_recorded(task: LedgerTask, intent: CopyIntent | None) -> Refusal:
     """INV-7, of our copy: the journal says that we made it in this target."""
-    same = intent is not None and (intent.ledger_id, intent.remap) == (unit.ledger_id, unit.remap)
-    return None if same else f"ledger {unit.ledger_id} is not in the journal"
+    same = intent is not None and (intent.ledger_id, intent.remap) == (task.ledger_id, task.remap)
+    return None if same else f"ledger {task.ledger_id} is not in the journal"
 
 
-def was_promoted(unit: Unit) -> Refusal:
+def was_promoted(task: LedgerTask) -> Refusal:
     """INV-7, of the source's ledger: its promotion is on record, and was not taken back."""
-    return None if unit.promoted_op > unit.reverted_op else f"ledger {unit.ledger_id} was not promoted"
+    return None if task.promoted_op > task.reverted_op else f"ledger {task.ledger_id} was not promoted"
 
 
 def is_unread(state: SwitchingState, name: str, since_ms: int) -> Refusal:
@@ -236,9 +236,9 @@ def is_unread(state: SwitchingState, name: str, since_ms: int) -> Refusal:
         return f"{name} is active"
     if state.members is None or not state.members.brokers or state.members.at_ms < since_ms:
         return "it is not known which brokers are alive"
-    if state.attributed is None or state.attributed.at_ms < since_ms:
+    if state.inventory is None or state.inventory.at_ms < since_ms:
         return "no inventory since the switch ended"
-    if left := state.attributed.counts.get(name, 0):
+    if left := state.inventory.counts.get(name, 0):
         return f"{left} references are attributed to {name}"
     for broker in state.members.brokers:
         said = _broker(state, broker)
@@ -266,7 +266,7 @@ def among(ids: tuple[int, ...], ledger_id: int) -> bool:
 def greatest_ids(state: SwitchingState, target: str, instance: str | None) -> Iterator[int]:
     """The greatest ids that a target must lie beyond: referenced now, at its precheck, or deleted from it."""
     check = state.check(target)
-    yield from (known.greatest_id for known in (state.attributed, check) if known)
+    yield from (known.greatest_id for known in (state.inventory, check) if known)
     yield from deleted_ids(state, instance)[-1:]
 
 
@@ -274,7 +274,7 @@ def _hob_for(floor: int) -> str:
     return hob_name(hob_beyond(floor))
 
 
-def _broker(state: SwitchingState, name: str) -> Broker | None:
+def _broker(state: SwitchingState, name: str) -> BrokerReport | None:
     return next((b for b in state.brokers if b.name == name), None)
 
 

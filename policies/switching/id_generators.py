@@ -21,7 +21,7 @@ def next_sequence(cversion: int, num_children: int) -> int:
     return (cversion + num_children) % _COUNTER // 2
 
 
-class Generator(Struct, array_like=True, frozen=True):
+class IdGenerator(Struct, array_like=True, frozen=True):
     """An id generator as read: the counters of the znode whose sequential children are the ids."""
 
     hob: int | None
@@ -41,9 +41,9 @@ class Generator(Struct, array_like=True, frozen=True):
         return last_id((self.hob or 0) + full)
 
 
-EMPTY_SHORT = Generator(hob=None, cversion=0, num_children=0)
+EMPTY_SHORT = IdGenerator(hob=None, cversion=0, num_children=0)
 """No ledger was ever created: there is neither ``idgen`` nor ``idgen-long``."""
-EMPTY_LONG = Generator(hob=1, cversion=0, num_children=0)
+EMPTY_LONG = IdGenerator(hob=1, cversion=0, num_children=0)
 """``idgen-long`` has no child yet: BookKeeper then begins with ``HOB-0000000001``."""
 
 

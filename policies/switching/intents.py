@@ -5,132 +5,148 @@ from typing import Any
 from msgspec.structs import replace
 
 from policies.switching import guards
-from policies.switching.orders import Verdict, Why
-from policies.switching.state import Action, Directive, Entry, LedgerStage, Stage, Status, Unit
-from policies.switching.turn import Turn
+from policies.switching.decisions import SwitchReason, SwitchVerdict
+from policies.switching.state import (
+    ClusterStatus,
+    Directive,
+    LedgerStage,
+    LedgerTask,
+    RegistryEntry,
+    SwitchAction,
+    SwitchStage,
+)
+from policies.switching.transition import Transition
 
 _VERDICTS = {
-    Action.COPY: Verdict.START_COPY,
-    Action.DELETE_COPY: Verdict.DELETE_OWN_COPY,
-    Action.PROMOTE: Verdict.PROMOTE,
-    Action.ROLL_OVER: Verdict.REQUEST_ROLLOVER,
-    Action.REVERT: Verdict.REVERT,
-    Action.DELETE_OLD: Verdict.DELETE_OLD,
+    SwitchAction.COPY: SwitchVerdict.START_COPY,
+    SwitchAction.DELETE_COPY: SwitchVerdict.DELETE_OWN_COPY,
+    SwitchAction.PROMOTE: SwitchVerdict.PROMOTE,
+    SwitchAction.ROLL_OVER: SwitchVerdict.REQUEST_ROLLOVER,
+    SwitchAction.REVERT: SwitchVerdict.REVERT,
+    SwitchAction.DELETE_OLD: SwitchVerdict.DELETE_OLD,
 }
 _STAGES = {
-    Action.COPY: LedgerStage.COPYING,
-    Action.PROMOTE: LedgerStage.PROMOTING,
-    Action.ROLL_OVER: LedgerStage.PROMOTING,
-    Action.DELETE_OLD: LedgerStage.DELETE_INTENT,
+    SwitchAction.COPY: LedgerStage.COPYING,
+    SwitchAction.PROMOTE: LedgerStage.PROMOTING,
+    SwitchAction.ROLL_OVER: LedgerStage.PROMOTING,
+    SwitchAction.DELETE_OLD: LedgerStage.DELETE_INTENT,
 }
 _IN_WORDS = {
-    Action.COPY: "copy ledger {id} of {source} to {target}",
-    Action.DELETE_COPY: "delete headgate's own copy {id} in {target}",
-    Action.PROMOTE: "attribute ledger {id} to {target}",
-    Action.ROLL_OVER: "ask the owner of the cursor of ledger {id} to roll it over to {target}",
-    Action.REVERT: "attribute ledger {id} to {source} again",
-    Action.DELETE_OLD: "delete ledger {id} from {source}",
+    SwitchAction.COPY: "copy ledger {id} of {source} to {target}",
+    SwitchAction.DELETE_COPY: "delete headgate's own copy {id} in {target}",
+    SwitchAction.PROMOTE: "attribute ledger {id} to {target}",
+    SwitchAction.ROLL_OVER: "ask the owner of the cursor of ledger {id} to roll it over to {target}",
+    SwitchAction.REVERT: "attribute ledger {id} to {source} again",
+    SwitchAction.DELETE_OLD: "delete ledger {id} from {source}",
 }
-_ON_OWN_COPY = frozenset({Stage.ROLLED_BACK})
+_ON_OWN_COPY = frozenset({SwitchStage.ROLLED_BACK})
 
 
-def ask(turn: Turn, unit: Unit, action: Action, reason: Why, **changes: object) -> None:
+def ask(
+    transition: Transition, task: LedgerTask, action: SwitchAction, reason: SwitchReason, **changes: object
+) -> None:
     """Ask an executor to do something with a ledger; its answer quotes the number."""
-    stage = _STAGES.get(action, unit.stage)
-    if action is Action.DELETE_COPY and turn.switch.stage not in _ON_OWN_COPY:
+    stage = _STAGES.get(action, task.stage)
+    if action is SwitchAction.DELETE_COPY and transition.switch.stage not in _ON_OWN_COPY:
         stage = LedgerStage.COPYING  # it is deleted to be copied again
-    if action is Action.COPY:
-        turn.journal(unit)
-    asked: Unit = replace(unit, stage=stage, awaiting=action, op=turn.next_op(), **changes)
-    turn.plan.put(asked)
-    _say(turn, asked, reason)
+    if action is SwitchAction.COPY:
+        transition.journal(task)
+    asked: LedgerTask = replace(task, stage=stage, awaiting=action, op=transition.next_op(), **changes)
+    transition.plan.put(asked)
+    _say(transition, asked, reason)
 
 
-def _order(turn: Turn, verdict: Verdict, reason: Why, sentence: str, **more: Any) -> None:
+def _order(transition: Transition, verdict: SwitchVerdict, reason: SwitchReason, sentence: str, **more: Any) -> None:
     """Say an order. Without the lease, or halted, it stays an open intent, said when one drives the switch on again."""
-    if not turn.switch.halted and not guards.holds_lease(turn.state, turn.now_ms):
-        turn.say(verdict, reason, sentence, **more)
+    if not transition.switch.halted and not guards.holds_lease(transition.state, transition.now_ms):
+        transition.say(verdict, reason, sentence, **more)
 
 
-def _say(turn: Turn, unit: Unit, reason: Why) -> None:
-    names: dict[str, object] = {"source": turn.switch.source, "target": turn.switch.target}
-    sentence = _IN_WORDS[unit.awaiting].format(id=unit.ledger_id, **names)
-    subject = f"ledgers/{unit.ledger_id}"
-    _order(turn, _VERDICTS[unit.awaiting], reason, sentence, subject=subject, unit=unit, op=unit.op, details=names)
+def _say(transition: Transition, task: LedgerTask, reason: SwitchReason) -> None:
+    names: dict[str, object] = {"source": transition.switch.source, "target": transition.switch.target}
+    sentence = _IN_WORDS[task.awaiting].format(id=task.ledger_id, **names)
+    subject = f"ledgers/{task.ledger_id}"
+    _order(
+        transition, _VERDICTS[task.awaiting], reason, sentence, subject=subject, task=task, op=task.op, details=names
+    )
 
 
-def direct(turn: Turn, target: str, reason: Why) -> None:
+def direct(transition: Transition, target: str, reason: SwitchReason) -> None:
     """Tell the brokers, by the next epoch, where to write. An executor never overwrites a later epoch."""
-    epoch = turn.state.epoch + 1
-    turn.update(epoch=epoch, directive=Directive(epoch, target))
-    turn.set_switch(epoch=epoch)
-    _say_directive(turn, reason)
+    epoch = transition.state.epoch + 1
+    transition.update(epoch=epoch, directive=Directive(epoch, target))
+    transition.set_switch(epoch=epoch)
+    _say_directive(transition, reason)
 
 
-def _say_directive(turn: Turn, reason: Why) -> None:
-    directive = turn.state.directive
-    if directive is not None and directive.epoch > turn.state.committed_epoch:
+def _say_directive(transition: Transition, reason: SwitchReason) -> None:
+    directive = transition.state.directive
+    if directive is not None and directive.epoch > transition.state.committed_epoch:
         sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}"
         details: dict[str, object] = {"target": directive.target, "directive_epoch": directive.epoch}
-        _order(turn, Verdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
+        _order(transition, SwitchVerdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
 
 
-def write_registry(turn: Turn, entry: Entry, reason: Why) -> None:
+def write_registry(transition: Transition, entry: RegistryEntry, reason: SwitchReason) -> None:
     """Have a cluster written into the registry; it is seen there, or it is asked again."""
-    turn.say(
-        Verdict.WRITE_REGISTRY, reason, f"{entry.name} ({entry.uri}) is registered as {entry.status.value}",
-        subject=f"registry/{entry.name}", details={"entry": entry, "bootstrap": turn.state.bootstrap},
+    transition.say(
+        SwitchVerdict.WRITE_REGISTRY, reason, f"{entry.name} ({entry.uri}) is registered as {entry.status.value}",
+        subject=f"registry/{entry.name}", details={"entry": entry, "bootstrap": transition.state.bootstrap},
     )  # fmt: skip
 
 
-def remove_registry(turn: Turn, name: str, version: int | None, reason: Why) -> None:
+def remove_registry(transition: Transition, name: str, version: int | None, reason: SwitchReason) -> None:
     """Have a cluster taken out of the registry; it is not seen there any more, or it is asked again."""
-    turn.say(
-        Verdict.REMOVE_REGISTRY, reason, f"{name} is no longer registered",
+    transition.say(
+        SwitchVerdict.REMOVE_REGISTRY, reason, f"{name} is no longer registered",
         subject=f"registry/{name}", details={"name": name, "version": version},
     )  # fmt: skip
 
 
-def take_inventory(turn: Turn) -> None:
+def take_inventory(transition: Transition) -> None:
     """Ask for all references, read from now on, and for which of their ledgers the target has."""
     _order(
-        turn, Verdict.TAKE_INVENTORY, Why.INVENTORY_NEEDED, "list all schema locators and cursors",
-        subject="inventory", details={"source": turn.switch.source, "target": turn.switch.target},
+        transition, SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
+        subject="inventory", details={"source": transition.switch.source, "target": transition.switch.target},
     )  # fmt: skip
 
 
-def write_status(turn: Turn, action: Action) -> None:
+def write_status(transition: Transition, action: SwitchAction) -> None:
     """Ask for a cluster's status to be written: first the old one's, then the new one's."""
-    turn.set_switch(awaiting=action, op=turn.next_op())
-    _say_status(turn, Why.ALL_TERMINAL)
+    transition.set_switch(awaiting=action, op=transition.next_op())
+    _say_status(transition, SwitchReason.ALL_TERMINAL)
 
 
-def _say_status(turn: Turn, reason: Why) -> None:
-    old = turn.switch.awaiting is Action.STATUS_OLD
-    name, status = (turn.switch.source, Status.DEPRECATED) if old else (turn.switch.target, Status.ACTIVE)
-    entry = turn.state.entry(name)
+def _say_status(transition: Transition, reason: SwitchReason) -> None:
+    old = transition.switch.awaiting is SwitchAction.STATUS_OLD
+    name, status = (
+        (transition.switch.source, ClusterStatus.DEPRECATED)
+        if old
+        else (transition.switch.target, ClusterStatus.ACTIVE)
+    )
+    entry = transition.state.entry(name)
     _order(
-        turn, Verdict.WRITE_STATUS, reason, f"{name} becomes {status.value}",
-        subject=f"registry/{name}", op=turn.switch.op,
+        transition, SwitchVerdict.WRITE_STATUS, reason, f"{name} becomes {status.value}",
+        subject=f"registry/{name}", op=transition.switch.op,
         details={"name": name, "status": status.value, "expected_version": entry.version if entry else None},
     )  # fmt: skip
 
 
-def issue_again(turn: Turn, reason: Why) -> None:
+def issue_again(transition: Transition, reason: SwitchReason) -> None:
     """Row 25: everything that was asked and not answered is asked again, under the same numbers."""
-    _say_directive(turn, reason)
-    for unit in turn.plan:
-        if unit.awaiting in _VERDICTS:
-            _say(turn, unit, reason)
-    if needs_inventory(turn):
-        take_inventory(turn)
-    if turn.switch.awaiting in (Action.STATUS_OLD, Action.STATUS_NEW):
-        _say_status(turn, reason)
+    _say_directive(transition, reason)
+    for task in transition.plan:
+        if task.awaiting in _VERDICTS:
+            _say(transition, task, reason)
+    if needs_inventory(transition):
+        take_inventory(transition)
+    if transition.switch.awaiting in (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW):
+        _say_status(transition, reason)
 
 
-def needs_inventory(turn: Turn) -> bool:
+def needs_inventory(transition: Transition) -> bool:
     """Whether the switch waits for an inventory."""
-    waits = turn.switch.stage is Stage.LIVE_DUAL_READ or turn.plan.asked(Action.INVENTORY) > 0
-    attributed = turn.state.attributed
-    old = attributed is None or attributed.at_ms <= turn.switch.cleanup_ms
-    return waits or (turn.switch.stage is Stage.CLEANUP and old)
+    waits = transition.switch.stage is SwitchStage.LIVE_DUAL_READ or transition.plan.asked(SwitchAction.INVENTORY) > 0
+    inventory = transition.state.inventory
+    old = inventory is None or inventory.at_ms <= transition.switch.cleanup_ms
+    return waits or (transition.switch.stage is SwitchStage.CLEANUP and old)

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policies.switching.ledgers import Intent
-from policies.switching.orders import Said, Verdict
-from policies.switching.state import LedgerStage, Stage, Status, Switch, SwitchingState, Unit
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.drafts import DecisionDraft
+from policies.switching.ledgers import CopyIntent
+from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
 
-_MOVING = frozenset({Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.HOLD, Stage.CLEANUP})
+_MOVING = frozenset(
+    {SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD, SwitchStage.CLEANUP}
+)
 _IN_TARGET = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 
 
@@ -43,19 +46,19 @@ class Breach:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class TransitionResult:
     """A state after a transition, with what the transition touched and said."""
 
     state: SwitchingState
-    units: Sequence[Unit]
+    tasks: Sequence[LedgerTask]
     """Those that changed; of the others everything was checked when they did."""
-    said: Sequence[Said]
-    intents: Callable[[Unit], Intent | None]
+    said: Sequence[DecisionDraft]
+    intents: Callable[[LedgerTask], CopyIntent | None]
     """The journalled intent to create a ledger's copy in the switch's target."""
     now_ms: int
 
 
-def breaches(after: After) -> Iterator[Breach]:
+def breaches(after: TransitionResult) -> Iterator[Breach]:
     """Everything that does not hold."""
     yield from _one_active(after.state)
     switch = after.state.switch
@@ -69,11 +72,11 @@ def breaches(after: After) -> Iterator[Breach]:
     yield from _lease(after)
 
 
-def _import_disjoint(after: After) -> Iterator[Breach]:
-    for unit in after.units:
-        if unit.stage in _IN_TARGET and not unit.cleared:
+def _import_disjoint(after: TransitionResult) -> Iterator[Breach]:
+    for task in after.tasks:
+        if task.stage in _IN_TARGET and not task.cleared:
             yield Breach(
-                Invariant.IMPORT_DISJOINT, f"ledger {unit.ledger_id} is {unit.stage.value}, not known to be free"
+                Invariant.IMPORT_DISJOINT, f"ledger {task.ledger_id} is {task.stage.value}, not known to be free"
             )
 
 
@@ -84,13 +87,13 @@ def _clusters(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         return
     ahead, behind = target.generator.next_id, source.generator.next_id
     if switch.stage in _MOVING:
-        taken = max(behind - 1, state.attributed.greatest_id if state.attributed else -1)
+        taken = max(behind - 1, state.inventory.greatest_id if state.inventory else -1)
         if ahead <= taken:
             yield Breach(Invariant.FUTURE_DISJOINT, f"{switch.target} gives {ahead} next, {taken} is taken")
         if switch.target_floor < behind:
             evidence = f"{switch.source} gave {behind - 1}, {switch.target} began at {switch.target_floor}"
             yield Breach(Invariant.ORDER_IN_TOPIC, evidence)
-    back = switch.stage is Stage.ROLLBACK and not switch.attribution_only
+    back = switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only
     if back and behind < ahead:
         yield Breach(
             Invariant.REVERSE, f"{switch.source} gives {behind} next, {switch.target} already gave {ahead - 1}"
@@ -99,7 +102,7 @@ def _clusters(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
 
 def _identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
     source, target = state.cluster(switch.source), state.cluster(switch.target)
-    if switch.stage not in _MOVING | {Stage.TRIGGERED}:
+    if switch.stage not in _MOVING | {SwitchStage.TRIGGERED}:
         return
     if source is None or target is None or source.layout is None or target.layout is None:
         yield Breach(Invariant.IDENTITY, f"{switch.source} or {switch.target} is not known")
@@ -109,31 +112,31 @@ def _identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         )
 
 
-def _no_reuse(after: After, switch: Switch) -> Iterator[Breach]:
+def _no_reuse(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
     target = after.state.cluster(switch.target)
     gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
     for said in after.said if gone else ():
-        unit = said.unit
-        if said.verdict is Verdict.START_COPY and unit and not unit.remap and unit.ledger_id in gone:
-            yield Breach(Invariant.NO_REUSE, f"ledger {unit.ledger_id} was deleted from {switch.target}")
+        task = said.task
+        if said.verdict is SwitchVerdict.START_COPY and task and not task.remap and task.ledger_id in gone:
+            yield Breach(Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}")
 
 
-def _own_deletes(after: After) -> Iterator[Breach]:
+def _own_deletes(after: TransitionResult) -> Iterator[Breach]:
     for said in after.said:
-        unit = said.unit
-        if unit is None:
+        task = said.task
+        if task is None:
             continue
-        if said.verdict is Verdict.DELETE_OLD and unit.promoted_op <= unit.reverted_op:
-            yield Breach(Invariant.OWN_DELETES, f"ledger {unit.ledger_id} was not promoted")
-        if said.verdict is Verdict.DELETE_OWN_COPY and after.intents(unit) is None:
-            yield Breach(Invariant.OWN_DELETES, f"the copy of ledger {unit.ledger_id} is not in the journal")
+        if said.verdict is SwitchVerdict.DELETE_OLD and task.promoted_op <= task.reverted_op:
+            yield Breach(Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted")
+        if said.verdict is SwitchVerdict.DELETE_OWN_COPY and after.intents(task) is None:
+            yield Breach(Invariant.OWN_DELETES, f"the copy of ledger {task.ledger_id} is not in the journal")
 
 
-def _lease(after: After) -> Iterator[Breach]:
+def _lease(after: TransitionResult) -> Iterator[Breach]:
     lease = after.state.lease
     held = lease is not None and after.now_ms < lease.valid_until_ms
     for said in () if held else after.said:
-        if said.verdict in (Verdict.DELETE_OLD, Verdict.DELETE_OWN_COPY, Verdict.START_COPY):
+        if said.verdict in (SwitchVerdict.DELETE_OLD, SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.START_COPY):
             yield Breach(Invariant.ONLY_UNDER_LEASE, f"{said.verdict.value} without the lease")
 
 
@@ -146,6 +149,6 @@ def _one_active(state: SwitchingState) -> Iterator[Breach]:
         if state.entry(directive.target) is None:
             yield Breach(Invariant.ONE_ACTIVE, f"brokers are directed to {directive.target}, which is not registered")
         return
-    active = [e.name for e in state.entries if e.status is Status.ACTIVE]
+    active = [e.name for e in state.entries if e.status is ClusterStatus.ACTIVE]
     if len(active) != 1:
         yield Breach(Invariant.ONE_ACTIVE, f"active: {', '.join(active) or 'none'}")

@@ -44,7 +44,7 @@ class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
     """Instance id of the cluster that an executor copied it from, as its journal confirms; empty: it copied it not."""
 
 
-class Intent(Struct, array_like=True, frozen=True):
+class CopyIntent(Struct, array_like=True, frozen=True):
     """A journalled intent to create a ledger, written before it was created."""
 
     ledger_id: int
@@ -59,11 +59,11 @@ class Intent(Struct, array_like=True, frozen=True):
     """Whether it gets a new id in the target, which the executor's journal knows: it says nothing of its own id."""
 
 
-Journal = Mapping[int, Intent]
+Journal = Mapping[int, CopyIntent]
 """Intents by the ledger id in the target."""
 
 
-class Hit(ClosedEnum):
+class HitClass(ClosedEnum):
     """What a ledger is that exists in the target under an id to import."""
 
     OURS_COMPLETE = "ours_complete", "Headgate's own copy, and it holds what the source has."
@@ -84,7 +84,7 @@ def same_ledger(source: Ledger, target: Ledger) -> bool:
     )
 
 
-def is_ours(target: Ledger, intent: Intent | None, source_instance: str, target_instance: str) -> bool:
+def is_ours(target: Ledger, intent: CopyIntent | None, source_instance: str, target_instance: str) -> bool:
     """Whether headgate made a ledger: by a journalled intent for these clusters, older than the ledger itself.
 
     What its executor says of that needs no two clocks to agree. A ledger of which it says nothing, and whose time of
@@ -100,9 +100,9 @@ def is_ours(target: Ledger, intent: Intent | None, source_instance: str, target_
 
 
 def hit_of(
-    source: Ledger | None, target: Ledger, intent: Intent | None, source_instance: str, target_instance: str
-) -> Hit:
+    source: Ledger | None, target: Ledger, intent: CopyIntent | None, source_instance: str, target_instance: str
+) -> HitClass:
     """What a ledger in the target is, given what the source has under the same id (null: unknown)."""
     if not is_ours(target, intent, source_instance, target_instance):
-        return Hit.FOREIGN
-    return Hit.OURS_COMPLETE if source is not None and same_ledger(source, target) else Hit.OURS_PARTIAL
+        return HitClass.FOREIGN
+    return HitClass.OURS_COMPLETE if source is not None and same_ledger(source, target) else HitClass.OURS_PARTIAL

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from policies.switching import answers, commands, sightings, stages
+from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     BrokerSeen,
     Cleanup,
@@ -18,7 +20,7 @@ from policies.switching.events import (
     Event,
     InventorySeen,
     LeaseSeen,
-    LedgerDone,
+    LedgerResult,
     MembersSeen,
     Precheck,
     Prechecked,
@@ -26,19 +28,18 @@ from policies.switching.events import (
     RegistrySeen,
     Rollback,
     Start,
-    StatusDone,
+    StatusResult,
     Tick,
     Unregister,
 )
-from policies.switching.invariants import After, breaches
-from policies.switching.limits import Limits
-from policies.switching.orders import ORDERS, Code, Said, Verdict, Why
+from policies.switching.invariants import TransitionResult, breaches
+from policies.switching.settings import SwitchLimits
 from policies.switching.state import SwitchingState
-from policies.switching.turn import Turn
+from policies.switching.transition import Transition
 
 REMEMBERED_COMMANDS = 1000
 
-_HANDLERS: dict[type[Any], Callable[[Turn, Any], None]] = {
+_HANDLERS: dict[type[Any], Callable[[Transition, Any], None]] = {
     Register: commands.register,
     Unregister: commands.unregister,
     Precheck: commands.precheck,
@@ -53,15 +54,15 @@ _HANDLERS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ClusterSeen: sightings.cluster,
     Prechecked: sightings.prechecked,
     InventorySeen: sightings.inventory,
-    LedgerDone: answers.ledger_done,
-    StatusDone: stages.status_done,
-    Tick: lambda _turn, _event: None,
+    LedgerResult: answers.ledger_done,
+    StatusResult: stages.status_done,
+    Tick: lambda _transition, _event: None,
 }
 
 
 def apply(
-    state: SwitchingState, events: Iterable[Event], limits: Limits, now_ms: int
-) -> tuple[SwitchingState, tuple[Said, ...]]:
+    state: SwitchingState, events: Iterable[Event], limits: SwitchLimits, now_ms: int
+) -> tuple[SwitchingState, tuple[DecisionDraft, ...]]:
     """Take events, one after the other.
 
     Args:
@@ -73,59 +74,70 @@ def apply(
     Returns:
         The state after, and what is said, in its order.
     """
-    turn = Turn(state, limits, now_ms)
-    said: list[Said] = []
+    transition = Transition(state, limits, now_ms)
+    said: list[DecisionDraft] = []
     for index, event in enumerate(events):
         if isinstance(event, Command):
-            if event.key in turn.state.commands:
-                turn.count("repeated")
+            if event.key in transition.state.commands:
+                transition.count("repeated")
                 continue
-            turn.update(commands=(*turn.state.commands, event.key)[-REMEMBERED_COMMANDS:])
+            transition.update(commands=(*transition.state.commands, event.key)[-REMEMBERED_COMMANDS:])
             if event.dry_run:
-                said.append(replace(_preview(turn, event), cause=index))
+                said.append(replace(_preview(transition, event), cause=index))
                 continue
-        _take(turn, event)
-        said.extend(replace(s, cause=index) for s in turn.said)
-        turn.said = []
-    return turn.folded(), tuple(said)
+        _take(transition, event)
+        said.extend(replace(s, cause=index) for s in transition.said)
+        transition.said = []
+    return transition.folded(), tuple(said)
 
 
-def _take(turn: Turn, event: Event) -> None:
-    if isinstance(event, Command) and event.expected_epoch not in (None, turn.state.epoch):
-        sentence = f"the epoch is {turn.state.epoch}, not {event.expected_epoch} as the command expects"
-        turn.reject(Code.INVALID_TRANSITION, sentence, f"commands/{event.key}")
+def _take(transition: Transition, event: Event) -> None:
+    if isinstance(event, Command) and event.expected_epoch not in (None, transition.state.epoch):
+        sentence = f"the epoch is {transition.state.epoch}, not {event.expected_epoch} as the command expects"
+        transition.reject(RejectCode.INVALID_TRANSITION, sentence, f"commands/{event.key}")
         return
-    _HANDLERS[type(event)](turn, event)
-    stages.go_on(turn)
-    _check(turn)
+    _HANDLERS[type(event)](transition, event)
+    stages.go_on(transition)
+    _check(transition)
 
 
-def _check(turn: Turn) -> None:
+def _check(transition: Transition) -> None:
     """A breach takes back every order, halts the switch and is an alarm."""
-    touched = [u for i in sorted(turn.plan.touched) if (u := turn.plan.get(i)) is not None]
-    turn.plan.touched = set()
-    found = list(breaches(After(turn.state, touched, turn.said, turn.intent, turn.now_ms)))
+    touched = [u for i in sorted(transition.plan.touched) if (u := transition.plan.get(i)) is not None]
+    transition.plan.touched = set()
+    found = list(
+        breaches(TransitionResult(transition.state, touched, transition.said, transition.intent, transition.now_ms))
+    )
     if not found:
         return
-    turn.said = [s for s in turn.said if s.verdict not in ORDERS]
+    transition.said = [s for s in transition.said if s.verdict not in ORDERS]
     evidence = "; ".join(str(b) for b in found[:3])
-    if turn.state.switch is None or not turn.switch.halted:
-        turn.say(Verdict.HALT, Why.INVARIANT, f"nothing more is ordered: {evidence}")
-    if turn.state.switch is not None:
-        turn.set_switch(halted=evidence)
+    if transition.state.switch is None or not transition.switch.halted:
+        transition.say(SwitchVerdict.HALT, SwitchReason.INVARIANT, f"nothing more is ordered: {evidence}")
+    if transition.state.switch is not None:
+        transition.set_switch(halted=evidence)
 
 
-def _preview(turn: Turn, event: Event) -> Said:
+def _preview(transition: Transition, event: Event) -> DecisionDraft:
     """What a command would do: the same code on the same state, of which nothing is kept."""
-    trial = Turn(turn.folded(), turn.limits, turn.now_ms)
+    trial = Transition(transition.folded(), transition.limits, transition.now_ms)
     _take(trial, event)
-    rejected = next((s for s in trial.said if s.verdict is Verdict.REJECT), None)
+    rejected = next((s for s in trial.said if s.verdict is SwitchVerdict.REJECT), None)
     key = event.key if isinstance(event, Command) else ""
     subject = f"commands/{key}"
     if rejected is not None:
-        return Said(Verdict.PREVIEW, Why.REJECTED, f"would be rejected: {rejected.sentence}", subject, rejected.code)
+        return DecisionDraft(
+            SwitchVerdict.PREVIEW,
+            SwitchReason.REJECTED,
+            f"would be rejected: {rejected.sentence}",
+            subject,
+            rejected.code,
+        )
     sentences = [s.sentence for s in trial.said]
     more = f"; and {len(sentences) - 10} more" if len(sentences) > 10 else ""
-    return Said(
-        Verdict.PREVIEW, Why.COMMANDED, f"would: {'; '.join(sentences[:10]) or 'change nothing'}{more}", subject
+    return DecisionDraft(
+        SwitchVerdict.PREVIEW,
+        SwitchReason.COMMANDED,
+        f"would: {'; '.join(sentences[:10]) or 'change nothing'}{more}",
+        subject,
     )

@@ -15,12 +15,20 @@ from policies.decisions import Decision, deterministic_id
 from policies.observations import Observation, in_order
 from policies.policy import Step
 from policies.switching import alerts
-from policies.switching.decision import Brokers, LedgerRef, SwitchDecision, SwitchRecord
+from policies.switching.decisions import (
+    ORDERS,
+    BrokerCounts,
+    LedgerRef,
+    SwitchDecision,
+    SwitchReason,
+    SwitchRecord,
+    SwitchVerdict,
+)
+from policies.switching.drafts import DecisionDraft
 from policies.switching.events import Event, Tick
 from policies.switching.machine import apply
-from policies.switching.orders import ORDERS, Said, Verdict, Why
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import Entry, LedgerStage, Stage, Switch, SwitchingState, Unit
+from policies.switching.state import LedgerStage, LedgerTask, RegistryEntry, Switch, SwitchingState, SwitchStage
 from policies.switching.translation import assemble, event_of
 from policies.units import from_millis, to_millis
 
@@ -49,7 +57,7 @@ class SwitchingPolicy:
         before, now_ms = state or SwitchingState(), to_millis(now)
         assembled, events, ids = _events(before, observations)
         after, said = apply(assembled, (*events, Tick()), self._settings.limits, now_ms)
-        places = {u.ledger_id: place for place, u in enumerate(after.switch.units if after.switch else (), 1)}
+        places = {u.ledger_id: place for place, u in enumerate(after.switch.tasks if after.switch else (), 1)}
         decisions: list[Decision] = []
         for one in said:
             after = replace(after, sequence=after.sequence + 1)
@@ -64,7 +72,12 @@ class SwitchingPolicy:
         return Step(after, (*decisions, *record, *raised), from_millis(min(due)) if due else None)
 
     def _decision(
-        self, state: SwitchingState, said: Said, places: dict[int, int], evidence: tuple[str, ...], now: datetime
+        self,
+        state: SwitchingState,
+        said: DecisionDraft,
+        places: dict[int, int],
+        evidence: tuple[str, ...],
+        now: datetime,
     ) -> SwitchDecision:
         subject = f"{self._cluster}/{said.subject or 'switch'}"
         switch, lease = state.switch, state.lease
@@ -82,31 +95,31 @@ class SwitchingPolicy:
             settings_hash=self._sender.settings_hash,
             evidence=evidence,
             code=said.code,
-            stage=switch.stage if switch else Stage.NONE,
+            stage=switch.stage if switch else SwitchStage.NONE,
             epoch=state.epoch,
             lease_token=lease.token if lease else 0,
             op=said.op,
             source=switch.source if switch else None,
             target=switch.target if switch else None,
-            ledger=_ledger_ref(said.unit, places) if said.unit else None,
+            ledger=_ledger_ref(said.task, places) if said.task else None,
             expects=_expectations(state, said),
             args=_plain(said.details),
             valid_until=from_millis(lease.valid_until_ms) if lease and said.verdict in ORDERS else None,
         )
 
     def _record(
-        self, before: SwitchingState, after: SwitchingState, said: Sequence[Said], now: datetime
+        self, before: SwitchingState, after: SwitchingState, said: Sequence[DecisionDraft], now: datetime
     ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
         """The record of the state, when it says something else than the last one."""
         if after == before:
             return after, ()
-        content, stage = _content(after), after.switch.stage if after.switch else Stage.NONE
+        content, stage = _content(after), after.switch.stage if after.switch else SwitchStage.NONE
         digest = hashlib.sha256(repr((stage, sorted(content.items()))).encode()).hexdigest()[:16]
         if digest == before.record:
             return after, ()
         after = replace(after, sequence=after.sequence + 1, record=digest)
-        advances = [s for s in said if s.verdict is Verdict.ADVANCE]
-        why = advances[-1].reason if advances else said[-1].reason if said else Why.COMMANDED
+        advances = [s for s in said if s.verdict is SwitchVerdict.ADVANCE]
+        why = advances[-1].reason if advances else said[-1].reason if said else SwitchReason.COMMANDED
         record = SwitchRecord(
             decision_id=deterministic_id(NAME, self._cluster, "record", after.sequence),
             policy=NAME,
@@ -150,54 +163,54 @@ def _due_ms(state: SwitchingState) -> Iterator[int]:
         yield state.lease.valid_until_ms
 
 
-def _ledger_ref(unit: Unit, places: dict[int, int]) -> LedgerRef:
+def _ledger_ref(task: LedgerTask, places: dict[int, int]) -> LedgerRef:
     return LedgerRef(
-        ledger_id=unit.ledger_id,
-        target_id=unit.target_id,
-        kind=unit.kind,
-        paths=unit.paths,
-        stage=unit.stage,
-        remap=unit.remap,
-        place=places.get(unit.ledger_id, 1),
+        ledger_id=task.ledger_id,
+        target_id=task.target_id,
+        kind=task.kind,
+        paths=task.paths,
+        stage=task.stage,
+        remap=task.remap,
+        place=places.get(task.ledger_id, 1),
         of=max(1, len(places)),
     )
 
 
-def _expectations(state: SwitchingState, said: Said) -> dict[str, str | int | None]:
+def _expectations(state: SwitchingState, said: DecisionDraft) -> dict[str, str | int | None]:
     """What an executor must find, by verdict."""
     switch, details = state.switch, said.details
-    if said.verdict is Verdict.WRITE_DIRECTIVE:
+    if said.verdict is SwitchVerdict.WRITE_DIRECTIVE:
         return {"epoch_below": state.epoch}
-    if said.verdict is Verdict.WRITE_STATUS:
+    if said.verdict is SwitchVerdict.WRITE_STATUS:
         version = details.get("expected_version")
         return {"version": version if isinstance(version, int) else None}
-    if said.unit is None or switch is None:
+    if said.task is None or switch is None:
         return {}
-    unit = said.unit
-    moved = switch.target if said.verdict is Verdict.REVERT else switch.source
+    task = said.task
+    moved = switch.target if said.verdict is SwitchVerdict.REVERT else switch.source
     # A revert finds references that were never promoted, too: without an attribute they are the bootstrap cluster's.
-    owners = (switch.source, switch.target) if said.verdict is Verdict.REVERT else (moved,)
+    owners = (switch.source, switch.target) if said.verdict is SwitchVerdict.REVERT else (moved,)
     legacy = "or_none" if state.bootstrap in owners else "only"
-    expects: dict[Verdict, dict[str, str | int | None]] = {
-        Verdict.START_COPY: {"target_ledger": "absent"},
-        Verdict.DELETE_OWN_COPY: {"journalled": unit.ledger_id, "referenced_in": None},
-        Verdict.PROMOTE: {"attribution": moved, "legacy": legacy, "ledger_id": unit.ledger_id},
-        Verdict.REQUEST_ROLLOVER: {"attribution": moved, "legacy": legacy, "ledger_id": unit.ledger_id},
-        Verdict.REVERT: {"attribution": moved, "legacy": legacy, "ledger_id": _id_in_target(unit)},
-        Verdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": _id_in_target(unit)},
+    expects: dict[SwitchVerdict, dict[str, str | int | None]] = {
+        SwitchVerdict.START_COPY: {"target_ledger": "absent"},
+        SwitchVerdict.DELETE_OWN_COPY: {"journalled": task.ledger_id, "referenced_in": None},
+        SwitchVerdict.PROMOTE: {"attribution": moved, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REQUEST_ROLLOVER: {"attribution": moved, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REVERT: {"attribution": moved, "legacy": legacy, "ledger_id": _id_in_target(task)},
+        SwitchVerdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": _id_in_target(task)},
     }
     return expects.get(said.verdict, {})
 
 
-def _id_in_target(unit: Unit) -> int:
-    return unit.ledger_id if unit.target_id is None else unit.target_id
+def _id_in_target(task: LedgerTask) -> int:
+    return task.ledger_id if task.target_id is None else task.target_id
 
 
 def _plain(details: dict[str, object]) -> dict[str, str | int | bool | None]:
     """Details as the wire has them; a registry entry is spread out."""
     plain: dict[str, str | int | bool | None] = {}
     for name, value in details.items():
-        if isinstance(value, Entry):
+        if isinstance(value, RegistryEntry):
             plain |= {"name": value.name, "uri": value.uri, "instance_id": value.instance_id, "root": value.root}
             plain |= {"status": value.status.value, "version": value.version}
         elif value is None or isinstance(value, str | int):
@@ -218,7 +231,7 @@ def _content(state: SwitchingState) -> dict[str, object]:
         "committed_epoch": state.committed_epoch,
         "attempt": switch.attempt if switch else 0,
         "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
-        "brokers": Brokers(
+        "brokers": BrokerCounts(
             live=len(state.members.brokers) if state.members else None,
             acked=sum(b.acked_epoch == epoch for b in state.brokers),
         ),
@@ -234,7 +247,7 @@ def _content(state: SwitchingState) -> dict[str, object]:
 
 def _counts(switch: Switch) -> Counter[LedgerStage]:
     """How many ledgers stand where; of a switch that is done nothing else is known."""
-    return Counter(switch.settled) if switch.settled else Counter(u.stage for u in switch.units)
+    return Counter(switch.settled) if switch.settled else Counter(u.stage for u in switch.tasks)
 
 
 def _sentence(cluster: str, state: SwitchingState) -> str:

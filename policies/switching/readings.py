@@ -10,13 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome, Reading
-from policies.switching.events import Outcome as Result
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import Hit, LedgerState
-from policies.switching.precheck import Reason
-from policies.switching.references import Kind
-from policies.switching.state import Status
+from policies.switching.ledgers import HitClass, LedgerState
+from policies.switching.precheck.findings import FindingReason
+from policies.switching.references import LedgerKind
+from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
 
 Name = Annotated[str, Field(min_length=1, max_length=249)]
@@ -90,7 +89,7 @@ class RegisteredCluster(_Value):
     uri: str = Field(description="Its metadata service URI.")
     instance_id: str = Field(description="Its INSTANCEID, as it was when it was registered.")
     root: str = Field(description="The path of its ledgers.")
-    status: Status
+    status: ClusterStatus
     version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Of the znode.")
 
 
@@ -172,7 +171,7 @@ class HitCount(_Value):
 class FindingReading(_Value):
     """One reason why a target is not ready."""
 
-    reason: Reason
+    reason: FindingReason
     detail: str = Field(description="What was found, in one sentence.")
     count: Count = Field(default=0, description="Of the ledgers or references it concerns.")
     samples: tuple[int, ...] = Field(default=(), description="Some of their ids.")
@@ -193,7 +192,9 @@ class SwitchPrecheck(Reading):
     target_next_id: LedgerId | None = Field(default=None, description="The id the target gives next; null: unknown.")
     to_import: Count = Field(default=0, description="How many ledgers are to be copied.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest id named outside the target.")
-    hits: dict[Hit, HitCount] = Field(default_factory=dict, description="Ledgers of the target in the way, by class.")
+    hits: dict[HitClass, HitCount] = Field(
+        default_factory=dict, description="Ledgers of the target in the way, by class."
+    )
     findings: tuple[FindingReading, ...] = Field(default=(), description="Why it is not ready; empty when it is.")
     valid_ms: Millis = Field(default=0, description="How long it counts from the record's time.")
 
@@ -228,7 +229,7 @@ class LedgerReading(_Value):
 class ReferenceReading(_Value):
     """One place that names a ledger."""
 
-    kind: Kind
+    kind: LedgerKind
     path: str = Field(min_length=1, description="Of the znode, in the brokers' ZooKeeper.")
     ledger_id: LedgerId = Field(description="-1: it names none.")
     attribution: Name | None = Field(default=None, description="Its property `_pulsar.bookieClusterName`.")
@@ -269,6 +270,22 @@ class SwitchInventory(Reading):
         return f"{self.cluster}/{self.inventory}"
 
 
+class LedgerOutcome(ClosedEnum):
+    """How an executor's work on a ledger ended."""
+
+    COPIED = "copied", "The copy is made; `source` and `target` say what was found of both."
+    EXISTS = "exists", "The target has a ledger of this id; `target` says which."
+    SOURCE_UNREADABLE = "source_unreadable", "The source's ledger cannot be read."
+    COPY_DELETED = "copy_deleted", "Headgate's own copy is deleted."
+    PROMOTED = "promoted", "The reference is attributed to the target; `changed` says what differs."
+    CONFLICT = "conflict", "The reference changed meanwhile: nothing was written."
+    ROLLED_OVER = "rolled_over", "The cursor's owner made it a new ledger: `new_id` in `attribution`."
+    ADVANCED = "advanced", "The cursor moved on since it was copied."
+    REVERTED = "reverted", "The reference is attributed to the source again."
+    DELETED = "deleted", "The ledger is gone from the source, or was gone already."
+    FAILED = "failed", "Not possible now, `detail` says why; it is tried again."
+
+
 class SwitchLedger(Reading):
     """An executor's answer about one ledger: copy, promote, delete, or any other order."""
 
@@ -276,7 +293,7 @@ class SwitchLedger(Reading):
 
     ledger_id: LedgerId = Field(description="As the order names it: its id in the source.")
     op: Count = Field(description="The number of the order it answers.")
-    result: Result = Field(description="How it ended; `failed` is tried again.")
+    result: LedgerOutcome = Field(description="How it ended; `failed` is tried again.")
     source: LedgerReading | None = Field(default=None, description="copied, exists: the source's ledger.")
     target: LedgerReading | None = Field(default=None, description="copied, exists: the target's ledger.")
     changed: tuple[str, ...] = Field(

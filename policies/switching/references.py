@@ -9,14 +9,14 @@ from policies.closed_enum import ClosedEnum
 from policies.switching.ledgers import NO_LEDGER
 
 
-class Kind(ClosedEnum):
+class LedgerKind(ClosedEnum):
     """What a ledger is for. Only these are copied; topic ledgers stay where they are and age out."""
 
     SCHEMA = "schema", "A schema locator, one ledger for each version."
     CURSOR = "cursor", "A subscription's position."
 
 
-class Strategy(StrEnum):
+class IdStrategy(StrEnum):
     """How ledgers of a kind come to the target."""
 
     SAME_ID = "same_id"
@@ -28,7 +28,7 @@ class Strategy(StrEnum):
 class Reference(Struct, array_like=True, frozen=True):
     """One place that names a ledger."""
 
-    kind: Kind
+    kind: LedgerKind
     path: str
     """Of its znode."""
     ledger_id: int

@@ -1,12 +1,28 @@
 """Settings of the switching policy: ``policies.switching``, per broker cluster by name or glob."""
 
+from dataclasses import dataclass
+
 from pydantic import Field
 
 from policies.settings import PolicySettings
-from policies.switching.limits import Limits
-from policies.switching.precheck import Rules, TargetPolicy
-from policies.switching.references import Kind, Strategy
+from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
+from policies.switching.references import IdStrategy, LedgerKind
 from policies.units import Duration, PositiveDuration, millis_of, parse_duration
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchLimits:
+    """Those of one broker cluster."""
+
+    rollback_window_ms: int = DAY_MS
+    cleanup_after_ms: int = 15 * DAY_MS
+    copy_concurrency: int = 16
+    max_deletions: int = 16
+    retries: int = 5
+    remapped: frozenset[LedgerKind] = frozenset()
 
 
 class SwitchingSettings(PolicySettings):
@@ -35,20 +51,20 @@ class SwitchingSettings(PolicySettings):
         description="`dedicated`: a target must hold no ledger that is not headgate's copy; `shared`: it may, as long "
         "as none has an id to import.",
     )
-    strategies: dict[Kind, Strategy] = Field(
+    strategies: dict[LedgerKind, IdStrategy] = Field(
         default_factory=dict,
         description="By kind (`schema`, `cursor`): `same_id` (default), or `remap` for new ids where theirs are taken.",
     )
 
     @property
-    def remapped(self) -> frozenset[Kind]:
+    def remapped(self) -> frozenset[LedgerKind]:
         """Kinds whose ledgers get new ids."""
-        return frozenset(kind for kind, strategy in self.strategies.items() if strategy is Strategy.REMAP)
+        return frozenset(kind for kind, strategy in self.strategies.items() if strategy is IdStrategy.REMAP)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SwitchLimits:
         """As the machine takes them."""
-        return Limits(
+        return SwitchLimits(
             rollback_window_ms=millis_of(self.rollback_window),
             cleanup_after_ms=millis_of(self.cleanup_after),
             copy_concurrency=self.copy_concurrency,
@@ -58,6 +74,8 @@ class SwitchingSettings(PolicySettings):
         )
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> PrecheckRules:
         """As a precheck takes them."""
-        return Rules(policy=self.target_policy, validity_ms=millis_of(self.precheck_validity), remapped=self.remapped)
+        return PrecheckRules(
+            policy=self.target_policy, validity_ms=millis_of(self.precheck_validity), remapped=self.remapped
+        )

@@ -7,34 +7,34 @@ at a time; what is irreversible is asked ledger by ledger, on observations made 
 from msgspec.structs import replace
 
 from policies.switching import guards
-from policies.switching.events import StatusDone
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.events import StatusResult
 from policies.switching.intents import ask, take_inventory, write_status
-from policies.switching.orders import Code, Verdict, Why
-from policies.switching.references import Kind
-from policies.switching.state import FAILED, Action, LedgerStage, Stage, Status, Unit, put
-from policies.switching.turn import Turn
+from policies.switching.references import LedgerKind
+from policies.switching.state import FAILED, ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
+from policies.switching.transition import Transition
 
-_COPY_ACTIONS = (Action.COPY, Action.DELETE_COPY)
-_PROMOTE_ACTIONS = (Action.PROMOTE, Action.ROLL_OVER, Action.REVERT)
+_COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
+_PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
 
-def go_on(turn: Turn) -> None:
+def go_on(transition: Transition) -> None:
     """Take the switch as far as it goes without hearing anything new."""
-    while turn.state.switch is not None and not turn.switch.halted:
-        stage = turn.switch.stage
-        if guards.holds_lease(turn.state, turn.now_ms) or stage not in _STEPS:
+    while transition.state.switch is not None and not transition.switch.halted:
+        stage = transition.switch.stage
+        if guards.holds_lease(transition.state, transition.now_ms) or stage not in _STEPS:
             return
-        _STEPS[stage](turn)
-        if turn.switch.stage is stage:
+        _STEPS[stage](transition)
+        if transition.switch.stage is stage:
             return
 
 
-def _triggered(turn: Turn) -> None:
+def _triggered(transition: Transition) -> None:
     """Row 6."""
-    state, switch = turn.state, turn.switch
+    state, switch = transition.state, transition.switch
     if guards.all_brokers_acked(state, switch):
         if switch.blocked:
-            turn.set_switch(blocked="")
+            transition.set_switch(blocked="")
         return
     why = (
         guards.none_writes_to_old(state, switch)
@@ -44,159 +44,171 @@ def _triggered(turn: Turn) -> None:
         or ""
     )
     if why != switch.blocked:
-        turn.set_switch(blocked=why)
+        transition.set_switch(blocked=why)
         if why:
-            turn.say(Verdict.BLOCKED, Why.NOT_READY, f"all brokers acked, but the switch does not go live: {why}")
+            transition.say(
+                SwitchVerdict.BLOCKED,
+                SwitchReason.NOT_READY,
+                f"all brokers acked, but the switch does not go live: {why}",
+            )
     if why or guards.read_since_acks(state, switch):
         return
-    turn.advance(
-        Stage.LIVE_DUAL_READ, Why.ALL_ACKED, f"all {len(_members(turn))} brokers write to {switch.target}",
-        live_ms=turn.now_ms, rollback_until_ms=turn.now_ms + turn.limits.rollback_window_ms,
-        cleanup_from_ms=turn.now_ms + max(turn.limits.cleanup_after_ms, turn.limits.rollback_window_ms),
-    )  # fmt: skip
-    take_inventory(turn)
+    transition.advance(
+        SwitchStage.LIVE_DUAL_READ,
+        SwitchReason.ALL_ACKED,
+        f"all {len(_members(transition))} brokers write to {switch.target}",
+        live_ms=transition.now_ms,
+        rollback_until_ms=transition.now_ms + transition.limits.rollback_window_ms,
+        cleanup_from_ms=transition.now_ms
+        + max(transition.limits.cleanup_after_ms, transition.limits.rollback_window_ms),
+    )
+    take_inventory(transition)
 
 
-def _members(turn: Turn) -> tuple[str, ...]:
-    return turn.state.members.brokers if turn.state.members else ()
+def _members(transition: Transition) -> tuple[str, ...]:
+    return transition.state.members.brokers if transition.state.members else ()
 
 
-def _build(turn: Turn) -> None:
+def _build(transition: Transition) -> None:
     """Rows 8 and 12."""
-    _order_copies(turn)
-    if not turn.plan.count(LedgerStage.PENDING, LedgerStage.COPYING):
-        built = turn.plan.count(LedgerStage.BUILT)
-        turn.advance(Stage.PROMOTE, Why.ALL_TERMINAL, f"{built} of {len(turn.plan)} ledgers are built")
+    _order_copies(transition)
+    if not transition.plan.count(LedgerStage.PENDING, LedgerStage.COPYING):
+        built = transition.plan.count(LedgerStage.BUILT)
+        transition.advance(
+            SwitchStage.PROMOTE, SwitchReason.ALL_TERMINAL, f"{built} of {len(transition.plan)} ledgers are built"
+        )
 
 
-def _order_copies(turn: Turn) -> None:
-    while turn.plan.asked(*_COPY_ACTIONS) < turn.limits.copy_concurrency:
-        unit = turn.plan.first(LedgerStage.PENDING)
-        if unit is None:
+def _order_copies(transition: Transition) -> None:
+    while transition.plan.asked(*_COPY_ACTIONS) < transition.limits.copy_concurrency:
+        task = transition.plan.first(LedgerStage.PENDING)
+        if task is None:
             return
-        ask(turn, unit, Action.COPY, Why.NEXT_IN_PLAN)
+        ask(transition, task, SwitchAction.COPY, SwitchReason.NEXT_IN_PLAN)
 
 
-def _promote(turn: Turn) -> None:
+def _promote(transition: Transition) -> None:
     """Rows 12 and 17."""
-    _order_copies(turn)
-    while turn.plan.asked(*_PROMOTE_ACTIONS) < turn.limits.copy_concurrency:
+    _order_copies(transition)
+    while transition.plan.asked(*_PROMOTE_ACTIONS) < transition.limits.copy_concurrency:
         # One that is being promoted and of which nothing is asked was left so by a halt.
-        unit = turn.plan.first(LedgerStage.PROMOTING) or turn.plan.first(LedgerStage.BUILT)
-        if unit is None:
+        task = transition.plan.first(LedgerStage.PROMOTING) or transition.plan.first(LedgerStage.BUILT)
+        if task is None:
             break
-        ask(turn, unit, _way(unit), Why.NEXT_IN_PLAN)
-    if turn.plan.count(LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING):
+        ask(transition, task, _way(task), SwitchReason.NEXT_IN_PLAN)
+    if transition.plan.count(LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING):
         return
-    moved = turn.plan.count(LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER)
-    sentence = f"{moved} of {len(turn.plan)} ledgers are promoted; they can be taken back for a while"
-    turn.advance(Stage.HOLD, Why.ALL_TERMINAL, sentence, hold_ms=turn.now_ms)
+    moved = transition.plan.count(LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER)
+    sentence = f"{moved} of {len(transition.plan)} ledgers are promoted; they can be taken back for a while"
+    transition.advance(SwitchStage.HOLD, SwitchReason.ALL_TERMINAL, sentence, hold_ms=transition.now_ms)
 
 
-def _way(unit: Unit) -> Action:
-    return Action.ROLL_OVER if unit.remap and unit.kind is Kind.CURSOR else Action.PROMOTE
+def _way(task: LedgerTask) -> SwitchAction:
+    return SwitchAction.ROLL_OVER if task.remap and task.kind is LedgerKind.CURSOR else SwitchAction.PROMOTE
 
 
-def _rollback(turn: Turn) -> None:
+def _rollback(transition: Transition) -> None:
     """Row 19."""
-    while turn.plan.asked(*_PROMOTE_ACTIONS) < turn.limits.copy_concurrency:
-        unit = turn.plan.first(LedgerStage.PROMOTED) or turn.plan.first(LedgerStage.PROMOTING)
-        if unit is None:
+    while transition.plan.asked(*_PROMOTE_ACTIONS) < transition.limits.copy_concurrency:
+        task = transition.plan.first(LedgerStage.PROMOTED) or transition.plan.first(LedgerStage.PROMOTING)
+        if task is None:
             break
-        ask(turn, unit, Action.REVERT, Why.COMMANDED)
-    if turn.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.PROMOTING):
+        ask(transition, task, SwitchAction.REVERT, SwitchReason.COMMANDED)
+    if transition.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.PROMOTING):
         return
-    reverted = turn.plan.count(LedgerStage.REVERTED)
-    sentence = f"{reverted} ledgers are attributed to {turn.switch.source}; our copies are deleted later"
-    turn.advance(Stage.ROLLED_BACK, Why.ALL_TERMINAL, sentence, ended_ms=turn.now_ms)
+    reverted = transition.plan.count(LedgerStage.REVERTED)
+    sentence = f"{reverted} ledgers are attributed to {transition.switch.source}; our copies are deleted later"
+    transition.advance(SwitchStage.ROLLED_BACK, SwitchReason.ALL_TERMINAL, sentence, ended_ms=transition.now_ms)
 
 
-def _rolled_back(turn: Turn) -> None:
+def _rolled_back(transition: Transition) -> None:
     """Row 19, the delayed part: our copies of what was taken back."""
-    if guards.window_elapsed(turn.switch, turn.now_ms):
+    if guards.window_elapsed(transition.switch, transition.now_ms):
         return
-    for unit in list(turn.plan):
-        if turn.plan.asked(Action.DELETE_COPY) >= turn.limits.max_deletions:
+    for task in list(transition.plan):
+        if transition.plan.asked(SwitchAction.DELETE_COPY) >= transition.limits.max_deletions:
             return
-        if not _is_left_over(unit) or guards.is_recorded(unit, turn.intent(unit)):
+        if not _is_left_over(task) or guards.is_recorded(task, transition.intent(task)):
             continue
-        ask(turn, unit, Action.DELETE_COPY, Why.WINDOW_ELAPSED)
+        ask(transition, task, SwitchAction.DELETE_COPY, SwitchReason.WINDOW_ELAPSED)
 
 
-def _is_left_over(unit: Unit) -> bool:
-    return unit.stage is LedgerStage.REVERTED and unit.awaiting is Action.NONE
+def _is_left_over(task: LedgerTask) -> bool:
+    return task.stage is LedgerStage.REVERTED and task.awaiting is SwitchAction.NONE
 
 
-def _cleanup(turn: Turn) -> None:
+def _cleanup(transition: Transition) -> None:
     """Rows 20 to 22."""
-    while turn.plan.asked(Action.DELETE_OLD) < turn.limits.max_deletions:
-        unit = turn.plan.first(LedgerStage.DELETE_INTENT) or turn.plan.first(LedgerStage.PROMOTED)
-        if unit is None or not _may_delete(turn, unit):
+    while transition.plan.asked(SwitchAction.DELETE_OLD) < transition.limits.max_deletions:
+        task = transition.plan.first(LedgerStage.DELETE_INTENT) or transition.plan.first(LedgerStage.PROMOTED)
+        if task is None or not _may_delete(transition, task):
             break
-    busy = turn.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
-    if not busy and turn.switch.awaiting is Action.NONE:
-        write_status(turn, Action.STATUS_OLD)
+    busy = transition.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
+    if not busy and transition.switch.awaiting is SwitchAction.NONE:
+        write_status(transition, SwitchAction.STATUS_OLD)
 
 
-def _may_delete(turn: Turn, unit: Unit) -> bool:
+def _may_delete(transition: Transition, task: LedgerTask) -> bool:
     """Ask for a ledger's deletion, or give it up; false when nothing can be said before there is an inventory."""
-    switch, attributed = turn.switch, turn.state.attributed
-    if why := guards.is_unreferenced(turn.state, switch, unit):
-        if attributed is None or attributed.at_ms <= switch.cleanup_ms:
+    switch, inventory = transition.switch, transition.state.inventory
+    if why := guards.is_unreferenced(transition.state, switch, task):
+        if inventory is None or inventory.at_ms <= switch.cleanup_ms:
             return False
-    elif not (why := guards.was_promoted(unit)):
-        ask(turn, unit, Action.DELETE_OLD, Why.COMMANDED)
+    elif not (why := guards.was_promoted(task)):
+        ask(transition, task, SwitchAction.DELETE_OLD, SwitchReason.COMMANDED)
         return True
-    after = replace(unit, awaiting=Action.GIVEN_UP, reason=Why.NOT_READY.value)
-    turn.plan.put(after)
-    turn.say_of(after, Verdict.LEDGER, Why.NOT_READY, f"ledger {unit.ledger_id} is not deleted: {why}")
+    after = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.NOT_READY.value)
+    transition.plan.put(after)
+    transition.say_of(
+        after, SwitchVerdict.LEDGER, SwitchReason.NOT_READY, f"ledger {task.ledger_id} is not deleted: {why}"
+    )
     return True
 
 
-def status_done(turn: Turn, event: StatusDone) -> None:
+def status_done(transition: Transition, event: StatusResult) -> None:
     """Row 22: the old one is deprecated first, then the new one becomes active."""
-    switch = turn.state.switch
+    switch = transition.state.switch
     if switch is None or switch.op == 0 or event.op > switch.op:
-        turn.reject(Code.INVALID_TRANSITION, f"no status was to be written as {event.op}", "registry")
+        transition.reject(RejectCode.INVALID_TRANSITION, f"no status was to be written as {event.op}", "registry")
     elif event.op < switch.op or event.action is not switch.awaiting:
-        turn.count("repeated")
+        transition.count("repeated")
     elif not event.ok:
-        turn.set_switch(status_failed=True)
-        _finish(turn)
+        transition.set_switch(status_failed=True)
+        _finish(transition)
     else:
-        old = event.action is Action.STATUS_OLD
-        name, status = (switch.source, Status.DEPRECATED) if old else (switch.target, Status.ACTIVE)
-        entry = turn.state.entry(name)
+        old = event.action is SwitchAction.STATUS_OLD
+        name, status = (switch.source, ClusterStatus.DEPRECATED) if old else (switch.target, ClusterStatus.ACTIVE)
+        entry = transition.state.entry(name)
         if entry is not None:
-            turn.update(entries=put(turn.state.entries, replace(entry, status=status)))
+            transition.update(entries=put(transition.state.entries, replace(entry, status=status)))
         if old:
-            write_status(turn, Action.STATUS_NEW)
+            write_status(transition, SwitchAction.STATUS_NEW)
         else:
-            turn.update(committed_epoch=switch.epoch)
-            _finish(turn)
+            transition.update(committed_epoch=switch.epoch)
+            _finish(transition)
 
 
-def _finish(turn: Turn) -> None:
-    left = turn.plan.count(*FAILED) + turn.plan.asked(Action.GIVEN_UP)
-    switch = turn.switch
+def _finish(transition: Transition) -> None:
+    left = transition.plan.count(*FAILED) + transition.plan.asked(SwitchAction.GIVEN_UP)
+    switch = transition.switch
     failed = bool(left) or switch.status_failed
     moved = f"{switch.target} holds what {switch.source} did"
     trouble = f"{left} ledgers stay behind" if left else "a status could not be written"
-    turn.advance(
-        Stage.DONE_WITH_FAILURES if failed else Stage.DONE,
-        Why.STATUS_FAILED if switch.status_failed else Why.ALL_TERMINAL,
+    transition.advance(
+        SwitchStage.DONE_WITH_FAILURES if failed else SwitchStage.DONE,
+        SwitchReason.STATUS_FAILED if switch.status_failed else SwitchReason.ALL_TERMINAL,
         f"the switch is done with failures: {trouble}" if failed else f"the switch is done: {moved}",
-        ended_ms=turn.now_ms, awaiting=Action.NONE,
+        ended_ms=transition.now_ms, awaiting=SwitchAction.NONE,
     )  # fmt: skip
     if not failed:
-        turn.settle_plan()
+        transition.settle_plan()
 
 
 _STEPS = {
-    Stage.TRIGGERED: _triggered,
-    Stage.BUILD: _build,
-    Stage.PROMOTE: _promote,
-    Stage.ROLLBACK: _rollback,
-    Stage.ROLLED_BACK: _rolled_back,
-    Stage.CLEANUP: _cleanup,
+    SwitchStage.TRIGGERED: _triggered,
+    SwitchStage.BUILD: _build,
+    SwitchStage.PROMOTE: _promote,
+    SwitchStage.ROLLBACK: _rollback,
+    SwitchStage.ROLLED_BACK: _rolled_back,
+    SwitchStage.CLEANUP: _cleanup,
 }

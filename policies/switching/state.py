@@ -10,14 +10,15 @@ from msgspec import Struct, field
 
 from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
-from policies.switching.ledgers import Intent, Ledger
-from policies.switching.precheck import Cluster, Reason
-from policies.switching.references import Kind, Reference
+from policies.switching.ledgers import CopyIntent, Ledger
+from policies.switching.precheck.findings import FindingReason
+from policies.switching.precheck.snapshot import ClusterSnapshot
+from policies.switching.references import LedgerKind, Reference
 
 NEVER = -1
 
 
-class Stage(ClosedEnum):
+class SwitchStage(ClosedEnum):
     """Where a switch stands."""
 
     NONE = "none", "The target is not registered; of a record: no switch began."
@@ -39,7 +40,7 @@ class Stage(ClosedEnum):
     ROLLED_BACK = "rolled_back", "They are; our copies are being deleted."
 
 
-ENDED = frozenset({Stage.DONE, Stage.REJECTED, Stage.ROLLED_BACK})
+ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK})
 """A switch that is over: its target is free for another. One with failures is not over, it can be driven on."""
 
 
@@ -65,7 +66,7 @@ FAILED = frozenset({LedgerStage.PROMOTE_DEFERRED, LedgerStage.BUILD_FAILED, Ledg
 DELETING = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
 
 
-class Action(StrEnum):
+class SwitchAction(StrEnum):
     """What an executor was asked to do and has not yet answered."""
 
     NONE = ""
@@ -82,7 +83,7 @@ class Action(StrEnum):
     """Nothing: it failed too often, and is left for a person."""
 
 
-class Status(ClosedEnum):
+class ClusterStatus(ClosedEnum):
     """What a BookKeeper cluster is to the brokers."""
 
     ACTIVE = "active", "Brokers write to it."
@@ -90,27 +91,27 @@ class Status(ClosedEnum):
     DEPRECATED = "deprecated", "Brokers wrote to it once; its topics' ledgers age out there."
 
 
-class Entry(Struct, array_like=True, frozen=True):
+class RegistryEntry(Struct, array_like=True, frozen=True):
     """A registered BookKeeper cluster."""
 
     name: str
     uri: str
     instance_id: str
     root: str
-    status: Status
+    status: ClusterStatus
     version: int | None = None
     """Of its znode, where it was read."""
 
 
-class Unit(Struct, array_like=True, frozen=True):
+class LedgerTask(Struct, array_like=True, frozen=True):
     """One ledger of the plan."""
 
     ledger_id: int
-    kind: Kind
+    kind: LedgerKind
     paths: tuple[str, ...]
     """Of the znodes that name it."""
     stage: LedgerStage = LedgerStage.PENDING
-    awaiting: Action = Action.NONE
+    awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
     """The number of the last order about it; an answer to an earlier one is late."""
     tries: int = 0
@@ -135,7 +136,7 @@ class Directive(Struct, array_like=True, frozen=True):
     target: str
 
 
-class Lease(Struct, array_like=True, frozen=True):
+class OrchestratorLease(Struct, array_like=True, frozen=True):
     """Which orchestrator may order anything; its token only grows."""
 
     token: int
@@ -143,14 +144,14 @@ class Lease(Struct, array_like=True, frozen=True):
     valid_until_ms: int
 
 
-class Members(Struct, array_like=True, frozen=True):
+class LiveBrokers(Struct, array_like=True, frozen=True):
     """The live brokers as last read."""
 
     brokers: tuple[str, ...]
     at_ms: int
 
 
-class Broker(Struct, array_like=True, frozen=True):
+class BrokerReport(Struct, array_like=True, frozen=True):
     """What a broker last said of itself."""
 
     name: str
@@ -164,21 +165,21 @@ class Broker(Struct, array_like=True, frozen=True):
     """Clusters it has open readers on."""
 
 
-class Checked(Struct, array_like=True, frozen=True):
+class PrecheckResult(Struct, array_like=True, frozen=True):
     """The last precheck of a target."""
 
     source: str
     target: str
     ready: bool
     digest: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[FindingReason, ...]
     checked_ms: int
     expires_ms: int
     greatest_id: int = NEVER
     """The greatest id that references outside the target named."""
 
 
-class Attributed(Struct, array_like=True, frozen=True):
+class InventorySummary(Struct, array_like=True, frozen=True):
     """The last complete inventory, as far as it matters once the plan is made."""
 
     at_ms: int
@@ -190,7 +191,7 @@ class Attributed(Struct, array_like=True, frozen=True):
     """Of the references outside the switch's target."""
 
 
-class Deleted(Struct, array_like=True, frozen=True):
+class DeletedIds(Struct, array_like=True, frozen=True):
     """Ids that were deleted from a cluster and must never be created there again (INV-6)."""
 
     instance: str
@@ -202,7 +203,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
 
     source: str
     target: str
-    stage: Stage
+    stage: SwitchStage
     epoch: int
     """Of its directive."""
     attempt: int = 1
@@ -215,9 +216,9 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     ended_ms: int = NEVER
     rollback_until_ms: int = NEVER
     cleanup_from_ms: int = NEVER
-    units: tuple[Unit, ...] = ()
+    tasks: tuple[LedgerTask, ...] = ()
     """Sorted by id."""
-    awaiting: Action = Action.NONE
+    awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
     attribution_only: bool = True
     """Whether a rollback leaves the brokers on the target."""
@@ -231,7 +232,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Once it is done, how many ledgers stand where: the ledgers themselves are of no more use."""
 
 
-class Counts(Struct, array_like=True, frozen=True):
+class IgnoredCounts(Struct, array_like=True, frozen=True):
     """What was heard and changed nothing."""
 
     repeated: int = 0
@@ -239,7 +240,7 @@ class Counts(Struct, array_like=True, frozen=True):
     rejected: int = 0
 
 
-class Part(Struct, array_like=True, frozen=True):
+class InventoryPart(Struct, array_like=True, frozen=True):
     """One part of an inventory."""
 
     number: int
@@ -247,13 +248,13 @@ class Part(Struct, array_like=True, frozen=True):
     existing: tuple[Ledger, ...]
 
 
-class Assembly(Struct, array_like=True, frozen=True):
+class InventoryAssembly(Struct, array_like=True, frozen=True):
     """The parts of an inventory that have arrived; it counts when its manifest and all its parts are there."""
 
     inventory: str
     at_ms: int
     """Of what arrived of it last."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[InventoryPart, ...] = ()
     """Sorted by number."""
     expected_parts: int | None = None
     """By its manifest; null before that has arrived."""
@@ -270,29 +271,29 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
 
     bootstrap: str | None = None
     """The cluster that references without attribution belong to; written once."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RegistryEntry, ...] = ()
     epoch: int = 0
     """The greatest ever directed."""
     committed_epoch: int = 0
     directive: Directive | None = None
-    lease: Lease | None = None
-    members: Members | None = None
-    brokers: tuple[Broker, ...] = ()
-    clusters: tuple[Cluster, ...] = ()
-    checks: tuple[Checked, ...] = ()
-    attributed: Attributed | None = None
+    lease: OrchestratorLease | None = None
+    members: LiveBrokers | None = None
+    brokers: tuple[BrokerReport, ...] = ()
+    clusters: tuple[ClusterSnapshot, ...] = ()
+    checks: tuple[PrecheckResult, ...] = ()
+    inventory: InventorySummary | None = None
     switch: Switch | None = None
-    journal: tuple[Intent, ...] = ()
+    journal: tuple[CopyIntent, ...] = ()
     """Copies begun and not taken back, sorted by (target, id, whether it gets a new one)."""
-    deleted: tuple[Deleted, ...] = ()
+    deleted: tuple[DeletedIds, ...] = ()
     commands: tuple[str, ...] = ()
     """Idempotency keys of the last commands, oldest first."""
-    counts: Counts = Counts()
+    counts: IgnoredCounts = IgnoredCounts()
     ops: int = 0
     """Numbers all that was ever asked of executors."""
     sequence: int = 0
     """Numbers everything said."""
-    assembly: Assembly | None = None
+    assembly: InventoryAssembly | None = None
     """The last inventory that arrived, in parts until it is complete."""
     record: str = ""
     """Digest of the record of this state as last published."""
@@ -300,15 +301,15 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     """Names that are no longer registered, until the registry was seen without them. Sorted."""
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> RegistryEntry | None:
         """A registered cluster by its name."""
         return next((e for e in self.entries if e.name == name), None)
 
-    def cluster(self, name: str) -> Cluster | None:
+    def cluster(self, name: str) -> ClusterSnapshot | None:
         """What was last read of a cluster."""
         return next((c for c in self.clusters if c.name == name), None)
 
-    def check(self, target: str) -> Checked | None:
+    def check(self, target: str) -> PrecheckResult | None:
         """The last precheck of a target."""
         return next((c for c in self.checks if c.target == target), None)
 
@@ -320,16 +321,16 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
 
     def committed(self) -> str | None:
         """The cluster that is active by the registry: where a switch begins, also after a rollback of attributions."""
-        return next((e.name for e in self.entries if e.status is Status.ACTIVE), None)
+        return next((e.name for e in self.entries if e.status is ClusterStatus.ACTIVE), None)
 
-    def stage(self, target: str, now_ms: int) -> Stage:
+    def stage(self, target: str, now_ms: int) -> SwitchStage:
         """Where the switch to a target stands; once a switch is over its target is registered again."""
         if self.switch and self.switch.target == target and self.switch.stage not in ENDED:
             return self.switch.stage
         check = self.check(target)
         if self.entry(target) is None:
-            return Stage.NONE
-        return Stage.PRECHECKED if check and now_ms < check.expires_ms else Stage.REGISTERED
+            return SwitchStage.NONE
+        return SwitchStage.PRECHECKED if check and now_ms < check.expires_ms else SwitchStage.REGISTERED
 
     def live(self) -> "Switch | None":
         """The switch that is not over."""

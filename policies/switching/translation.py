@@ -11,7 +11,7 @@ from policies.switching.events import (
     Event,
     InventorySeen,
     LeaseSeen,
-    LedgerDone,
+    LedgerResult,
     MembersSeen,
     Precheck,
     Prechecked,
@@ -19,16 +19,14 @@ from policies.switching.events import (
     RegistrySeen,
     Rollback,
     Start,
-    StatusDone,
+    StatusResult,
     Unregister,
 )
-from policies.switching.id_generators import Generator
+from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import Ledger
-from policies.switching.precheck import Cluster, Report
+from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.readings import (
     CommandName,
-    FindingReading,
-    HitCount,
     LedgerReading,
     SwitchBroker,
     SwitchBrokers,
@@ -43,8 +41,16 @@ from policies.switching.readings import (
     SwitchStatus,
 )
 from policies.switching.references import Reference
-from policies.switching.remedies import explain
-from policies.switching.state import Action, Assembly, Checked, Directive, Entry, Lease, Part, put
+from policies.switching.state import (
+    Directive,
+    InventoryAssembly,
+    InventoryPart,
+    OrchestratorLease,
+    PrecheckResult,
+    RegistryEntry,
+    SwitchAction,
+    put,
+)
 
 
 def event_of(seen: Observation) -> Event | None:
@@ -60,7 +66,7 @@ def event_of(seen: Observation) -> Event | None:
 def _sighting(reading: Reading, at_ms: int) -> Event | None:
     match reading:
         case SwitchLease():
-            return LeaseSeen(Lease(reading.token, reading.holder, at_ms + reading.valid_ms))
+            return LeaseSeen(OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms))
         case SwitchRegistry():
             return _registry(reading)
         case SwitchBrokers():
@@ -80,12 +86,12 @@ def _sighting(reading: Reading, at_ms: int) -> Event | None:
 def _answer(reading: Reading) -> Event | None:
     match reading:
         case SwitchLedger():
-            return LedgerDone(
+            return LedgerResult(
                 reading.ledger_id, reading.op, reading.result, ledger_of(reading.source), ledger_of(reading.target),
                 reading.changed, reading.new_id, reading.attribution, reading.detail or "",
             )  # fmt: skip
         case SwitchStatus():
-            return StatusDone(Action(reading.action.value), reading.op, reading.written)
+            return StatusResult(SwitchAction(reading.action.value), reading.op, reading.written)
     return None
 
 
@@ -117,7 +123,7 @@ def _command(given: SwitchCommand) -> Event:
 
 def _registry(reading: SwitchRegistry) -> RegistrySeen:
     entries = (
-        Entry(c.name, c.uri, c.instance_id, c.root.rstrip("/"), c.status, c.version)
+        RegistryEntry(c.name, c.uri, c.instance_id, c.root.rstrip("/"), c.status, c.version)
         for c in sorted(reading.clusters, key=lambda c: c.name)
     )
     written = reading.directive
@@ -125,20 +131,20 @@ def _registry(reading: SwitchRegistry) -> RegistrySeen:
     return RegistrySeen(tuple(entries), reading.bootstrap, directive, reading.committed_epoch)
 
 
-def _cluster(reading: SwitchCluster, at_ms: int) -> Cluster:
+def _cluster(reading: SwitchCluster, at_ms: int) -> ClusterSnapshot:
     read = reading.generator
-    return Cluster(
+    return ClusterSnapshot(
         name=reading.name,
         instance_id=reading.instance_id,
         root=reading.root,
         layout=reading.layout,
-        generator=Generator(read.hob, read.cversion, read.num_children) if read else None,
+        generator=IdGenerator(read.hob, read.cversion, read.num_children) if read else None,
         read_ms=at_ms - reading.took_ms,
     )
 
 
-def _checked(reading: SwitchPrecheck, at_ms: int) -> Checked:
-    return Checked(
+def _checked(reading: SwitchPrecheck, at_ms: int) -> PrecheckResult:
+    return PrecheckResult(
         source=reading.source,
         target=reading.target,
         ready=reading.ready,
@@ -158,34 +164,12 @@ def ledger_of(reading: LedgerReading | None) -> Ledger | None:
     return Ledger(**plain, custom_metadata=tuple(sorted(reading.custom_metadata.items())))
 
 
-def reading_of(report: Report, cluster: str) -> SwitchPrecheck:
-    """A report as it is published for a broker cluster."""
-    return SwitchPrecheck(
-        cluster=cluster,
-        outcome=Outcome.OK,
-        source=report.source,
-        target=report.target,
-        ready=report.ready,
-        digest=report.digest,
-        source_next_id=report.source_next_id,
-        target_next_id=report.target_next_id,
-        to_import=len(report.ids_to_import),
-        greatest_id=report.greatest_id,
-        hits={hit: HitCount(count=hits.count, samples=hits.samples) for hit, hits in report.hits.items()},
-        findings=tuple(
-            FindingReading(
-                reason=f.reason, detail=f.detail, count=f.count, samples=f.samples, hob=f.hob, remedy=explain(f)
-            )
-            for f in report.findings
-        ),
-        valid_ms=max(0, report.expires_ms - report.checked_ms),
-    )
-
-
 # --- inventories
 
 
-def assemble(known: Assembly | None, seen: Observation) -> tuple[Assembly | None, InventorySeen | None]:
+def assemble(
+    known: InventoryAssembly | None, seen: Observation
+) -> tuple[InventoryAssembly | None, InventorySeen | None]:
     """Put a part or manifest to those of its inventory; the whole inventory once nothing is missing.
 
     One inventory is put together at a time: a later one takes the place of one that is not complete.
@@ -200,7 +184,7 @@ def assemble(known: Assembly | None, seen: Observation) -> tuple[Assembly | None
     if known is None or known.inventory != reading.inventory:
         if known is not None and seen.at_ms < known.at_ms:
             return known, None
-        known = Assembly(reading.inventory, seen.at_ms)
+        known = InventoryAssembly(reading.inventory, seen.at_ms)
     if isinstance(reading, SwitchInventory):
         known = replace(
             known, expected_parts=reading.parts, expected_references=reading.references, target=reading.target,
@@ -211,16 +195,16 @@ def assemble(known: Assembly | None, seen: Observation) -> tuple[Assembly | None
     known = replace(known, at_ms=max(known.at_ms, seen.at_ms))
     if not _is_whole(known):
         return known, None
-    return Assembly(known.inventory, known.at_ms, complete=True), _whole(known)
+    return InventoryAssembly(known.inventory, known.at_ms, complete=True), _whole(known)
 
 
-def _part(reading: SwitchInventoryPart) -> Part:
+def _part(reading: SwitchInventoryPart) -> InventoryPart:
     references = (Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references)
     existing = (ledger for r in reading.existing if (ledger := ledger_of(r)) is not None)
-    return Part(reading.part, tuple(references), tuple(existing))
+    return InventoryPart(reading.part, tuple(references), tuple(existing))
 
 
-def _is_whole(known: Assembly) -> bool:
+def _is_whole(known: InventoryAssembly) -> bool:
     numbers = [p.number for p in known.parts]
     count = sum(len(p.references) for p in known.parts)
     return (
@@ -230,7 +214,7 @@ def _is_whole(known: Assembly) -> bool:
     )
 
 
-def _whole(known: Assembly) -> InventorySeen:
+def _whole(known: InventoryAssembly) -> InventorySeen:
     references = tuple(r for p in known.parts for r in p.references)
     existing = {ledger.ledger_id: ledger for p in known.parts for ledger in p.existing}
     return InventorySeen(references, known.began_ms, known.target, existing)

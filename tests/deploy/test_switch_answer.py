@@ -8,7 +8,7 @@ from rich.console import Console
 
 from deploy.switch.answer import SHOWN, Answer, Ended, answer_lines, answer_of, event_id
 from policies.switching import SwitchDecision
-from policies.switching.orders import Code, Verdict, Why
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand
 from tests.deploy.switching import Loop, command, record, register
 
@@ -45,7 +45,7 @@ def test_a_command_that_leads_to_an_order_was_accepted() -> None:
 
 def test_a_command_that_is_rejected_says_its_code_and_why() -> None:
     answer = asked(with_old_and_new(), register("third", "3", instance="id-old"))
-    assert (answer.ended, answer.code) == (Ended.REJECTED, Code.URI_DUPLICATE)
+    assert (answer.ended, answer.code) == (Ended.REJECTED, RejectCode.URI_DUPLICATE)
     assert printed(answer).startswith("REJECTED URI_DUPLICATE: id-old/ledgers is already registered as old\n")
 
 
@@ -75,10 +75,17 @@ def test_other_commands_decisions_are_no_answer() -> None:
     assert [d.subject for d in answer.decisions] == ["c1/commands/mine"]
 
 
-def decision(verdict: Verdict, subject: str, sequence: int = 1, **more: Any) -> SwitchDecision:
+def decision(verdict: SwitchVerdict, subject: str, sequence: int = 1, **more: Any) -> SwitchDecision:
     about = record(subject=subject, sequence=sequence, decision_id=f"{subject}{sequence}", evidence=(event_id(START),))
     kept = {k: v for k, v in about.model_dump().items() if k in SwitchDecision.model_fields and k != "ledgers"}
-    fields = {"stage": "build", "lease_token": 1, "op": 0, "valid_until": None, "reason": Why.COMMANDED, **more}
+    fields = {
+        "stage": "build",
+        "lease_token": 1,
+        "op": 0,
+        "valid_until": None,
+        "reason": SwitchReason.COMMANDED,
+        **more,
+    }
     return SwitchDecision.model_validate({**kept, "verdict": verdict, **fields})
 
 
@@ -86,26 +93,29 @@ START = command(CommandName.START, "s", target="new")
 
 
 def test_a_halt_that_a_command_leads_to_is_no_success() -> None:
-    answer = Answer(START, (decision(Verdict.ADVANCE, "c1/switch"), decision(Verdict.HALT, "c1/switch", 2)))
+    answer = Answer(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), decision(SwitchVerdict.HALT, "c1/switch", 2)))
     assert answer.ended is Ended.REJECTED
     assert printed(answer).startswith("halt: ")
 
 
 def test_a_rejection_of_something_else_on_the_way_does_not_reject_the_command() -> None:
-    other = decision(Verdict.REJECT, "c1/ledgers/5", 2, code=Code.COLLISION)
-    answer = Answer(START, (decision(Verdict.ADVANCE, "c1/switch"), other))
+    other = decision(SwitchVerdict.REJECT, "c1/ledgers/5", 2, code=RejectCode.COLLISION)
+    answer = Answer(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), other))
     assert (answer.ended, answer.code) == (Ended.ACCEPTED, None)
 
 
 def test_repeated_decisions_are_told_once_and_in_their_order() -> None:
-    first, second = decision(Verdict.ADVANCE, "c1/switch", 1), decision(Verdict.WRITE_DIRECTIVE, "c1/directive", 2)
+    first, second = (
+        decision(SwitchVerdict.ADVANCE, "c1/switch", 1),
+        decision(SwitchVerdict.WRITE_DIRECTIVE, "c1/directive", 2),
+    )
     answer = answer_of(START, [second, first, second])
     assert answer is not None
     assert answer.decisions == (first, second)
 
 
 def test_of_very_many_decisions_the_others_are_counted() -> None:
-    many = tuple(decision(Verdict.LEDGER, f"c1/ledgers/{i}", i) for i in range(1, SHOWN + 4))
+    many = tuple(decision(SwitchVerdict.LEDGER, f"c1/ledgers/{i}", i) for i in range(1, SHOWN + 4))
     lines = printed(Answer(START, many)).splitlines()
     assert len(lines) == SHOWN + 2
     assert lines[SHOWN] == "and 3 more decisions"

@@ -17,10 +17,10 @@ from deploy.switch.report import reading_lines
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.switching import SwitchDecision
-from policies.switching.orders import Verdict
-from policies.switching.precheck import Reason
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import CommandName, FindingReading
-from policies.switching.state import ENDED, Stage
+from policies.switching.state import ENDED, SwitchStage
 from tests.deploy.switching import Loop, command, record, register, report
 
 
@@ -29,7 +29,7 @@ def prechecked(loop: Loop, *answers: tuple[str, object]) -> tuple[list[Heard], S
     loop.hear(register("old", "1"))
     loop.hear(register("new", "2"))
     (order,) = loop.hear(command(CommandName.PRECHECK, "3", target="new"))
-    assert order.verdict is Verdict.RUN_PRECHECK
+    assert order.verdict is SwitchVerdict.RUN_PRECHECK
     heard = [Heard("e", order)]
     for event, reading in answers:
         said = loop.hear(reading, event)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def shown(reading: object) -> list[str]:
 
 
 def test_the_report_shows_what_was_found_and_what_to_do() -> None:
-    finding = FindingReading(reason=Reason.FOREIGN_ID, detail="ledger 5 is there", remedy="Take another.")
+    finding = FindingReading(reason=FindingReason.FOREIGN_ID, detail="ledger 5 is there", remedy="Take another.")
     lines = shown(report(ready=False, to_import=1, greatest_id=7, source_next_id=8, findings=(finding, finding)))
     assert lines[0] == "NOT READY: old to new: foreign_id"
     assert lines[1:3] == ["next ledger ids: 8 in old, unknown in new", "1 ledger to import; the greatest id is 7"]
@@ -86,10 +86,10 @@ def test_the_report_shows_what_was_found_and_what_to_do() -> None:
     assert shown(report())[0] == "READY: old to new"
 
 
-@pytest.mark.parametrize("stage", list(Stage))
-def test_only_a_switch_to_the_same_target_that_is_under_way_is_driven_on_without_a_precheck(stage: Stage) -> None:
-    began = record(verdict=stage, attempt=0 if stage is Stage.NONE else 1)
-    assert is_driven_on(began, "new") is (stage not in ENDED and stage is not Stage.NONE)
+@pytest.mark.parametrize("stage", list(SwitchStage))
+def test_only_a_switch_to_the_same_target_that_is_under_way_is_driven_on_without_a_precheck(stage: SwitchStage) -> None:
+    began = record(verdict=stage, attempt=0 if stage is SwitchStage.NONE else 1)
+    assert is_driven_on(began, "new") is (stage not in ENDED and stage is not SwitchStage.NONE)
     assert not is_driven_on(began, "other")
 
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from deploy.switch.status import bars, present_stage, stage_line, status_view
-from policies.switching.decision import Brokers
-from policies.switching.state import LedgerStage, Stage
+from policies.switching.decisions import BrokerCounts
+from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switching import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
@@ -22,34 +22,34 @@ def view(width: int = 120, **fields: Any) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("stage", [Stage(s) for s in WAY.split(" → ")])
-def test_each_stage_of_the_way_is_marked_where_it_stands(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [SwitchStage(s) for s in WAY.split(" → ")])
+def test_each_stage_of_the_way_is_marked_where_it_stands(stage: SwitchStage) -> None:
     assert stage_line(record(verdict=stage)).plain == WAY.replace(stage.value, f"[{stage.value}]")
 
 
 @pytest.mark.parametrize(
     ("stage", "line"),
     [
-        (Stage.REJECTED, "registered → prechecked → triggered → [rejected]"),
-        (Stage.ROLLBACK, "registered → prechecked → triggered → live_dual_read → [rollback] → rolled_back"),
-        (Stage.ROLLED_BACK, "registered → prechecked → triggered → live_dual_read → rollback → [rolled_back]"),
-        (Stage.DONE_WITH_FAILURES, WAY.removesuffix("done") + "[done_with_failures]"),
+        (SwitchStage.REJECTED, "registered → prechecked → triggered → [rejected]"),
+        (SwitchStage.ROLLBACK, "registered → prechecked → triggered → live_dual_read → [rollback] → rolled_back"),
+        (SwitchStage.ROLLED_BACK, "registered → prechecked → triggered → live_dual_read → rollback → [rolled_back]"),
+        (SwitchStage.DONE_WITH_FAILURES, WAY.removesuffix("done") + "[done_with_failures]"),
     ],
 )
-def test_other_ends_have_ways_of_their_own(stage: Stage, line: str) -> None:
+def test_other_ends_have_ways_of_their_own(stage: SwitchStage, line: str) -> None:
     assert stage_line(record(verdict=stage)).plain == line
 
 
 def test_what_is_passed_looks_otherwise_than_what_is_to_come() -> None:
-    line = stage_line(record(verdict=Stage.BUILD))
+    line = stage_line(record(verdict=SwitchStage.BUILD))
     styles = {line.plain[span.start : span.end]: span.style for span in line.spans}
     assert [styles[stage] for stage in ("triggered", "promote", "done")] == ["green", "dim", "dim"]
-    halted = stage_line(record(verdict=Stage.BUILD, halted="x"))
+    halted = stage_line(record(verdict=SwitchStage.BUILD, halted="x"))
     assert "red" in str(next(span.style for span in halted.spans if "[" in halted.plain[span.start : span.end]))
 
 
 def test_the_line_of_every_stage_marks_exactly_that_stage() -> None:
-    for stage in set(Stage) - {Stage.NONE}:
+    for stage in set(SwitchStage) - {SwitchStage.NONE}:
         assert stage_line(record(verdict=stage)).plain.count("[") == 1
         assert f"[{stage.value}]" in stage_line(record(verdict=stage)).plain
 
@@ -57,16 +57,16 @@ def test_the_line_of_every_stage_marks_exactly_that_stage() -> None:
 @pytest.mark.parametrize(
     ("known", "stage"),
     [
-        ({"registry": {}, "prechecks": {}}, Stage.NONE),
-        ({"prechecks": {}}, Stage.REGISTERED),
-        ({}, Stage.PRECHECKED),
+        ({"registry": {}, "prechecks": {}}, SwitchStage.NONE),
+        ({"prechecks": {}}, SwitchStage.REGISTERED),
+        ({}, SwitchStage.PRECHECKED),
     ],
     ids=["nothing", "registered", "prechecked"],
 )
-def test_before_a_switch_the_registry_tells_the_stage(known: dict[str, Any], stage: Stage) -> None:
-    before = record(verdict=Stage.NONE, source=None, target=None, attempt=0, **known)
+def test_before_a_switch_the_registry_tells_the_stage(known: dict[str, Any], stage: SwitchStage) -> None:
+    before = record(verdict=SwitchStage.NONE, source=None, target=None, attempt=0, **known)
     assert present_stage(before) is stage
-    assert stage_line(before).plain.count("[") == (stage is not Stage.NONE)
+    assert stage_line(before).plain.count("[") == (stage is not SwitchStage.NONE)
 
 
 COUNTS = {
@@ -86,26 +86,26 @@ CLEANED = ("cleaned up", 1024, 16 + 512 + 1024)
 @pytest.mark.parametrize(
     ("stage", "expected"),
     [
-        (Stage.BUILD, [BROKERS, COPIED]),
-        (Stage.PROMOTE, [BROKERS, COPIED, PROMOTED]),
-        (Stage.HOLD, [BROKERS, COPIED, PROMOTED]),
-        (Stage.CLEANUP, [BROKERS, COPIED, PROMOTED, CLEANED]),
-        (Stage.DONE, [BROKERS, COPIED, PROMOTED, CLEANED]),
-        (Stage.ROLLBACK, [BROKERS, ("rolled back", 2048, ALL)]),
+        (SwitchStage.BUILD, [BROKERS, COPIED]),
+        (SwitchStage.PROMOTE, [BROKERS, COPIED, PROMOTED]),
+        (SwitchStage.HOLD, [BROKERS, COPIED, PROMOTED]),
+        (SwitchStage.CLEANUP, [BROKERS, COPIED, PROMOTED, CLEANED]),
+        (SwitchStage.DONE, [BROKERS, COPIED, PROMOTED, CLEANED]),
+        (SwitchStage.ROLLBACK, [BROKERS, ("rolled back", 2048, ALL)]),
     ],
 )
-def test_each_stage_has_a_bar_once_it_is_reached(stage: Stage, expected: list[tuple[str, int, int]]) -> None:
+def test_each_stage_has_a_bar_once_it_is_reached(stage: SwitchStage, expected: list[tuple[str, int, int]]) -> None:
     assert bars(record(verdict=stage, ledgers=COUNTS)) == expected
 
 
 def test_without_ledgers_or_switch_there_is_nothing_to_count() -> None:
     assert bars(record()) == [BROKERS]
-    assert bars(record(verdict=Stage.NONE, source=None, target=None)) == []
+    assert bars(record(verdict=SwitchStage.NONE, source=None, target=None)) == []
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_view_fits_its_width(width: int) -> None:
-    text = view(width, ledgers=COUNTS, verdict=Stage.HOLD, halted="because " * 30, **WINDOWS)
+    text = view(width, ledgers=COUNTS, verdict=SwitchStage.HOLD, halted="because " * 30, **WINDOWS)
     assert max(map(len, text.splitlines())) <= width
     assert "1640 of 4095" not in text, "sums of the wrong stages"
     assert "1584 of 4095" in text
@@ -115,7 +115,7 @@ def test_the_view_fits_its_width(width: int) -> None:
 def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     text = view(
         ledgers={LedgerStage.FOREIGN_CONFLICT: 2, LedgerStage.BUILD_FAILED: 1, LedgerStage.BUILT: 5},
-        halted="INV-1 of 5", blocked="none acked", degraded=True, brokers=Brokers(live=None, acked=2),
+        halted="INV-1 of 5", blocked="none acked", degraded=True, brokers=BrokerCounts(live=None, acked=2),
     )  # fmt: skip
     assert "stay behind in old: 2 foreign_conflict, 1 build_failed" in text
     assert "HALTED: INV-1 of 5; `headgate switch start --cluster c1 --target new` drives it on" in text
@@ -129,16 +129,21 @@ def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
 @pytest.mark.parametrize(
     ("stage", "later", "rollback", "cleanup"),
     [
-        (Stage.BUILD, "0h", "possible for 20.0 h more (until 2026-11-22T13:00:00Z)", None),
-        (Stage.HOLD, "0h", "possible for 20.0 h more (until 2026-11-22T13:00:00Z)", "possible in 14 days (from 2026-"),
-        (Stage.HOLD, "20h", "no longer possible (since 2026-11-22T13:00:00Z)", "possible in 13 days"),
-        (Stage.HOLD, "336h", "no longer possible", "possible (since 2026-12-05T17:00:00Z)"),
-        (Stage.CLEANUP, "336h", None, None),
-        (Stage.DONE, "0h", None, None),
+        (SwitchStage.BUILD, "0h", "possible for 20.0 h more (until 2026-11-22T13:00:00Z)", None),
+        (
+            SwitchStage.HOLD,
+            "0h",
+            "possible for 20.0 h more (until 2026-11-22T13:00:00Z)",
+            "possible in 14 days (from 2026-",
+        ),
+        (SwitchStage.HOLD, "20h", "no longer possible (since 2026-11-22T13:00:00Z)", "possible in 13 days"),
+        (SwitchStage.HOLD, "336h", "no longer possible", "possible (since 2026-12-05T17:00:00Z)"),
+        (SwitchStage.CLEANUP, "336h", None, None),
+        (SwitchStage.DONE, "0h", None, None),
     ],
 )
 def test_the_windows_say_how_long_they_are_open(
-    stage: Stage, later: str, rollback: str | None, cleanup: str | None
+    stage: SwitchStage, later: str, rollback: str | None, cleanup: str | None
 ) -> None:
     passed = timedelta(hours=int(later.removesuffix("h")))
     text = view(verdict=stage, **{name: at - passed for name, at in WINDOWS.items()})
@@ -154,7 +159,7 @@ def test_the_registry_says_what_each_cluster_is_to_the_brokers() -> None:
         ["old", "active", "source", ""],
         ["new", "standby", "target, written to", "d" * 12],
     ]
-    assert "begin with `headgate switch register`" in view(registry={}, verdict=Stage.NONE)
+    assert "begin with `headgate switch register`" in view(registry={}, verdict=SwitchStage.NONE)
 
 
 def test_it_says_how_old_it_is() -> None:

@@ -16,12 +16,13 @@ from connectors.switching.inventory import inventory_readings
 from deploy.jvm import find_java
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
-from policies.switching.id_generators import Generator
+from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import Hit, Intent, Ledger, LedgerState
-from policies.switching.precheck import Cluster, Hits, Rules, Snapshot, TargetLedgers, TargetPolicy, precheck
+from policies.switching.ledgers import CopyIntent, HitClass, Ledger, LedgerState
+from policies.switching.precheck.report import HitSamples, precheck
+from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
-from policies.switching.references import Kind, Reference
+from policies.switching.references import LedgerKind, Reference
 from policies.units import from_millis
 from policies.wire import observation_event
 from streaming.collisions import Collisions, Incomplete, Question, find_collisions, tune
@@ -31,7 +32,7 @@ from streaming.settings import StreamSettings
 pytestmark = pytest.mark.streaming
 
 CLUSTER, OLD, NEW, OTHER = "c1", "uuid-old", "uuid-new", "uuid-other"
-SHARED = Rules(policy=TargetPolicy.SHARED, validity_ms=60_000)
+SHARED = PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=60_000)
 DEDICATED = replace(SHARED, policy=TargetPolicy.DEDICATED)
 QUESTION = Question(CLUSTER, "old", "old", SHARED, OLD)
 NOW_MS = 1_700_000_000_000
@@ -53,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def cursor(number: int, ledger_id: int | None = None, attribution: str | None = None) -> Reference:
     where = f"/managed-ledgers/t/n/persistent/topic-{number}/s"
-    return Reference(Kind.CURSOR, where, number if ledger_id is None else ledger_id, attribution)
+    return Reference(LedgerKind.CURSOR, where, number if ledger_id is None else ledger_id, attribution)
 
 
 def ledger(ledger_id: int, **more: Any) -> Ledger:
@@ -135,8 +136,10 @@ def test_a_ledger_that_exists_under_an_id_to_import_is_a_collision(spark: SparkS
     result = whole(spark, PLAIN)
     assert not result.free
     assert result.hits == {
-        Hit.OURS_COMPLETE: Hits(), Hit.OURS_PARTIAL: Hits(), Hit.FOREIGN: Hits(2, (7, 20)),
-    }  # fmt: skip
+        HitClass.OURS_COMPLETE: HitSamples(),
+        HitClass.OURS_PARTIAL: HitSamples(),
+        HitClass.FOREIGN: HitSamples(2, (7, 20)),
+    }
     assert (result.references, result.to_import, result.target_ledgers, result.greatest_id) == (30, 30, 2, 30)
     assert (result.inventory, result.target) == ("i1", "new")
 
@@ -148,51 +151,53 @@ def test_ids_that_are_free_are_no_collision(spark: SparkSession) -> None:
 def test_one_entry_ledgers_that_look_alike_are_foreign_all_the_same(spark: SparkSession) -> None:
     """Same id, one entry, same length, same metadata: what the precheck's spec calls no proof."""
     twin = ledger(7, last_entry_id=0, length_bytes=7, entries_digest="sha256:same")
-    assert whole(spark, told(REFERENCES, by_id(twin))).hits[Hit.FOREIGN] == Hits(1, (7,))
+    assert whole(spark, told(REFERENCES, by_id(twin))).hits[HitClass.FOREIGN] == HitSamples(1, (7,))
 
 
 PROVENANCES = [
-    ("not looked", None, Hit.FOREIGN),
-    ("not in the journal", "", Hit.FOREIGN),
-    ("from another source", OTHER, Hit.FOREIGN),
-    ("from this source", OLD, Hit.OURS_PARTIAL),
+    ("not looked", None, HitClass.FOREIGN),
+    ("not in the journal", "", HitClass.FOREIGN),
+    ("from another source", OTHER, HitClass.FOREIGN),
+    ("from this source", OLD, HitClass.OURS_PARTIAL),
 ]
 
 
 @pytest.mark.parametrize(
     ("provenance", "hit"), [case[1:] for case in PROVENANCES], ids=[case[0] for case in PROVENANCES]
 )
-def test_ours_is_what_the_executors_journal_confirms(spark: SparkSession, provenance: str | None, hit: Hit) -> None:
+def test_ours_is_what_the_executors_journal_confirms(
+    spark: SparkSession, provenance: str | None, hit: HitClass
+) -> None:
     result = whole(spark, told(REFERENCES, by_id(ledger(7, provenance=provenance))))
-    assert result.hits[hit] == Hits(1, (7,))
+    assert result.hits[hit] == HitSamples(1, (7,))
     assert sum(hits.count for hits in result.hits.values()) == 1
     unknown_source = replace(QUESTION, source_instance=None)
     blind = whole(spark, told(REFERENCES, by_id(ledger(7, provenance=provenance))), unknown_source)
-    assert blind.hits[Hit.FOREIGN].count == 1
+    assert blind.hits[HitClass.FOREIGN].count == 1
 
 
 def test_a_ledger_that_one_record_calls_ours_and_another_does_not_is_foreign(spark: SparkSession) -> None:
     part, _ = told([cursor(7)], by_id(ledger(7, provenance=OLD)))
     other, manifest = told([], by_id(ledger(7, provenance="")))
     both = [part, other.model_copy(update={"part": 1}), manifest.model_copy(update={"parts": 2, "references": 1})]
-    assert whole(spark, both, QUESTION).hits[Hit.FOREIGN] == Hits(1, (7,))
+    assert whole(spark, both, QUESTION).hits[HitClass.FOREIGN] == HitSamples(1, (7,))
 
 
 def test_the_ten_least_ids_stand_for_all(spark: SparkSession) -> None:
     existing = by_id(*(ledger(n) for n in range(30, 4, -1)))
-    assert whole(spark, told(REFERENCES, existing)).hits[Hit.FOREIGN] == Hits(26, tuple(range(5, 15)))
+    assert whole(spark, told(REFERENCES, existing)).hits[HitClass.FOREIGN] == HitSamples(26, tuple(range(5, 15)))
 
 
 def test_an_id_alone_is_enough_to_collide(spark: SparkSession) -> None:
     result = whole(spark, told(REFERENCES, {}, target_ids=[99, 7]))
-    assert (result.hits[Hit.FOREIGN], result.target_ledgers) == (Hits(1, (7,)), 2)
+    assert (result.hits[HitClass.FOREIGN], result.target_ledgers) == (HitSamples(1, (7,)), 2)
 
 
 def test_in_a_dedicated_target_every_foreign_ledger_is_in_the_way(spark: SparkSession) -> None:
     question = replace(QUESTION, rules=DEDICATED)
     result = whole(spark, told(REFERENCES, by_id(ledger(3, provenance=OLD)), target_ids=[3, 7, 99]), question)
-    assert result.hits[Hit.FOREIGN] == Hits(2, (7, 99))
-    assert result.hits[Hit.OURS_PARTIAL] == Hits(1, (3,))
+    assert result.hits[HitClass.FOREIGN] == HitSamples(2, (7, 99))
+    assert result.hits[HitClass.OURS_PARTIAL] == HitSamples(1, (3,))
 
 
 # --- which set it uses
@@ -303,7 +308,7 @@ CLUSTERS = st.sampled_from([None, "old", "new", "older"])
 FLEETS = st.lists(
     st.builds(
         Reference,
-        st.sampled_from(Kind),
+        st.sampled_from(LedgerKind),
         st.integers(0, 99).map(lambda n: f"/p{n}"),
         st.integers(-1, 25) | st.just(2**63 - 1),
         CLUSTERS,
@@ -312,16 +317,16 @@ FLEETS = st.lists(
 )
 TARGETS = st.dictionaries(st.integers(0, 30), st.sampled_from([None, "", OLD, OTHER, "id alone"]), max_size=15)
 RULES = st.builds(
-    Rules,
+    PrecheckRules,
     policy=st.sampled_from(TargetPolicy),
     validity_ms=st.just(60_000),
-    remapped=st.frozensets(st.sampled_from(Kind)),
+    remapped=st.frozensets(st.sampled_from(LedgerKind)),
 )
 
 
-def cluster(name: str, instance_id: str) -> Cluster:
-    generator = Generator(None, 2, 0)
-    return Cluster(
+def cluster(name: str, instance_id: str) -> ClusterSnapshot:
+    generator = IdGenerator(None, 2, 0)
+    return ClusterSnapshot(
         name=name, instance_id=instance_id, root="/ledgers", layout=Layout.HIERARCHICAL, generator=generator,
         read_ms=NOW_MS,
     )  # fmt: skip
@@ -330,10 +335,10 @@ def cluster(name: str, instance_id: str) -> Cluster:
 @settings(max_examples=15)
 @given(references=FLEETS, target=TARGETS, rules=RULES, size=st.integers(1, 9))
 def test_the_batch_finds_what_the_precheck_finds(
-    spark: SparkSession, references: list[Reference], target: dict[int, str | None], rules: Rules, size: int
+    spark: SparkSession, references: list[Reference], target: dict[int, str | None], rules: PrecheckRules, size: int
 ) -> None:
     facts = {i: ledger(i, provenance=said) for i, said in target.items() if said != "id alone"}
-    journal = {i: Intent(i, said, NEW, NOW_MS) for i, said in target.items() if said in (OLD, OTHER)}
+    journal = {i: CopyIntent(i, said, NEW, NOW_MS) for i, said in target.items() if said in (OLD, OTHER)}
     listed = TargetLedgers(ids=frozenset(target), read_ms=NOW_MS, listed=True, facts=facts)
     report = precheck(
         Snapshot(

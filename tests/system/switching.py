@@ -25,7 +25,7 @@ from policies.switching import SwitchCommand
 from policies.switching.id_generators import hob_name
 from policies.switching.ledger_paths import Layout, path_of
 from policies.switching.readings import CommandArgs, CommandName
-from policies.switching.references import Kind
+from policies.switching.references import LedgerKind
 from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
@@ -224,7 +224,7 @@ class BrokerCluster:
                 for cursor in client.get_children(f"{TOPICS}/{topic}"):
                     path = f"{TOPICS}/{topic}/{cursor}"
                     found.append(parse_cursor(path, client.get(path)[0]))
-        return [each for each in found if each.ledger_id >= 0 and each.kind in Kind]
+        return [each for each in found if each.ledger_id >= 0 and each.kind in LedgerKind]
 
     @contextmanager
     def client(self) -> Iterator[KazooClient]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.switching.readings import CommandName
-from policies.switching.references import Kind
+from policies.switching.references import LedgerKind
 from tests.system.loop import eventually
 from tests.system.switching import LONG_SECONDS, NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 
@@ -214,7 +214,7 @@ def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(clusters: Clu
         clusters.advance_new(1)
         brokers.fill(schemas=12, cursors=3)
         before = {(each.path, each.position): each for each in brokers.references()}
-        schemas = {each.ledger_id for each in before.values() if each.kind is Kind.SCHEMA}
+        schemas = {each.ledger_id for each in before.values() if each.kind is LedgerKind.SCHEMA}
         planted = {ledger_id: [bytes(len(entry)) for entry in brokers.ledgers[ledger_id]] for ledger_id in schemas}
         for ledger_id, entries in planted.items():
             clusters.ledgers.write(clusters.servers(NEW), ledger_id, entries)

@@ -19,7 +19,7 @@ from connectors.switching.references import Attributed, References, ReferencesEr
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.jvm import find_java
-from policies.switching.references import Kind
+from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_attribution import (
     CODECS,
     MARK_DELETE,
@@ -111,7 +111,9 @@ def put(tree: KazooClient, path: str, data: bytes) -> bytes:
     return data
 
 
-def to_new(references: References, path: str = CURSOR, kind: Kind = Kind.CURSOR, ledger_id: int = 7) -> Attributed:
+def to_new(
+    references: References, path: str = CURSOR, kind: LedgerKind = LedgerKind.CURSOR, ledger_id: int = 7
+) -> Attributed:
     return references.attribute([path], kind, ledger_id, LEGACY, "new")
 
 
@@ -128,7 +130,7 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     after, stat = tree.get(CURSOR)
     assert (parse_cursor(CURSOR, after).attribution, stat.version) == ("new", version + 1)
     assert MARK_DELETE in decompressed(after)
-    assert difference(Kind.CURSOR, 7, before, after) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, before, after) == (Part.ATTRIBUTION,)
     assert to_new(references) == ALREADY
     assert tree.get(CURSOR)[1].version == version + 1
 
@@ -136,15 +138,15 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
 def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, references: References) -> None:
     entries = [position(7 + n % 2, n, entry_of("n", str(n)), unknown=chunk(9, b"x")) for n in range(1000)]
     put(tree, SCHEMA, locator(*entries))
-    assert to_new(references, SCHEMA, Kind.SCHEMA) == DONE
-    assert references.owners_of([SCHEMA], Kind.SCHEMA, 7) == {"new"}
-    assert references.owners_of([SCHEMA], Kind.SCHEMA, 8) == {None}
+    assert to_new(references, SCHEMA, LedgerKind.SCHEMA) == DONE
+    assert references.owners_of([SCHEMA], LedgerKind.SCHEMA, 7) == {"new"}
+    assert references.owners_of([SCHEMA], LedgerKind.SCHEMA, 8) == {None}
 
 
 def test_it_is_taken_back(tree: KazooClient, references: References) -> None:
     before = put(tree, CURSOR, cursor(7, *cluster_is("old")))
     assert to_new(references) == DONE
-    assert references.attribute([CURSOR], Kind.CURSOR, 7, {"new"}, "old") == DONE
+    assert references.attribute([CURSOR], LedgerKind.CURSOR, 7, {"new"}, "old") == DONE
     assert tree.get(CURSOR)[0] == before
 
 
@@ -160,7 +162,7 @@ def test_who_writes_between_our_reading_and_writing_loses_nothing(
     assert to_new(references) == Attributed(Result.CONFLICT, detail=f"{CURSOR}: others wrote it meanwhile")
     assert tree.get(CURSOR)[0] == theirs
     assert to_new(references) == DONE
-    assert difference(Kind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
 
 
 def test_what_others_write_after_us_is_none_of_our_changes(
@@ -233,16 +235,16 @@ def test_a_cursor_that_rolls_over_under_our_hands_says_so_next_time(
 
 
 GONE = {
-    "a schema that is deleted": (Kind.SCHEMA, SCHEMA, None),
-    "a cursor that is deleted": (Kind.CURSOR, CURSOR, None),
-    "a schema of other ledgers": (Kind.SCHEMA, SCHEMA, schema_locator(8, 9)),
-    "a cursor closed in order": (Kind.CURSOR, CURSOR, cursor(-1, *cluster_is("old"))),
+    "a schema that is deleted": (LedgerKind.SCHEMA, SCHEMA, None),
+    "a cursor that is deleted": (LedgerKind.CURSOR, CURSOR, None),
+    "a schema of other ledgers": (LedgerKind.SCHEMA, SCHEMA, schema_locator(8, 9)),
+    "a cursor closed in order": (LedgerKind.CURSOR, CURSOR, cursor(-1, *cluster_is("old"))),
 }
 
 
 @pytest.mark.parametrize(("kind", "path", "data"), GONE.values(), ids=GONE)
 def test_a_ledger_that_nothing_names_any_more_is_gone(
-    tree: KazooClient, references: References, kind: Kind, path: str, data: bytes | None
+    tree: KazooClient, references: References, kind: LedgerKind, path: str, data: bytes | None
 ) -> None:
     if data is not None:
         put(tree, path, data)
@@ -262,11 +264,13 @@ def test_a_cursor_deleted_while_we_write_is_gone(
 
 def test_a_ledger_of_a_third_cluster_is_a_conflict_and_stays(tree: KazooClient, references: References) -> None:
     before = put(tree, SCHEMA, locator(position(7, 0), position(7, 1, *cluster_is("third"))))
-    found = to_new(references, SCHEMA, Kind.SCHEMA)
+    found = to_new(references, SCHEMA, LedgerKind.SCHEMA)
     assert (found.result, found.detail) == (Result.CONFLICT, f"{SCHEMA}: ledger 7 is attributed to third")
     assert tree.get(SCHEMA)[0] == before
     put(tree, CURSOR, cursor(7))
-    assert references.attribute([CURSOR], Kind.CURSOR, 7, {"old"}, "new").detail.endswith("attributed to no cluster")
+    assert references.attribute([CURSOR], LedgerKind.CURSOR, 7, {"old"}, "new").detail.endswith(
+        "attributed to no cluster"
+    )
 
 
 # --- several znodes
@@ -279,17 +283,17 @@ def test_the_order_again_completes_what_a_conflict_left_undone(
     for path in paths:
         put(tree, path, schema_locator(7))
     session.before = lambda: tree.set(paths[0], schema_locator(7, 8))
-    found = references.attribute(paths, Kind.SCHEMA, 7, LEGACY, "new")
+    found = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
     assert (found.result, found.changed) == (Result.CONFLICT, (Part.ATTRIBUTION,))
-    assert [references.owners_of([path], Kind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
-    assert references.owners_of(paths, Kind.SCHEMA, 7) == {None, "new"}
-    assert references.attribute(paths, Kind.SCHEMA, 7, LEGACY, "new") == DONE
-    assert references.owners_of(paths, Kind.SCHEMA, 7) == {"new"}
+    assert [references.owners_of([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
+    assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
+    assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
+    assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {"new"}
 
 
 def test_one_znode_that_is_gone_does_not_hide_the_others(tree: KazooClient, references: References) -> None:
     put(tree, SCHEMA, schema_locator(7))
-    assert references.attribute([f"{SCHEMA}-gone", SCHEMA], Kind.SCHEMA, 7, LEGACY, "new") == DONE
+    assert references.attribute([f"{SCHEMA}-gone", SCHEMA], LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
 
 
 def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
@@ -303,12 +307,12 @@ def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
         tree.create(SCHEMA, schema_locator(9))
 
     session.before = anew
-    found = references.attribute([SCHEMA, f"{SCHEMA}-third"], Kind.SCHEMA, 7, LEGACY, "new")
+    found = references.attribute([SCHEMA, f"{SCHEMA}-third"], LedgerKind.SCHEMA, 7, LEGACY, "new")
     assert (found.result, found.changed) == (Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
 
 
 def test_an_order_that_names_no_znode_is_never_done(references: References) -> None:
-    assert references.attribute([], Kind.SCHEMA, 7, LEGACY, "new").result is Result.FAILED
+    assert references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").result is Result.FAILED
 
 
 # --- what is in the way
@@ -317,7 +321,7 @@ def test_an_order_that_names_no_znode_is_never_done(references: References) -> N
 def test_a_value_near_the_limit_is_written(tree: KazooClient, references: References) -> None:
     put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
     assert to_new(references) == DONE
-    assert difference(Kind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
 
 
 def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: References) -> None:
@@ -335,7 +339,7 @@ def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, 
     tree.set_acls(CURSOR, [make_acl("world", "anyone", read=True, admin=True)])
     assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: its ACL does not let us write it")
     assert tree.get(CURSOR)[0] == before
-    assert references.owners_of([CURSOR], Kind.CURSOR, 7) == {None}
+    assert references.owners_of([CURSOR], LedgerKind.CURSOR, 7) == {None}
 
 
 def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: References) -> None:
@@ -343,7 +347,7 @@ def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, r
     tree.set_acls(CURSOR, [make_acl("world", "anyone", write=True, admin=True)])
     assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: its ACL does not let us read it")
     with pytest.raises(ReferencesError, match="its ACL does not let us read it"):
-        references.owners_of([CURSOR], Kind.CURSOR, 7)
+        references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
 
 
 def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
@@ -352,7 +356,7 @@ def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
     put(tree, CURSOR, b"\xff")
     assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: it is no ManagedCursorInfo")
     with pytest.raises(ReferencesError, match=f"{CURSOR}: it is no"):
-        references.owners_of([CURSOR], Kind.CURSOR, 7)
+        references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
 
 
 def test_without_zookeeper_nothing_is_known() -> None:
@@ -361,10 +365,10 @@ def test_without_zookeeper_nothing_is_known() -> None:
     )
     try:
         references = References(session)
-        found = references.attribute([CURSOR, SCHEMA], Kind.CURSOR, 7, LEGACY, "new")
+        found = references.attribute([CURSOR, SCHEMA], LedgerKind.CURSOR, 7, LEGACY, "new")
         assert (found.result, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (Result.FAILED, True)
         with pytest.raises(ReferencesError):
-            references.owners_of([CURSOR], Kind.CURSOR, 7)
+            references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
     finally:
         session.close()
 
@@ -393,7 +397,7 @@ def test_pulsar_reads_an_edited_cursor_as_it_was_but_for_its_cluster(
 ) -> None:
     store = pulsar.org.apache.bookkeeper.mledger.impl.MetaStoreImpl(None, None)
     before = CAPTURED[cursor_path(compression)]
-    after = attributed(Kind.CURSOR, before, ledger_id, {"new"}, "two")
+    after = attributed(LedgerKind.CURSOR, before, ledger_id, {"new"}, "two")
     assert bytes(store.parseManagedCursorInfo(after).toByteArray()) == decompressed(before).replace(b"new", b"two")
 
 
@@ -425,7 +429,7 @@ def test_pulsar_reads_an_edited_locator_as_it_was(pulsar: Any) -> None:
 
     locators = [pulsar.org.apache.pulsar.broker.service.schema.SchemaLocator() for _ in range(2)]
     locators[0].parseFrom(data)
-    locators[1].parseFrom(attributed(Kind.SCHEMA, data, 3, LEGACY, "new"))
+    locators[1].parseFrom(attributed(LedgerKind.SCHEMA, data, 3, LEGACY, "new"))
     assert read(locators[1]) == read(locators[0])
     assert [each[2] for each in read(locators[1])] == [3, 2, 3]
 
@@ -457,9 +461,9 @@ def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_cras
         session = ZooKeeperSession("c1", ZooKeeperConnection(servers=cluster.zookeeper.servers))
         references = References(session)
         with cluster.zookeeper.client() as client:
-            locator_id = references_in(Kind.SCHEMA, TYPED, client.get(TYPED)[0])[0].ledger_id
-        assert to_new(references, CURSOR, Kind.CURSOR, before["cursorLedger"]) == DONE
-        assert to_new(references, TYPED, Kind.SCHEMA, locator_id) == DONE
+            locator_id = references_in(LedgerKind.SCHEMA, TYPED, client.get(TYPED)[0])[0].ledger_id
+        assert to_new(references, CURSOR, LedgerKind.CURSOR, before["cursorLedger"]) == DONE
+        assert to_new(references, TYPED, LedgerKind.SCHEMA, locator_id) == DONE
         session.close()
 
         broker.start()

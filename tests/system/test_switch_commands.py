@@ -34,7 +34,7 @@ from policies.switching import (
     SwitchPrecheck,
 )
 from policies.switching.ledger_paths import Layout
-from policies.switching.precheck import Reason
+from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, GeneratorReading
 from policies.wire import observation_event
 from tests.system.loop import Headgate, Topic, eventually, http_get, produce, write_settings
@@ -322,7 +322,9 @@ def test_cleanup_only_lists_unless_it_is_to_be_executed(query: World, switch: Sw
 
 
 def test_a_target_that_is_not_ready_does_not_start(query: World, switch: Switch) -> None:
-    finding = FindingReading(reason=Reason.FOREIGN_ID, detail="ledger 5 is foreign", count=1, remedy="Take another.")
+    finding = FindingReading(
+        reason=FindingReason.FOREIGN_ID, detail="ledger 5 is foreign", count=1, remedy="Take another."
+    )
     with executor(query, report(ready=False, findings=(finding,)), report(ready=False, findings=(finding,))):
         ended = switch("start", "--target", "new", "--yes")
         plain = switch("start", "--target", "new", "--yes", "--json").plain

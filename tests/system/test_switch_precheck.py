@@ -21,8 +21,8 @@ from deploy.switch.precheck import Checked, check
 from policies.errors import UserError
 from policies.switching.id_generators import hob_name
 from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import Hit, LedgerState
-from policies.switching.precheck import Reason
+from policies.switching.ledgers import HitClass, LedgerState
+from policies.switching.precheck.findings import FindingReason
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledger_maker import LedgerClient, LedgerMaker
@@ -150,7 +150,7 @@ def fleet(clusters: Pair, tmp_path: Path) -> Fleet:
     return fleet
 
 
-def reasons(checked: Checked) -> tuple[Reason, ...]:
+def reasons(checked: Checked) -> tuple[FindingReason, ...]:
     assert checked.report.ready is not bool(checked.report.findings)
     return checked.report.reasons
 
@@ -190,7 +190,7 @@ def test_a_generator_that_is_behind_is_named_with_the_hob_to_advance_to(clusters
     fleet = Fleet(*clusters, tmp_path)
     fleet.cursor(fleet.old.client.create())
     (finding,) = fleet.check().report.findings
-    assert (finding.reason, finding.hob) == (Reason.IDGEN_BEHIND, 1)
+    assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
     fleet.new.advance_to(finding.hob or 0)
     assert fleet.check().report.ready
     assert fleet.new.client.create() == 1 << 32
@@ -201,15 +201,15 @@ def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
     for policy in ("shared", "dedicated"):
         report = fleet.check(target_policy=policy).report
         (finding,) = report.findings
-        assert (finding.reason, finding.samples) == (Reason.FOREIGN_ID, (2,))
-        assert report.hits[Hit.FOREIGN].samples == (2,)
+        assert (finding.reason, finding.samples) == (FindingReason.FOREIGN_ID, (2,))
+        assert report.hits[HitClass.FOREIGN].samples == (2,)
 
 
 def test_only_a_dedicated_target_must_have_no_other_ledger(fleet: Fleet) -> None:
     other = fleet.new.client.create()
     assert fleet.check(target_policy="shared").report.ready
     (finding,) = fleet.check(target_policy="dedicated").report.findings
-    assert (finding.reason, finding.samples) == (Reason.FOREIGN_ID, (other,))
+    assert (finding.reason, finding.samples) == (FindingReason.FOREIGN_ID, (other,))
 
 
 def test_a_ledger_attributed_to_the_target_is_not_imported(fleet: Fleet) -> None:
@@ -233,7 +233,7 @@ def test_one_cluster_under_two_names_is_refused(fleet: Fleet, spelling: str) -> 
         "as a root below no chroot": {"zookeeper": {"servers": server}, "ledgers_root": f"/{chroot}{ROOT}"},
     }[spelling]
     checked = fleet.check("other", clusters={"old": {}, "other": alias}, target_policy="shared")
-    assert Reason.ALIAS in reasons(checked)
+    assert FindingReason.ALIAS in reasons(checked)
 
 
 LAYOUTS = {
@@ -248,7 +248,7 @@ def test_a_layout_that_cannot_be_served_is_refused(fleet: Fleet, factory: str, l
     fleet.new.put(f"{ROOT}/LAYOUT", f"2\n{factory}:1".encode())
     checked = fleet.check()
     assert checked.look.snapshot.target.layout is layout
-    assert (Reason.LAYOUT in reasons(checked)) is (layout is None)
+    assert (FindingReason.LAYOUT in reasons(checked)) is (layout is None)
 
 
 def test_the_metadata_of_a_ledger_in_the_way_is_read(fleet: Fleet) -> None:
@@ -263,7 +263,7 @@ def test_the_metadata_of_a_ledger_in_the_way_is_read(fleet: Fleet) -> None:
 def test_a_znode_that_cannot_be_parsed_makes_the_list_incomplete(fleet: Fleet) -> None:
     fleet.old.put(f"{TOPICS}/damaged/s1", b"\x00\x00")
     checked = fleet.check()
-    assert reasons(checked) == (Reason.SNAPSHOT_INCOMPLETE,)
+    assert reasons(checked) == (FindingReason.SNAPSHOT_INCOMPLETE,)
     assert f"{TOPICS}/damaged/s1" in checked.look.problems[0]
 
 
@@ -272,14 +272,14 @@ def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zook
     zookeeper_client.create(hidden, cursor_info(9), acl=[make_digest_acl("broker", "secret", all=True)])
     checked = fleet.check()
     zookeeper_client.delete(hidden)  # its parent's ACL counts
-    assert Reason.SNAPSHOT_INCOMPLETE in reasons(checked)
+    assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
     assert checked.look.problems == (f"c1: {hidden}: its ACL does not let us read it",)
 
 
 def test_a_cluster_out_of_reach_is_not_ready_and_named(fleet: Fleet, free_port: int) -> None:
     away = {"zookeeper": {"servers": f"127.0.0.1:{free_port}", "timeout": "1s"}}
     checked = fleet.check(clusters={"old": {}, "new": away})
-    assert Reason.SNAPSHOT_INCOMPLETE in reasons(checked)
+    assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
     assert checked.look.problems == (f"c1/new: 127.0.0.1:{free_port}: Connection refused",)
 
 

@@ -13,8 +13,9 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings
 from deploy.switch.precheck import check
-from policies.switching.precheck import Reason, Report
-from policies.switching.references import Kind, Reference
+from policies.switching.precheck.findings import FindingReason
+from policies.switching.precheck.report import PrecheckReport
+from policies.switching.references import LedgerKind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import init_cluster
 from tests.system.pulsar import PulsarCluster
@@ -33,7 +34,7 @@ def read(servers: str) -> Inventory:
         session.close()
 
 
-def precheck_of(servers: str) -> Report:
+def precheck_of(servers: str) -> PrecheckReport:
     """From Pulsar's own BookKeeper cluster to one below a chroot."""
     clusters = {"old": {}, "new": {"zookeeper": {"servers": f"{servers}/new"}}}
     block = {"zookeeper": {"servers": servers}, "bookkeeper": {"bootstrap": "old", "clusters": clusters}}
@@ -131,14 +132,14 @@ def test_what_a_real_broker_writes_is_read_plain_and_compressed(
             after = precheck_of(cluster.zookeeper.servers)
     assert inventory.problems == []
     assert value.startswith(b"\x47\x78")
-    cursors = [each for each in inventory.references if each.kind is Kind.CURSOR]
+    cursors = [each for each in inventory.references if each.kind is LedgerKind.CURSOR]
     ledger = stats["cursors"]["s1"]["cursorLedger"]
-    assert cursors == [Reference(Kind.CURSOR, "/managed-ledgers/t/n/persistent/topic/s1", ledger, "old")]
+    assert cursors == [Reference(LedgerKind.CURSOR, "/managed-ledgers/t/n/persistent/topic/s1", ledger, "old")]
     typed = [each for each in inventory.references if each.path == "/schemas/t/n/typed"]
     assert [each.position for each in typed] == ["info", *(f"index/{n}" for n in range(len(schemas)))]
     assert len({each.ledger_id for each in typed}) == len(schemas) == 2
     assert typed[0].ledger_id == typed[-1].ledger_id
-    assert [(each.reason, each.hob) for each in before.findings] == [(Reason.IDGEN_BEHIND, 1)]
+    assert [(each.reason, each.hob) for each in before.findings] == [(FindingReason.IDGEN_BEHIND, 1)]
     # One ledger is the topic's; the cursor, and each version of two schemas (REST producers have one), have theirs.
     assert (after.ready, len(after.ids_to_import)) == (True, 4)
     assert after.source_next_id == 5

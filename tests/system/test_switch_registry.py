@@ -42,7 +42,7 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
-from policies.switching.state import Status
+from policies.switching.state import ClusterStatus
 from tests.system.loop import eventually
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.zookeeper import ZooKeeper
@@ -107,7 +107,7 @@ def document(tree: KazooClient, path: str) -> Any:
 
 
 def register(
-    registry: Registry, name: str, status: Status, version: int | None = None, bootstrap: str | None = None
+    registry: Registry, name: str, status: ClusterStatus, version: int | None = None, bootstrap: str | None = None
 ) -> WrittenCluster:
     return registry.write_cluster(
         name, uri=f"zk://{name}/ledgers", instance_id=f"id-{name}", root="/ledgers", status=status, version=version,
@@ -118,8 +118,8 @@ def register(
 @pytest.fixture
 def both(registry: Registry) -> Registry:
     """A registry with an active and a standby cluster."""
-    register(registry, "old", Status.ACTIVE, bootstrap="old")
-    register(registry, "new", Status.STANDBY)
+    register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old")
+    register(registry, "new", ClusterStatus.STANDBY)
     return registry
 
 
@@ -136,7 +136,7 @@ def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> No
 
 
 def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tree: KazooClient) -> None:
-    assert register(registry, "old", Status.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
+    assert register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
     assert document(tree, f"{ROOT}/bootstrap") == {"name": "old"}
     entry = {"uri": "zk://old/ledgers", "instance_id": "id-old", "root": "/ledgers", "status": "active"}
     assert document(tree, f"{ROOT}/clusters/old") == entry
@@ -146,9 +146,9 @@ def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tre
 
 
 def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:
-    both.write_status("old", Status.DEPRECATED, 0)
-    both.write_status("new", Status.ACTIVE, 0, 1)
-    assert register(both, "new", Status.ACTIVE, version=1, bootstrap="new").bootstrap == "old"
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
+    both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
+    assert register(both, "new", ClusterStatus.ACTIVE, version=1, bootstrap="new").bootstrap == "old"
     assert document(tree, f"{ROOT}/bootstrap") == {"name": "old"}
 
 
@@ -156,22 +156,26 @@ def test_a_bootstrap_that_was_not_written_before_a_crash_is_written_by_the_same_
     both: Registry, tree: KazooClient
 ) -> None:
     tree.delete(f"{ROOT}/bootstrap")
-    assert register(both, "old", Status.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
+    assert register(both, "old", ClusterStatus.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
     assert both.read().bootstrap == "old"
 
 
 def test_the_same_entry_again_is_done_whatever_version_is_expected(both: Registry) -> None:
     for version in (None, 0, 7):
-        assert register(both, "old", Status.ACTIVE, version=version).version == 0
+        assert register(both, "old", ClusterStatus.ACTIVE, version=version).version == 0
 
 
 @pytest.mark.parametrize(
     ("name", "status", "version"),
-    [("new", Status.DEPRECATED, None), ("new", Status.DEPRECATED, 1), ("third", Status.STANDBY, 0)],
+    [
+        ("new", ClusterStatus.DEPRECATED, None),
+        ("new", ClusterStatus.DEPRECATED, 1),
+        ("third", ClusterStatus.STANDBY, 0),
+    ],
     ids=["there is one", "it was changed", "it is gone"],
 )
 def test_an_entry_other_than_expected_is_left_alone(
-    both: Registry, name: str, status: Status, version: int | None
+    both: Registry, name: str, status: ClusterStatus, version: int | None
 ) -> None:
     before = both.read()
     with pytest.raises(RegistryConflictError, match=f"the entry of {name}"):
@@ -180,20 +184,20 @@ def test_an_entry_other_than_expected_is_left_alone(
 
 
 def test_an_entry_is_changed_by_who_knows_its_version(both: Registry) -> None:
-    assert register(both, "new", Status.DEPRECATED, version=0).version == 1
+    assert register(both, "new", ClusterStatus.DEPRECATED, version=0).version == 1
     assert statuses(both.read()) == {"old": "active", "new": "deprecated"}
 
 
 def test_a_second_cluster_is_never_active(both: Registry) -> None:
     with pytest.raises(RegistryConflictError, match="new cannot become active: old is"):
-        register(both, "new", Status.ACTIVE, version=0)
-    assert both.write_status("new", Status.ACTIVE, 0, 1) == Written(done=False, detail="old is active")
+        register(both, "new", ClusterStatus.ACTIVE, version=0)
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == Written(done=False, detail="old is active")
     assert statuses(both.read()) == {"old": "active", "new": "standby"}
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "50 % of é", "x%2Fy"])
 def test_any_name_may_be_registered(registry: Registry, name: str) -> None:
-    register(registry, name, Status.ACTIVE, bootstrap=name)
+    register(registry, name, ClusterStatus.ACTIVE, bootstrap=name)
     registry.write_directive(1, name)
     registry.allow_close(name, 1)
     view = registry.read()
@@ -244,7 +248,7 @@ def test_a_damaged_znode_is_named_and_nothing_is_guessed(
     with pytest.raises(RegistryError, match=f"{ROOT}/{path} is damaged"):
         both.read()
     with pytest.raises(RegistryError, match="is damaged"):
-        both.write_status("new", Status.DEPRECATED, 0)
+        both.write_status("new", ClusterStatus.DEPRECATED, 0)
     assert tree.get(f"{ROOT}/{path}")[0] == data
 
 
@@ -297,8 +301,8 @@ def test_a_directive_is_replaced_by_later_ones_only(registry: Registry, tree: Ka
 
 
 def test_a_directive_that_nobody_would_follow_is_not_written(both: Registry) -> None:
-    both.write_status("old", Status.DEPRECATED, 0)
-    both.write_status("new", Status.ACTIVE, 0, 3)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
+    both.write_status("new", ClusterStatus.ACTIVE, 0, 3)
     said = both.write_directive(3, "old")
     assert (said.outcome, said.standing, said.detail) == (DirectiveOutcome.SUPERSEDED, None, "epoch 3 is committed")
 
@@ -330,13 +334,13 @@ def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: Kazo
 
 def test_a_crash_between_the_statuses_leaves_one_active_cluster_and_both_orders_may_come_again(both: Registry) -> None:
     both.write_directive(1, "new")
-    assert both.write_status("old", Status.DEPRECATED, 0) == Written(done=True)
+    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == Written(done=True)
     assert both.read().active() == "new"
-    assert both.write_status("old", Status.DEPRECATED, 0) == Written(done=True)
-    assert both.write_status("new", Status.ACTIVE, 0, 1) == Written(done=True)
+    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == Written(done=True)
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == Written(done=True)
     after = both.read()
-    assert both.write_status("old", Status.DEPRECATED, 0) == Written(done=True)
-    assert both.write_status("new", Status.ACTIVE, 0, 1) == Written(done=True)
+    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == Written(done=True)
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == Written(done=True)
     assert both.read() == after, "an order that comes again writes nothing"
     assert (after.active(), after.committed_epoch, statuses(after)) == (
         "new", 1, {"old": "deprecated", "new": "active"},
@@ -354,22 +358,22 @@ def test_a_crash_between_the_statuses_leaves_one_active_cluster_and_both_orders_
 def test_a_status_that_does_not_fit_is_refused_with_the_reason(
     both: Registry, tree: KazooClient, name: str, expected_version: int, epoch: int, detail: str
 ) -> None:
-    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
     put(tree, f"{ROOT}/committed", b'{"epoch": 2}')
     before = both.read()
-    assert both.write_status(name, Status.ACTIVE, expected_version, epoch) == Written(done=False, detail=detail)
+    assert both.write_status(name, ClusterStatus.ACTIVE, expected_version, epoch) == Written(done=False, detail=detail)
     assert both.read() == before
 
 
 def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read(both: Registry) -> None:
-    assert both.write_status("old", Status.DEPRECATED, None).done
-    assert both.write_status("new", Status.ACTIVE, None, 5).done
+    assert both.write_status("old", ClusterStatus.DEPRECATED, None).done
+    assert both.write_status("new", ClusterStatus.ACTIVE, None, 5).done
     assert both.read().committed_epoch == 5
 
 
 def test_a_cluster_that_is_active_already_is_committed_all_the_same(both: Registry) -> None:
     both.write_directive(2, "old")
-    assert both.write_status("old", Status.ACTIVE, 7, 2).done, "it needs no version: it is as wanted"
+    assert both.write_status("old", ClusterStatus.ACTIVE, 7, 2).done, "it needs no version: it is as wanted"
     assert (both.read().active(), both.read().committed_epoch) == ("old", 2)
 
 
@@ -434,14 +438,14 @@ def test_one_step_that_does_not_fit_leaves_all_undone(
 def test_status_and_commit_are_written_together_or_not_at_all(
     both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
     put(tree, f"{ROOT}/committed", b'{"epoch": 1}')
     interference = Interference(
         monkeypatch,
         lambda: put(tree, f"{ROOT}/committed", b'{"epoch": 1}'),
         look=lambda: (document(tree, f"{ROOT}/clusters/new")["status"], document(tree, f"{ROOT}/committed")["epoch"]),
     )
-    assert both.write_status("new", Status.ACTIVE, 0, 3).done
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 3).done
     assert interference.results == [(False, ("standby", 1)), (True, ("active", 3))]
     assert (both.read().active(), both.read().committed_epoch) == ("new", 3)
 
@@ -449,10 +453,10 @@ def test_status_and_commit_are_written_together_or_not_at_all(
 def test_a_cluster_that_becomes_active_meanwhile_stays_the_only_one(
     both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
     old = tree.get(f"{ROOT}/clusters/old")[0].replace(b"deprecated", b"active")
     Interference(monkeypatch, lambda: put(tree, f"{ROOT}/clusters/old", old))
-    assert both.write_status("new", Status.ACTIVE, 0, 3) == Written(done=False, detail="old is active")
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 3) == Written(done=False, detail="old is active")
     assert (both.read().active(), both.read().committed_epoch) == ("old", 0)
 
 
@@ -774,9 +778,9 @@ def test_a_directive_that_was_taken_back_is_followed_back(both: Registry, b1: Ag
 @pytest.mark.parametrize("committed", [False, True], ids=["in hold", "after the commit"])
 def test_a_broker_that_starts_again_writes_to_the_target_only(both: Registry, opened: Open, *, committed: bool) -> None:
     both.write_directive(1, "new")
-    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
     if committed:
-        both.write_status("new", Status.ACTIVE, 0, 1)
+        both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
     started_again = Agent(opened())
     report = started_again.poll()
     assert (report.epoch, report.client_init_failed) == (1, False)
@@ -786,9 +790,9 @@ def test_a_broker_that_starts_again_writes_to_the_target_only(both: Registry, op
 def test_the_commit_moves_no_broker(both: Registry, b1: Agent) -> None:
     both.write_directive(1, "new")
     b1.poll()
-    both.write_status("old", Status.DEPRECATED, 0)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
     b1.poll()
-    both.write_status("new", Status.ACTIVE, 0, 1)
+    both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
     assert b1.poll().epoch == 1
     assert b1.broker.opened == ["new"]
 
@@ -838,8 +842,8 @@ def test_a_client_is_closed_once_when_that_is_allowed_and_nobody_reads_there(bot
 
 def test_no_client_is_closed_without_a_permit(both: Registry, b1: Agent) -> None:
     both.write_directive(1, "new")
-    both.write_status("old", Status.DEPRECATED, 0)
-    both.write_status("new", Status.ACTIVE, 0, 1)
+    both.write_status("old", ClusterStatus.DEPRECATED, 0)
+    both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
     b1.poll()
     b1.poll()
     assert b1.broker.closed == []

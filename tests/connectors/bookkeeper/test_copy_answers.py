@@ -9,8 +9,8 @@ from connectors.bookkeeper.copy_answers import Answer, Facts, copy_result
 from connectors.bookkeeper.copy_clusters import LedgerCluster, java_settings
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopyRecord
 from connectors.bookkeeper.copy_outcomes import ANSWERS, CopyOutcome, outcome_of_failure
-from policies.switching.events import Outcome
 from policies.switching.ledgers import LedgerState
+from policies.switching.readings import LedgerOutcome
 
 _OUR_MARK = {PROVENANCE: "c291cmNlL3Rva2Vu"}
 _DIGEST = "sha256:01"
@@ -144,7 +144,7 @@ def test_the_policy_is_told_something_of_every_outcome() -> None:
     [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)],
 )
 def test_only_what_was_written_to_its_end_is_told_as_copied(outcome: CopyOutcome) -> None:
-    assert ANSWERS[outcome] is not Outcome.COPIED
+    assert ANSWERS[outcome] is not LedgerOutcome.COPIED
 
 
 def test_a_ledger_is_told_without_our_mark_and_with_its_metadata_in_order() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connectors.pulsar.attribution import Part, attributed, difference
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor, parse_locator
-from policies.switching.references import Kind
+from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
@@ -87,7 +87,7 @@ MARK_DELETE = number(2, 77) + number(3, 5) + chunk(4, b"\x08\x01\x10\x02") + num
 
 def test_every_position_of_the_ledger_is_attributed_and_no_other() -> None:
     data = locator(position(7, 0), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3))
-    after = attributed(Kind.SCHEMA, data, 7, LEGACY, "new")
+    after = attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new")
     assert [(each.ledger_id, each.attribution) for each in parse_locator("/x", after)] == [
         (7, "new"),
         (8, None),
@@ -98,80 +98,80 @@ def test_every_position_of_the_ledger_is_attributed_and_no_other() -> None:
 
 def test_the_attribute_is_replaced_where_it_stands_and_else_appended() -> None:
     before, after = entry_of("a", "1"), entry_of("b", "2")
-    plain = attributed(Kind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
+    plain = attributed(LedgerKind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
     assert plain == cursor(7, before, *cluster_is("new"), after)
-    assert attributed(Kind.CURSOR, cursor(7, before, after), 7, LEGACY, "new") == cursor(
+    assert attributed(LedgerKind.CURSOR, cursor(7, before, after), 7, LEGACY, "new") == cursor(
         7, before, after, *cluster_is("new")
     )
 
 
 def test_of_an_attribute_that_stands_twice_both_say_the_same() -> None:
     twice = cursor(7, *cluster_is("old"), *cluster_is("other"))
-    assert attributed(Kind.CURSOR, twice, 7, LEGACY, "new") == cursor(7, *cluster_is("new"), *cluster_is("new"))
+    assert attributed(LedgerKind.CURSOR, twice, 7, LEGACY, "new") == cursor(7, *cluster_is("new"), *cluster_is("new"))
 
 
 UNTOUCHED = {
-    "another ledger": (Kind.CURSOR, cursor(8, *cluster_is("old"))),
-    "another owner": (Kind.CURSOR, cursor(7, *cluster_is("third"))),
-    "done before": (Kind.CURSOR, cursor(7, *cluster_is("new"))),
-    "a cursor without a ledger": (Kind.CURSOR, cursor(-1)),
-    "a schema of other ledgers": (Kind.SCHEMA, locator(position(8, 0), position(9, 0))),
+    "another ledger": (LedgerKind.CURSOR, cursor(8, *cluster_is("old"))),
+    "another owner": (LedgerKind.CURSOR, cursor(7, *cluster_is("third"))),
+    "done before": (LedgerKind.CURSOR, cursor(7, *cluster_is("new"))),
+    "a cursor without a ledger": (LedgerKind.CURSOR, cursor(-1)),
+    "a schema of other ledgers": (LedgerKind.SCHEMA, locator(position(8, 0), position(9, 0))),
 }
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 @pytest.mark.parametrize(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_what_is_not_meant_stays_as_it_is_byte_for_byte(
-    kind: Kind, data: bytes, codec: Callable[[bytes], bytes]
+    kind: LedgerKind, data: bytes, codec: Callable[[bytes], bytes]
 ) -> None:
-    data = codec(data) if kind is Kind.CURSOR else data
+    data = codec(data) if kind is LedgerKind.CURSOR else data
     assert attributed(kind, data, 7, LEGACY, "new") is data
 
 
 def test_a_ledger_without_attribute_is_touched_only_where_none_is_an_owner() -> None:
-    assert attributed(Kind.CURSOR, data := cursor(7), 7, {"old"}, "new") == data
-    assert attributed(Kind.CURSOR, data, 7, {None}, "new") != data
+    assert attributed(LedgerKind.CURSOR, data := cursor(7), 7, {"old"}, "new") == data
+    assert attributed(LedgerKind.CURSOR, data, 7, {None}, "new") != data
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -> None:
     plain = cursor(7, entry_of("a", "1" * 500), unknown=MARK_DELETE)
-    after = attributed(Kind.CURSOR, data := codec(plain), 7, LEGACY, "new")
+    after = attributed(LedgerKind.CURSOR, data := codec(plain), 7, LEGACY, "new")
     assert after == decompressed(after)
     assert MARK_DELETE in after
     assert parse_cursor("/x", after).attribution == "new"
-    assert difference(Kind.CURSOR, 7, data, after) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, data, after) == (Part.ATTRIBUTION,)
 
 
 @pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
 def test_what_a_real_broker_wrote_is_attributed_and_taken_back(compression: str, ledger_id: int) -> None:
     data = CAPTURED[cursor_path(compression)]
-    there = attributed(Kind.CURSOR, data, ledger_id, {"new"}, "another")
-    assert difference(Kind.CURSOR, ledger_id, data, there) == (Part.ATTRIBUTION,)
-    back = attributed(Kind.CURSOR, there, ledger_id, {"another"}, "new")
-    assert difference(Kind.CURSOR, ledger_id, data, back) == ()
+    there = attributed(LedgerKind.CURSOR, data, ledger_id, {"new"}, "another")
+    assert difference(LedgerKind.CURSOR, ledger_id, data, there) == (Part.ATTRIBUTION,)
+    back = attributed(LedgerKind.CURSOR, there, ledger_id, {"another"}, "new")
+    assert difference(LedgerKind.CURSOR, ledger_id, data, back) == ()
     assert sorted(decompressed(back)) == sorted(decompressed(data))  # the same fields, in another order
 
 
 def test_a_real_locator_is_attributed_and_taken_back() -> None:
     data = CAPTURED["/schemas/t/n/none-avro"]
-    there = attributed(Kind.SCHEMA, data, 3, LEGACY, "new")
+    there = attributed(LedgerKind.SCHEMA, data, 3, LEGACY, "new")
     assert [each.attribution for each in parse_locator("/x", there)] == ["new", None, "new"]
-    assert difference(Kind.SCHEMA, 3, data, there) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.SCHEMA, 3, data, there) == (Part.ATTRIBUTION,)
 
 
 def test_a_new_id_is_written_with_the_attribution_and_the_entry_ids_stay() -> None:
     data = locator(position(7, 4), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3, *cluster_is("x")))
-    after = attributed(Kind.SCHEMA, data, 7, LEGACY, "new", 2**32)
+    after = attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 2**32)
     new, old = cluster_is("new"), cluster_is("x")
-    assert difference(Kind.SCHEMA, 7, data, after, 2**32) == (Part.ATTRIBUTION, Part.LEDGER_ID)
+    assert difference(LedgerKind.SCHEMA, 7, data, after, 2**32) == (Part.ATTRIBUTION, Part.LEDGER_ID)
     expected = locator(position(2**32, 4, *new), position(8, 1), position(2**32, 2, *new), position(7, 3, *old))
-    assert difference(Kind.SCHEMA, 7, expected, after) == ()
+    assert difference(LedgerKind.SCHEMA, 7, expected, after) == ()
 
 
 def test_a_foreign_ledger_that_has_the_old_id_in_the_target_is_not_given_the_new_one() -> None:
     data = locator(position(7, 0, *cluster_is("new")))
-    assert attributed(Kind.SCHEMA, data, 7, LEGACY, "new", 9) is data
+    assert attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 9) is data
 
 
 ANEW = {
@@ -192,7 +192,7 @@ def test_a_new_id_and_its_cluster_differ_together_or_something_is_wrong(
     before: bytes, after: bytes, parts: tuple[Part, ...]
 ) -> None:
     same = position(1, 1)
-    assert difference(Kind.SCHEMA, 7, locator(before, same), locator(after, same), 9) == parts
+    assert difference(LedgerKind.SCHEMA, 7, locator(before, same), locator(after, same), 9) == parts
 
 
 P = position(7, 0, entry_of("a", "1"), *cluster_is("old"))
@@ -234,32 +234,32 @@ DIFFERENCES = {
 def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, parts: tuple[Part, ...]) -> None:
     same = position(1, 1)
     for one, two in ((locator(before, same), locator(after, same)), (locator(same, before), locator(same, after))):
-        assert difference(Kind.SCHEMA, 7, one, two) == parts
+        assert difference(LedgerKind.SCHEMA, 7, one, two) == parts
 
 
 def test_fields_nobody_declared_and_the_number_of_positions_are_compared_too() -> None:
     one = position(7, 0)
     for after in (locator(one, one), locator(one, unknown=chunk(9, b"x")), locator(one) + chunk(1, chunk(3, b"y"))):
-        assert difference(Kind.SCHEMA, 7, locator(one), after) == (Part.OTHER,)
+        assert difference(LedgerKind.SCHEMA, 7, locator(one), after) == (Part.OTHER,)
     plain = cursor(7, unknown=MARK_DELETE)
-    assert difference(Kind.CURSOR, 7, plain, cursor(7)) == (Part.OTHER,)
+    assert difference(LedgerKind.CURSOR, 7, plain, cursor(7)) == (Part.OTHER,)
 
 
 def test_a_cursor_means_the_same_however_it_is_compressed() -> None:
     plain = cursor(7, entry_of("a", "1"), unknown=MARK_DELETE)
     for codec in CODECS.values():
-        assert difference(Kind.CURSOR, 7, plain, codec(plain)) == ()
+        assert difference(LedgerKind.CURSOR, 7, plain, codec(plain)) == ()
 
 
-NO_ZNODES = {"no locator": (Kind.SCHEMA, b""), "no cursor": (Kind.CURSOR, b"\x47\x78\x00")}
+NO_ZNODES = {"no locator": (LedgerKind.SCHEMA, b""), "no cursor": (LedgerKind.CURSOR, b"\x47\x78\x00")}
 
 
 @pytest.mark.parametrize(("kind", "data"), NO_ZNODES.values(), ids=NO_ZNODES)
-def test_what_cannot_be_read_is_not_changed(kind: Kind, data: bytes) -> None:
+def test_what_cannot_be_read_is_not_changed(kind: LedgerKind, data: bytes) -> None:
     with pytest.raises(ValueError, match="it is no"):
         attributed(kind, data, 7, LEGACY, "new")
     with pytest.raises(ValueError, match="it is no"):
-        difference(kind, 7, schema_locator(7) if kind is Kind.SCHEMA else cursor_info(7), data)
+        difference(kind, 7, schema_locator(7) if kind is LedgerKind.SCHEMA else cursor_info(7), data)
 
 
 # --- whatever a znode holds
@@ -288,33 +288,35 @@ def properties(draw: st.DrawFn) -> list[bytes]:
 
 
 @st.composite
-def locators(draw: st.DrawFn) -> tuple[Kind, bytes]:
+def locators(draw: st.DrawFn) -> tuple[LedgerKind, bytes]:
     parts = st.tuples(small, large, properties(), unknown_fields())
     positions = [
         position(ledger_id, entry_id, *held, unknown=unknown)
         for ledger_id, entry_id, held, unknown in draw(st.lists(parts, min_size=1, max_size=4))
     ]
-    return Kind.SCHEMA, locator(*positions, unknown=draw(unknown_fields()))
+    return LedgerKind.SCHEMA, locator(*positions, unknown=draw(unknown_fields()))
 
 
 @st.composite
-def cursors(draw: st.DrawFn) -> tuple[Kind, bytes]:
+def cursors(draw: st.DrawFn) -> tuple[LedgerKind, bytes]:
     codec = draw(st.sampled_from(list(CODECS.values())))
-    return Kind.CURSOR, codec(cursor(draw(small), *draw(properties()), unknown=MARK_DELETE + draw(unknown_fields())))
+    return LedgerKind.CURSOR, codec(
+        cursor(draw(small), *draw(properties()), unknown=MARK_DELETE + draw(unknown_fields()))
+    )
 
 
-def meaning(kind: Kind, data: bytes) -> list[tuple[int, str | None]]:
-    references = parse_locator("/x", data) if kind is Kind.SCHEMA else [parse_cursor("/x", data)]
+def meaning(kind: LedgerKind, data: bytes) -> list[tuple[int, str | None]]:
+    references = parse_locator("/x", data) if kind is LedgerKind.SCHEMA else [parse_cursor("/x", data)]
     return [(each.ledger_id, each.attribution) for each in references]
 
 
-def fields_of(kind: Kind, data: bytes) -> list[int]:
+def fields_of(kind: LedgerKind, data: bytes) -> list[int]:
     """All bytes there are, in order of their size: what is kept, if in another order, is neither more nor less."""
-    return sorted(decompressed(data) if kind is Kind.CURSOR else data)
+    return sorted(decompressed(data) if kind is LedgerKind.CURSOR else data)
 
 
 @given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
-def test_only_the_attribution_of_the_ledger_changes(znode: tuple[Kind, bytes], owners: set[str | None]) -> None:
+def test_only_the_attribution_of_the_ledger_changes(znode: tuple[LedgerKind, bytes], owners: set[str | None]) -> None:
     kind, data = znode
     after = attributed(kind, data, 7, owners, "new")
     assert meaning(kind, after) == [
@@ -327,7 +329,7 @@ def test_only_the_attribution_of_the_ledger_changes(znode: tuple[Kind, bytes], o
 
 
 @given(st.one_of(locators(), cursors()))
-def test_what_is_taken_back_is_as_it_was(znode: tuple[Kind, bytes]) -> None:
+def test_what_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
     kind, data = znode
     back = attributed(kind, attributed(kind, data, 7, {"old"}, "fourth"), 7, {"fourth"}, "old")
     assert difference(kind, 7, data, back) == ()
@@ -336,7 +338,7 @@ def test_what_is_taken_back_is_as_it_was(znode: tuple[Kind, bytes]) -> None:
 
 @given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
 def test_only_the_attribution_and_the_id_of_the_ledger_change(
-    znode: tuple[Kind, bytes], owners: set[str | None]
+    znode: tuple[LedgerKind, bytes], owners: set[str | None]
 ) -> None:
     kind, data = znode
     after = attributed(kind, data, 7, owners, "new", 2**40)
@@ -348,7 +350,7 @@ def test_only_the_attribution_and_the_id_of_the_ledger_change(
 
 
 @given(st.one_of(locators(), cursors()))
-def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[Kind, bytes]) -> None:
+def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
     kind, data = znode
     there = attributed(kind, data, 7, {"old"}, "fourth", 2**40)
     back = attributed(kind, there, 2**40, {"fourth"}, "old", 7)
@@ -357,9 +359,9 @@ def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[Kind, byt
 
 
 @given(st.one_of(locators(), cursors()), st.data())
-def test_a_single_damaged_byte_is_never_nothing(znode: tuple[Kind, bytes], draw: st.DataObject) -> None:
+def test_a_single_damaged_byte_is_never_nothing(znode: tuple[LedgerKind, bytes], draw: st.DataObject) -> None:
     kind, data = znode
-    plain = decompressed(data) if kind is Kind.CURSOR else data
+    plain = decompressed(data) if kind is LedgerKind.CURSOR else data
     at = draw.draw(st.integers(0, len(plain) - 1))
     damaged = plain[:at] + bytes([plain[at] ^ draw.draw(st.integers(1, 255))]) + plain[at + 1 :]
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.pulsar.metadata import decompressed, parse_cursor, parse_locator
-from policies.switching.references import Kind, Reference
+from policies.switching.references import LedgerKind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
 CAPTURED = {
@@ -26,7 +26,7 @@ def cursor_path(compression: str) -> str:
 @pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
 def test_a_cursor_names_its_ledger_and_cluster_however_it_is_compressed(compression: str, ledger_id: int) -> None:
     path = cursor_path(compression)
-    assert parse_cursor(path, CAPTURED[path]) == Reference(Kind.CURSOR, path, ledger_id, "new")
+    assert parse_cursor(path, CAPTURED[path]) == Reference(LedgerKind.CURSOR, path, ledger_id, "new")
     assert CAPTURED[path].startswith(b"\x47\x78") is (compression != "none")
 
 
@@ -38,9 +38,9 @@ def test_a_cursor_of_a_broker_that_ended_in_order_keeps_no_ledger(compression: s
 def test_a_locator_names_the_ledger_of_each_version_and_of_the_current_one() -> None:
     path = "/schemas/t/n/none-avro"
     assert parse_locator(path, CAPTURED[path]) == [
-        Reference(Kind.SCHEMA, path, 3, None, "info"),
-        Reference(Kind.SCHEMA, path, 2, None, "index/0"),
-        Reference(Kind.SCHEMA, path, 3, None, "index/1"),
+        Reference(LedgerKind.SCHEMA, path, 3, None, "info"),
+        Reference(LedgerKind.SCHEMA, path, 2, None, "index/0"),
+        Reference(LedgerKind.SCHEMA, path, 3, None, "index/1"),
     ]
 
 

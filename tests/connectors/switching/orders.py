@@ -4,18 +4,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from policies.decisions import Mode
-from policies.switching.decision import LedgerRef, SwitchDecision
-from policies.switching.orders import Verdict, Why
-from policies.switching.references import Kind
-from policies.switching.state import LedgerStage, Stage
+from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchReason, SwitchVerdict
+from policies.switching.references import LedgerKind
+from policies.switching.state import LedgerStage, SwitchStage
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def order(verdict: Verdict, op: int = 1, ledger_id: int = 7, **more: Any) -> SwitchDecision:
+def order(verdict: SwitchVerdict, op: int = 1, ledger_id: int = 7, **more: Any) -> SwitchDecision:
     """An order about a ledger, under lease 3."""
     ledger = LedgerRef(
-        ledger_id=ledger_id, target_id=None, kind=Kind.CURSOR, paths=("/managed-ledgers/t/n/persistent/a/sub",),
+        ledger_id=ledger_id, target_id=None, kind=LedgerKind.CURSOR, paths=("/managed-ledgers/t/n/persistent/a/sub",),
         stage=LedgerStage.COPYING, remap=False, place=1, of=1,
     )  # fmt: skip
     fields: dict[str, Any] = {
@@ -25,12 +24,12 @@ def order(verdict: Verdict, op: int = 1, ledger_id: int = 7, **more: Any) -> Swi
         "subject": f"c1/ledgers/{ledger_id}",
         "sequence": 100 + op,
         "verdict": verdict,
-        "reason": Why.NEXT_IN_PLAN,
+        "reason": SwitchReason.NEXT_IN_PLAN,
         "explanation": "",
         "decided_at": NOW,
         "mode": Mode.ACTIVE,
         "settings_hash": "",
-        "stage": Stage.BUILD,
+        "stage": SwitchStage.BUILD,
         "epoch": 2,
         "lease_token": 3,
         "op": op,

@@ -5,12 +5,11 @@ from typing import Any
 
 from connectors.switching.answers import Answers
 from policies.observations import Outcome
-from policies.switching.events import Outcome as Result
-from policies.switching.orders import Verdict
-from policies.switching.readings import SwitchLedger
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.readings import LedgerOutcome, SwitchLedger
 from tests.connectors.switching.orders import order
 
-ANSWER = SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=1, result=Result.COPIED)
+ANSWER = SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=1, result=LedgerOutcome.COPIED)
 
 
 class Wire:
@@ -43,7 +42,7 @@ def test_an_answer_that_a_decision_rests_on_is_heard() -> None:
     wire.answers.give(ANSWER)
     wire.answers.give(ANSWER)
     heard, unheard = (event["id"] for _, event in wire.sent)
-    wire.answers.heard(order(Verdict.LEDGER, evidence=(heard,)))
+    wire.answers.heard(order(SwitchVerdict.LEDGER, evidence=(heard,)))
     assert wire.repeats_at(20) == 1
     assert wire.sent[-1][1]["id"] == unheard
 

@@ -17,10 +17,9 @@ from connectors.switching.registry import RegistryError
 from connectors.switching.registry_view import DirectiveOutcome, DirectiveWritten, RegistryView
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
-from policies.switching.decision import SwitchDecision
-from policies.switching.events import Outcome as Result
-from policies.switching.orders import Verdict
+from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import (
+    LedgerOutcome,
     SwitchBrokers,
     SwitchCluster,
     SwitchInventory,
@@ -47,7 +46,7 @@ class World:
         self.lease: Held | RegistryError | None = Held(3, "me")
         self.registry_error: RegistryError | None = None
         self.directives: list[tuple[int, str]] = []
-        self.done: list[tuple[Verdict, int]] = []
+        self.done: list[tuple[SwitchVerdict, int]] = []
         self.inventories: list[tuple[str, str]] = []
         self.during: Callable[[], None] = lambda: None
         self.published: list[Reading] = []
@@ -114,10 +113,10 @@ class World:
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
         self.done.append((decision.verdict, decision.op))
         self.during()
-        return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=Result.COPIED)
+        return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=LedgerOutcome.COPIED)
 
 
-COPY = Verdict.START_COPY
+COPY = SwitchVerdict.START_COPY
 
 
 def test_who_holds_the_lease_says_so_and_tells_what_there_is() -> None:
@@ -145,7 +144,7 @@ def test_without_the_lease_nothing_is_told_or_done() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"lease_token": 2}, {"lease_token": 4}, {"mode": Mode.SHADOW}, {"verdict": Verdict.LEDGER}],
+    [{"lease_token": 2}, {"lease_token": 4}, {"mode": Mode.SHADOW}, {"verdict": SwitchVerdict.LEDGER}],
     ids=["an older lease", "another's lease", "shadow mode", "no order"],
 )
 def test_only_orders_under_its_own_lease_are_carried_out(changes: dict[str, Any]) -> None:
@@ -193,7 +192,7 @@ def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() 
 
 def directive(epoch: int) -> SwitchDecision:
     return order(
-        Verdict.WRITE_DIRECTIVE, 0, subject="c1/directive", ledger=None, sequence=200 + epoch,
+        SwitchVerdict.WRITE_DIRECTIVE, 0, subject="c1/directive", ledger=None, sequence=200 + epoch,
         args={"directive_epoch": epoch, "target": "new"},
     )  # fmt: skip
 
@@ -215,10 +214,10 @@ def test_a_precheck_and_an_inventory_are_made_when_ordered() -> None:
     world = World()
     world.turn()
     args = {"source": "old", "target": "new"}
-    world.turn(order(Verdict.RUN_PRECHECK, 0, subject="c1/prechecks/new", ledger=None, args=args))
+    world.turn(order(SwitchVerdict.RUN_PRECHECK, 0, subject="c1/prechecks/new", ledger=None, args=args))
     (report,) = world.of(SwitchPrecheck)
     assert (report.source, report.target, report.digest) == ("old", "new", "first")
-    world.turn(order(Verdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
+    world.turn(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
     assert world.inventories == [("", ""), ("old", "new")]
 
 
@@ -249,7 +248,7 @@ def test_what_fails_shows_until_it_succeeds_whatever_else_does() -> None:
     world.turn()
     assert world.is_failing(), "of the inventory nothing is known yet"
     args = {"source": "old", "target": "new"}
-    world.turn(order(Verdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
+    world.turn(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
     assert not world.is_failing()
 
 

@@ -2,12 +2,11 @@
 
 from connectors.switching.desk import Desk
 from policies.observations import Outcome
-from policies.switching.events import Outcome as Result
-from policies.switching.orders import Verdict
-from policies.switching.readings import SwitchLedger
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.readings import LedgerOutcome, SwitchLedger
 from tests.connectors.switching.orders import order
 
-COPY, DELETE = Verdict.START_COPY, Verdict.DELETE_OWN_COPY
+COPY, DELETE = SwitchVerdict.START_COPY, SwitchVerdict.DELETE_OWN_COPY
 
 
 def test_orders_about_several_ledgers_begin_at_once() -> None:
@@ -42,7 +41,7 @@ def test_the_same_order_given_anew_is_carried_out_again() -> None:
 
 
 def failed(ledger_id: int) -> SwitchLedger:
-    return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=ledger_id, op=1, result=Result.FAILED)
+    return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=ledger_id, op=1, result=LedgerOutcome.FAILED)
 
 
 def test_failures_in_a_row_are_told_later_and_later_up_to_half_a_minute() -> None:

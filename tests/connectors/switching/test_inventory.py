@@ -13,7 +13,7 @@ from policies.observations import Observation, Reading
 from policies.switching import KIND, SwitchInventory, SwitchInventoryPart
 from policies.switching.events import InventorySeen
 from policies.switching.ledgers import Ledger, LedgerState
-from policies.switching.references import Kind, Reference
+from policies.switching.references import LedgerKind, Reference
 from policies.switching.translation import assemble
 from policies.units import from_millis
 from policies.wire import EventReader, observation_event
@@ -24,7 +24,7 @@ READER: EventReader[Any] = EventReader(KIND.readings)
 
 def cursor(number: int, ledger_id: int | None = None, **more: Any) -> Reference:
     where = f"/managed-ledgers/t/n/persistent/topic-{number}/s"
-    return Reference(Kind.CURSOR, where, number if ledger_id is None else ledger_id, **more)
+    return Reference(LedgerKind.CURSOR, where, number if ledger_id is None else ledger_id, **more)
 
 
 def ledger(ledger_id: int, **more: Any) -> Ledger:
@@ -62,7 +62,7 @@ def heard(readings: Iterable[Reading]) -> InventorySeen | None:
 REFERENCES = st.lists(
     st.builds(
         Reference,
-        st.sampled_from(Kind),
+        st.sampled_from(LedgerKind),
         st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable()).map(lambda text: f"/{text}"),
         st.integers(-1, 30),
         st.sampled_from([None, "old", "new"]),

@@ -16,12 +16,10 @@ from connectors.switching.places import Places
 from connectors.switching.references import Attributed, References, ReferencesError
 from connectors.switching.references import Result as Attribution
 from connectors.switching.rollover import Failed, NotOwned, OwnerClient, RolledOver
-from policies.switching.decision import LedgerRef, SwitchDecision
-from policies.switching.events import Outcome as Result
+from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerState
-from policies.switching.orders import Verdict
-from policies.switching.readings import SwitchLedger
-from policies.switching.references import Kind
+from policies.switching.readings import LedgerOutcome, SwitchLedger
+from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage
 from tests.connectors.switching.orders import order
 
@@ -131,23 +129,23 @@ class _Owner:
 @pytest.mark.parametrize(
     ("found", "result"),
     [
-        (Attributed(Attribution.DONE, (Part.ATTRIBUTION,)), Result.PROMOTED),
-        (Attributed(Attribution.GONE), Result.PROMOTED),
-        (Attributed(Attribution.CONFLICT), Result.CONFLICT),
-        (Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new"), Result.ROLLED_OVER),
-        (Attributed(Attribution.FAILED, detail="no"), Result.FAILED),
+        (Attributed(Attribution.DONE, (Part.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
+        (Attributed(Attribution.GONE), LedgerOutcome.PROMOTED),
+        (Attributed(Attribution.CONFLICT), LedgerOutcome.CONFLICT),
+        (Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new"), LedgerOutcome.ROLLED_OVER),
+        (Attributed(Attribution.FAILED, detail="no"), LedgerOutcome.FAILED),
     ],
     ids=lambda each: each.result.value if isinstance(each, Attributed) else "",
 )
-def test_each_end_of_attributing_has_its_answer(found: Attributed, result: Result) -> None:
-    said = World(attributed=found).carry_out(order(Verdict.PROMOTE, 5))
+def test_each_end_of_attributing_has_its_answer(found: Attributed, result: LedgerOutcome) -> None:
+    said = World(attributed=found).carry_out(order(SwitchVerdict.PROMOTE, 5))
     assert (said.result, said.op, said.ledger_id) == (result, 5, 7)
     assert (said.new_id, said.attribution) == (found.new_id, found.attribution)
 
 
 def test_a_change_that_went_too_far_is_told() -> None:
     wide = Attributed(Attribution.DONE, (Part.ATTRIBUTION, Part.LEDGER_ID))
-    assert World(attributed=wide).carry_out(order(Verdict.PROMOTE)).changed == ("attribution", "ledger_id")
+    assert World(attributed=wide).carry_out(order(SwitchVerdict.PROMOTE)).changed == ("attribution", "ledger_id")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_a_change_that_went_too_far_is_told() -> None:
 def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[str, int]) -> None:
     facts: dict[str, Any] = {"last_entry_id": 1, "length_bytes": 9, "created_ms": 5} | now
     world = World(in_old=Ledger(ledger_id=7, state=LedgerState.CLOSED, **facts))
-    assert world.carry_out(order(Verdict.PROMOTE)).result is Result.ADVANCED
+    assert world.carry_out(order(SwitchVerdict.PROMOTE)).result is LedgerOutcome.ADVANCED
     assert world.asked == []
 
 
@@ -169,46 +167,49 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
         orders = LedgerOrders(
             cast("Places", double), cast("Copiers", double), cast("References", double), lambda _: None
         )
-        orders.carry_out(order(Verdict.PROMOTE, expects={"attribution": "old", "legacy": legacy, "ledger_id": 7}))
-        assert double.arguments[1:] == (Kind.CURSOR, 7, owners, "new")
+        orders.carry_out(order(SwitchVerdict.PROMOTE, expects={"attribution": "old", "legacy": legacy, "ledger_id": 7}))
+        assert double.arguments[1:] == (LedgerKind.CURSOR, 7, owners, "new")
 
 
 @pytest.mark.parametrize("outcome", list(DeleteOutcome))
 @pytest.mark.parametrize(
-    ("verdict", "done"), [(Verdict.DELETE_OWN_COPY, Result.COPY_DELETED), (Verdict.DELETE_OLD, Result.DELETED)]
+    ("verdict", "done"),
+    [(SwitchVerdict.DELETE_OWN_COPY, LedgerOutcome.COPY_DELETED), (SwitchVerdict.DELETE_OLD, LedgerOutcome.DELETED)],
 )
-def test_what_is_gone_is_deleted_and_nothing_else_is(verdict: Verdict, done: Result, outcome: DeleteOutcome) -> None:
+def test_what_is_gone_is_deleted_and_nothing_else_is(
+    verdict: SwitchVerdict, done: LedgerOutcome, outcome: DeleteOutcome
+) -> None:
     said = World(delete=outcome).carry_out(order(verdict))
     gone = outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT)
-    assert said.result is (done if gone else Result.FAILED)
+    assert said.result is (done if gone else LedgerOutcome.FAILED)
 
 
 def test_a_copy_that_an_earlier_try_deleted_and_forgot_is_deleted() -> None:
     world = World(delete=DeleteOutcome.NOT_RECORDED, in_new=None)
-    assert world.carry_out(order(Verdict.DELETE_OWN_COPY)).result is Result.COPY_DELETED
+    assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY)).result is LedgerOutcome.COPY_DELETED
 
 
 @pytest.mark.parametrize(
     ("verdict", "owners"),
     [
-        (Verdict.DELETE_OWN_COPY, {"new"}),
-        (Verdict.DELETE_OWN_COPY, {"old", "new"}),
-        (Verdict.DELETE_OLD, {"old"}),
-        (Verdict.DELETE_OLD, {None}),
-        (Verdict.DELETE_OLD, {"new", None}),
+        (SwitchVerdict.DELETE_OWN_COPY, {"new"}),
+        (SwitchVerdict.DELETE_OWN_COPY, {"old", "new"}),
+        (SwitchVerdict.DELETE_OLD, {"old"}),
+        (SwitchVerdict.DELETE_OLD, {None}),
+        (SwitchVerdict.DELETE_OLD, {"new", None}),
     ],
 )
-def test_what_a_reference_still_needs_is_not_deleted(verdict: Verdict, owners: set[str | None]) -> None:
+def test_what_a_reference_still_needs_is_not_deleted(verdict: SwitchVerdict, owners: set[str | None]) -> None:
     world = World(owners=frozenset(owners))
-    assert world.carry_out(order(verdict)).result is Result.FAILED
+    assert world.carry_out(order(verdict)).result is LedgerOutcome.FAILED
     assert world.asked == []
 
 
-@pytest.mark.parametrize("verdict", [Verdict.DELETE_OWN_COPY, Verdict.DELETE_OLD])
-def test_nothing_is_deleted_while_references_cannot_be_read(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.DELETE_OLD])
+def test_nothing_is_deleted_while_references_cannot_be_read(verdict: SwitchVerdict) -> None:
     world = World(unreadable=True)
     said = world.carry_out(order(verdict))
-    assert (said.result, said.detail) == (Result.FAILED, "/x: cannot be read")
+    assert (said.result, said.detail) == (LedgerOutcome.FAILED, "/x: cannot be read")
     assert world.asked == []
 
 
@@ -222,44 +223,50 @@ def test_nothing_is_deleted_while_references_cannot_be_read(verdict: Verdict) ->
     ],
 )
 def test_the_owner_of_an_open_cursor_is_asked_to_close_it(owner: Any, says: str) -> None:
-    said = World(copy=CopyOutcome.SOURCE_OPEN, owner=owner).carry_out(order(Verdict.START_COPY))
-    assert said.result is Result.FAILED, "the next try copies it, or finds that it moved by itself"
+    said = World(copy=CopyOutcome.SOURCE_OPEN, owner=owner).carry_out(order(SwitchVerdict.START_COPY))
+    assert said.result is LedgerOutcome.FAILED, "the next try copies it, or finds that it moved by itself"
     assert says in (said.detail or "")
 
 
 @pytest.mark.parametrize(
     ("owner", "result"),
-    [(RolledOver(9), Result.ROLLED_OVER), (Failed("it hangs"), Result.FAILED), (None, Result.FAILED)],
+    [
+        (RolledOver(9), LedgerOutcome.ROLLED_OVER),
+        (Failed("it hangs"), LedgerOutcome.FAILED),
+        (None, LedgerOutcome.FAILED),
+    ],
     ids=["it does", "it fails", "nobody can be asked"],
 )
-def test_only_the_owner_of_a_loaded_cursor_moves_it(owner: Any, result: Result) -> None:
+def test_only_the_owner_of_a_loaded_cursor_moves_it(owner: Any, result: LedgerOutcome) -> None:
     world = World(loaded_by="b1:8080", owner=owner)
-    said = world.carry_out(order(Verdict.PROMOTE))
+    said = world.carry_out(order(SwitchVerdict.PROMOTE))
     assert said.result is result
     assert "attribute" not in world.asked
 
 
 def test_the_cursor_of_a_loaded_topic_is_not_taken_back() -> None:
     world = World(loaded_by="b1:8080")
-    said = world.carry_out(order(Verdict.REVERT))
-    assert (said.result, said.detail) == (Result.FAILED, "b1:8080 has its topic loaded: unload it")
+    said = world.carry_out(order(SwitchVerdict.REVERT))
+    assert (said.result, said.detail) == (LedgerOutcome.FAILED, "b1:8080 has its topic loaded: unload it")
     assert world.asked == []
 
 
 def test_a_promoted_cursor_that_moved_on_since_has_nothing_to_take_back() -> None:
     moved = Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new")
-    assert World(attributed=moved).carry_out(order(Verdict.REVERT)).result is Result.REVERTED
+    assert World(attributed=moved).carry_out(order(SwitchVerdict.REVERT)).result is LedgerOutcome.REVERTED
 
 
 def test_a_request_to_roll_over_tells_the_new_ledger_or_why_there_is_none() -> None:
-    done = World(owner=RolledOver(9)).carry_out(order(Verdict.REQUEST_ROLLOVER))
-    assert (done.result, done.new_id, done.attribution) == (Result.ROLLED_OVER, 9, "new")
-    assert World(owner=Failed("it hangs")).carry_out(order(Verdict.REQUEST_ROLLOVER)).result is Result.FAILED
+    done = World(owner=RolledOver(9)).carry_out(order(SwitchVerdict.REQUEST_ROLLOVER))
+    assert (done.result, done.new_id, done.attribution) == (LedgerOutcome.ROLLED_OVER, 9, "new")
+    assert (
+        World(owner=Failed("it hangs")).carry_out(order(SwitchVerdict.REQUEST_ROLLOVER)).result is LedgerOutcome.FAILED
+    )
 
 
 def test_what_stands_under_an_id_journalled_for_another_source_is_foreign() -> None:
-    said = World(copy=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(Verdict.START_COPY))
-    assert said.result is Result.EXISTS
+    said = World(copy=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(SwitchVerdict.START_COPY))
+    assert said.result is LedgerOutcome.EXISTS
     assert said.target is not None
     assert said.target.provenance == ""
 
@@ -268,38 +275,48 @@ def test_what_stands_under_an_id_journalled_for_another_source_is_foreign() -> N
 
 
 SCHEMA = LedgerRef(
-    ledger_id=7, target_id=9, kind=Kind.SCHEMA, paths=("/schemas/t/n/a",), stage=LedgerStage.BUILT, remap=True, place=1,
+    ledger_id=7,
+    target_id=9,
+    kind=LedgerKind.SCHEMA,
+    paths=("/schemas/t/n/a",),
+    stage=LedgerStage.BUILT,
+    remap=True,
+    place=1,
     of=1,
-)  # fmt: skip
+)
 UNTOLD = SCHEMA.model_copy(update={"target_id": None})
-CURSOR = SCHEMA.model_copy(update={"kind": Kind.CURSOR, "target_id": None})
+CURSOR = SCHEMA.model_copy(update={"kind": LedgerKind.CURSOR, "target_id": None})
 
 
 @pytest.mark.parametrize(("remap", "asked"), [(True, "copy anew"), (False, "copy")])
 def test_a_schema_is_copied_under_a_new_id_where_the_order_says_so(remap: bool, asked: str) -> None:
     world = World()
     ledger = UNTOLD.model_copy(update={"remap": remap})
-    assert world.carry_out(order(Verdict.START_COPY, ledger=ledger)).result is Result.COPIED
+    assert world.carry_out(order(SwitchVerdict.START_COPY, ledger=ledger)).result is LedgerOutcome.COPIED
     assert world.asked == [asked]
 
 
 def test_a_cursor_is_never_copied_under_a_new_id() -> None:
     world = World()
-    assert world.carry_out(order(Verdict.START_COPY, ledger=CURSOR)).result is Result.FAILED
+    assert world.carry_out(order(SwitchVerdict.START_COPY, ledger=CURSOR)).result is LedgerOutcome.FAILED
     assert world.asked == []
 
 
 MOVES = {
-    "promote": (Verdict.PROMOTE, SCHEMA, (7, "new", 9)),
-    "revert": (Verdict.REVERT, SCHEMA, (9, "old", 7)),
-    "promote, same id": (Verdict.PROMOTE, SCHEMA.model_copy(update={"target_id": None, "remap": False}), (7, "new", 7)),
-    "revert of what was never rolled over": (Verdict.REVERT, CURSOR, (7, "old", 7)),
+    "promote": (SwitchVerdict.PROMOTE, SCHEMA, (7, "new", 9)),
+    "revert": (SwitchVerdict.REVERT, SCHEMA, (9, "old", 7)),
+    "promote, same id": (
+        SwitchVerdict.PROMOTE,
+        SCHEMA.model_copy(update={"target_id": None, "remap": False}),
+        (7, "new", 7),
+    ),
+    "revert of what was never rolled over": (SwitchVerdict.REVERT, CURSOR, (7, "old", 7)),
 }
 
 
 @pytest.mark.parametrize(("verdict", "ledger", "move"), MOVES.values(), ids=MOVES)
 def test_references_get_the_id_that_the_ledger_has_in_their_cluster(
-    verdict: Verdict, ledger: LedgerRef, move: tuple[int, str, int]
+    verdict: SwitchVerdict, ledger: LedgerRef, move: tuple[int, str, int]
 ) -> None:
     world = World()
     world.carry_out(order(verdict, ledger=ledger))
@@ -308,14 +325,14 @@ def test_references_get_the_id_that_the_ledger_has_in_their_cluster(
 
 def test_without_the_id_of_the_copy_nothing_is_promoted() -> None:
     world = World()
-    assert world.carry_out(order(Verdict.PROMOTE, ledger=UNTOLD)).result is Result.FAILED
+    assert world.carry_out(order(SwitchVerdict.PROMOTE, ledger=UNTOLD)).result is LedgerOutcome.FAILED
     assert world.asked == []
 
 
 @pytest.mark.parametrize("named", [7, 9])
 def test_a_copy_under_a_new_id_is_not_deleted_while_a_reference_needs_it(named: int) -> None:
     world = World(owners=frozenset({"new"}), named=named)
-    assert world.carry_out(order(Verdict.DELETE_OWN_COPY, ledger=SCHEMA)).result is Result.FAILED
+    assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY, ledger=SCHEMA)).result is LedgerOutcome.FAILED
     assert world.asked == []
 
 
@@ -324,14 +341,14 @@ def test_a_foreign_ledger_under_the_old_id_does_not_stand_for_a_copy_that_is_gon
     ledger: LedgerRef, in_new: Ledger | None
 ) -> None:
     world = World(delete=DeleteOutcome.NOT_RECORDED, in_new=in_new)
-    assert world.carry_out(order(Verdict.DELETE_OWN_COPY, ledger=ledger)).result is Result.COPY_DELETED
+    assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY, ledger=ledger)).result is LedgerOutcome.COPY_DELETED
 
 
 def test_an_id_journalled_for_another_source_says_nothing_of_what_stands_under_it() -> None:
-    said = World(copy=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(Verdict.START_COPY, ledger=UNTOLD))
-    assert (said.result, said.target) == (Result.EXISTS, None)
+    said = World(copy=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(SwitchVerdict.START_COPY, ledger=UNTOLD))
+    assert (said.result, said.target) == (LedgerOutcome.EXISTS, None)
 
 
 def test_an_order_that_names_no_ledger_is_none() -> None:
     with pytest.raises(ValueError, match="names no ledger"):
-        World().carry_out(order(Verdict.PROMOTE, ledger=None))
+        World().carry_out(order(SwitchVerdict.PROMOTE, ledger=None))

@@ -11,7 +11,7 @@ from connectors.pulsar.attribution import Part
 from connectors.pulsar.metadata import parse_locator
 from connectors.switching.references import Attributed, References, Result
 from connectors.zookeeper.session import ZooKeeperSession
-from policies.switching.references import Kind
+from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
 
 PATH = "/schemas/t/n/topic"
@@ -67,12 +67,12 @@ def named(*positions: tuple[int, str | None]) -> Znodes:
 
 def promote(znodes: Znodes) -> Attributed:
     references = References(cast("ZooKeeperSession", znodes))
-    return references.attribute([PATH], Kind.SCHEMA, 7, {"old", None}, "new", new_id=99)
+    return references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old", None}, "new", new_id=99)
 
 
 def revert(znodes: Znodes) -> Attributed:
     references = References(cast("ZooKeeperSession", znodes))
-    return references.attribute([PATH], Kind.SCHEMA, 99, {"new"}, "old", new_id=7)
+    return references.attribute([PATH], LedgerKind.SCHEMA, 99, {"new"}, "old", new_id=7)
 
 
 def test_all_positions_of_the_ledger_move_and_repeated_orders_find_it_done() -> None:
@@ -120,7 +120,7 @@ def test_nothing_else_is_touched(positions: list[tuple[int, str | None]], order:
 def test_a_reference_that_was_never_promoted_is_the_bootstrap_clusters_after_a_revert_whatever_it_said() -> None:
     znodes = named((7, None), (7, "new"))
     references = References(cast("ZooKeeperSession", znodes))
-    said = references.attribute([PATH], Kind.SCHEMA, 7, {"new", None}, "old")
+    said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"new", None}, "old")
     assert said == Attributed(Result.DONE, (Part.ATTRIBUTION,))
     assert znodes.positions() == [(7, "old"), (7, "old")]
 
@@ -129,7 +129,7 @@ def test_one_znode_that_is_in_the_way_is_told_whatever_became_of_the_others() ->
     znodes = named((7, "old"))
     znodes.data["/schemas/t/n/other"] = named((7, "third")).data[PATH]
     references = References(cast("ZooKeeperSession", znodes))
-    said = references.attribute([PATH, "/schemas/t/n/other"], Kind.SCHEMA, 7, {"old"}, "new", new_id=99)
+    said = references.attribute([PATH, "/schemas/t/n/other"], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=99)
     assert (said.result, said.changed) == (Result.CONFLICT, (Part.ATTRIBUTION, Part.LEDGER_ID))
     assert znodes.positions() == [(99, "new")]
 
@@ -146,5 +146,5 @@ def test_what_others_wrote_meanwhile_is_not_lost() -> None:
 def test_a_new_id_that_is_the_old_one_is_an_attribution_only() -> None:
     znodes = named((7, "old"))
     references = References(cast("ZooKeeperSession", znodes))
-    said = references.attribute([PATH], Kind.SCHEMA, 7, {"old"}, "new", new_id=7)
+    said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=7)
     assert said == Attributed(Result.DONE, (Part.ATTRIBUTION,))

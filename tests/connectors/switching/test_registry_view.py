@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from connectors.switching.registry import quoted
 from connectors.switching.registry_view import RegistryView
 from policies.switching.readings import RegisteredCluster, WrittenDirective
-from policies.switching.state import Directive, Entry, Status, SwitchingState
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState
 
 
-def registered(name: str, status: Status) -> RegisteredCluster:
+def registered(name: str, status: ClusterStatus) -> RegisteredCluster:
     return RegisteredCluster(name=name, uri=f"zk://{name}", instance_id=f"i-{name}", root="/ledgers", status=status)
 
 
 def view(directive: tuple[int, str] | None, committed: int, **statuses: str) -> RegistryView:
     written = None if directive is None else WrittenDirective(epoch=directive[0], target=directive[1])
-    clusters = tuple(registered(name, Status(status)) for name, status in sorted(statuses.items()))
+    clusters = tuple(registered(name, ClusterStatus(status)) for name, status in sorted(statuses.items()))
     return RegistryView(clusters, None, written, committed)
 
 
@@ -49,14 +49,14 @@ NAMES = st.sampled_from(["a", "b", "c"])
 @given(
     st.none() | st.tuples(st.integers(0, 3), NAMES),
     st.integers(0, 3),
-    st.dictionaries(NAMES, st.sampled_from(Status)),
+    st.dictionaries(NAMES, st.sampled_from(ClusterStatus)),
 )
 def test_the_policy_and_the_brokers_agree(
-    directive: tuple[int, str] | None, committed: int, statuses: dict[str, Status]
+    directive: tuple[int, str] | None, committed: int, statuses: dict[str, ClusterStatus]
 ) -> None:
     state = SwitchingState(
         entries=tuple(
-            Entry(name, f"zk://{name}", "i", "/ledgers", status) for name, status in sorted(statuses.items())
+            RegistryEntry(name, f"zk://{name}", "i", "/ledgers", status) for name, status in sorted(statuses.items())
         ),
         directive=None if directive is None else Directive(*directive),
         committed_epoch=committed,

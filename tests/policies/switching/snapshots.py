@@ -4,26 +4,26 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from policies.switching.id_generators import EMPTY_LONG, Generator
+from policies.switching.id_generators import EMPTY_LONG, IdGenerator
 from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import Intent, Ledger, LedgerState
-from policies.switching.precheck import Cluster, Rules, Snapshot, TargetLedgers, TargetPolicy
-from policies.switching.references import Kind, Reference
+from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
+from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.references import LedgerKind, Reference
 
 NOW_MS = 1_000_000_000
 VALIDITY_MS = 600_000
-DEDICATED = Rules(policy=TargetPolicy.DEDICATED, validity_ms=VALIDITY_MS)
-SHARED = Rules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS)
+DEDICATED = PrecheckRules(policy=TargetPolicy.DEDICATED, validity_ms=VALIDITY_MS)
+SHARED = PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS)
 
-OLD = Cluster(
+OLD = ClusterSnapshot(
     name="old",
     instance_id="id-of-old",
     root="/ledgers",
     layout=Layout.HIERARCHICAL,
-    generator=Generator(None, 200, 0),
+    generator=IdGenerator(None, 200, 0),
     read_ms=NOW_MS - 1000,
 )
-NEW = Cluster(
+NEW = ClusterSnapshot(
     name="new",
     instance_id="id-of-new",
     root="/ledgers",
@@ -34,11 +34,11 @@ NEW = Cluster(
 
 
 def cursor(ledger_id: int, attribution: str | None = None) -> Reference:
-    return Reference(Kind.CURSOR, f"/managed-ledgers/t/n/persistent/topic/{ledger_id}", ledger_id, attribution)
+    return Reference(LedgerKind.CURSOR, f"/managed-ledgers/t/n/persistent/topic/{ledger_id}", ledger_id, attribution)
 
 
 def schema(ledger_id: int, attribution: str | None = None, position: str = "info") -> Reference:
-    return Reference(Kind.SCHEMA, f"/schemas/t/n/{ledger_id}", ledger_id, attribution, position)
+    return Reference(LedgerKind.SCHEMA, f"/schemas/t/n/{ledger_id}", ledger_id, attribution, position)
 
 
 def ledger(ledger_id: int, **more: Any) -> Ledger:
@@ -54,10 +54,10 @@ def ledger(ledger_id: int, **more: Any) -> Ledger:
     return Ledger(ledger_id=ledger_id, **(facts | more))
 
 
-def intent(ledger_id: int, **more: Any) -> Intent:
+def intent(ledger_id: int, **more: Any) -> CopyIntent:
     """The journalled intent to copy it, from before it was created."""
     facts: dict[str, Any] = {"source": "id-of-old", "target": "id-of-new", "at_ms": NOW_MS - 6000}
-    return Intent(ledger_id=ledger_id, **(facts | more))
+    return CopyIntent(ledger_id=ledger_id, **(facts | more))
 
 
 def found(*ledgers: Ledger, listed: bool = True, looked_up: Iterable[int] = ()) -> TargetLedgers:

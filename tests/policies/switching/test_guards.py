@@ -7,24 +7,25 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching import guards
-from policies.switching.events import Cleanup, Outcome, Register, Rollback, Start, Unregister
-from policies.switching.limits import DAY_MS, Limits
-from policies.switching.orders import Verdict
-from policies.switching.state import LedgerStage, Stage, Status
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.events import Cleanup, Register, Rollback, Start, Unregister
+from policies.switching.readings import LedgerOutcome
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
 from tests.policies.switching.test_rows import tell_of
 from tests.policies.switching.world import Bookies, HarmError, Held, World
 
-S, L = Stage, LedgerStage
+S, L = SwitchStage, LedgerStage
 
 
 def unharmed(world: World) -> None:
     """The machine's own second line has nothing to say either."""
-    halts = [s.sentence for s in world.said if s.verdict is Verdict.HALT]
+    halts = [s.sentence for s in world.said if s.verdict is SwitchVerdict.HALT]
     if halts:
         raise HarmError(halts[0])
 
 
-def orders(world: World, verdict: Verdict) -> int:
+def orders(world: World, verdict: SwitchVerdict) -> int:
     return sum(s.verdict is verdict for s in world.said)
 
 
@@ -68,7 +69,9 @@ def other_switch(world: World) -> None:
 
 
 def not_standby(world: World) -> None:
-    entries = (replace(e, status=Status.DEPRECATED if e.name == "new" else e.status) for e in world.state.entries)
+    entries = (
+        replace(e, status=ClusterStatus.DEPRECATED if e.name == "new" else e.status) for e in world.state.entries
+    )
     world.state = replace(world.state, entries=tuple(entries))
 
 
@@ -170,21 +173,21 @@ def deleted_id() -> None:
 def different_copy() -> None:
     world = World().to(S.BUILD)
     source = world.facts("old", world.refs["/c1"].ledger_id)
-    tell_of(world, "/c1", Outcome.COPIED, source=source, target=replace(source, entries_digest="other"))
-    forbid(world.unit("/c1").stage is L.BUILT, "a copy that differs counts as built")
+    tell_of(world, "/c1", LedgerOutcome.COPIED, source=source, target=replace(source, entries_digest="other"))
+    forbid(world.task("/c1").stage is L.BUILT, "a copy that differs counts as built")
 
 
 def wide_change() -> None:
     world = World().to(S.PROMOTE)
-    tell_of(world, "/c1", Outcome.PROMOTED, changed=("attribution", "ledger_id"))
-    forbid(world.unit("/c1").stage is L.PROMOTED, "the change was wider than the attribute")
+    tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "ledger_id"))
+    forbid(world.task("/c1").stage is L.PROMOTED, "the change was wider than the attribute")
 
 
 def endless_tries() -> None:
     world = World().to(S.PROMOTE)
     for _ in range(world.limits.retries + 1):
-        tell_of(world, "/c1", Outcome.CONFLICT)
-    forbid(world.unit("/c1").tries > world.limits.retries, "tried without end")
+        tell_of(world, "/c1", LedgerOutcome.CONFLICT)
+    forbid(world.task("/c1").tries > world.limits.retries, "tried without end")
 
 
 def unrecorded_copy() -> None:
@@ -206,9 +209,9 @@ def after_window() -> None:
 
 def after_deletions() -> None:
     """Driven on within the window, after some ledgers were already deleted."""
-    world = World(Limits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
-    units = tuple(replace(u, stage=L.CLEANED) if u.paths == ("/c1",) else u for u in world.switch.units)
-    world.state = replace(world.state, switch=replace(world.switch, units=units))
+    world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
+    tasks = tuple(replace(u, stage=L.CLEANED) if u.paths == ("/c1",) else u for u in world.switch.tasks)
+    world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
     world.tell(Rollback(key="x"))
     forbid(not world.is_at(S.HOLD), "rolled back what is deleted")
 
@@ -236,8 +239,8 @@ def referenced() -> None:
 
 def unpromoted() -> None:
     world = World().to(S.HOLD)
-    units = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.units)
-    world.state = replace(world.state, switch=replace(world.switch, units=units))
+    tasks = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.tasks)
+    world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
     world.later(15 * DAY_MS).tell(Cleanup(key="x"))
     world.work()
     unharmed(world)
@@ -246,7 +249,7 @@ def unpromoted() -> None:
 def client_in_use() -> None:
     world = World().to(S.DONE)
     world.tell(world.close_event())
-    forbid(orders(world, Verdict.CLOSE_CLIENT), "closed a client in use")
+    forbid(orders(world, SwitchVerdict.CLOSE_CLIENT), "closed a client in use")
 
 
 def old_lease() -> None:
@@ -261,7 +264,7 @@ def without_lease() -> None:
     inventory = world.inventory_event()
     no_lease(world)
     world.tell(inventory)
-    forbid(orders(world, Verdict.START_COPY) or world.is_at(S.BUILD), "went on without the lease")
+    forbid(orders(world, SwitchVerdict.START_COPY) or world.is_at(S.BUILD), "went on without the lease")
     unharmed(world)
 
 

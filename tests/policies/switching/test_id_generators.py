@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from policies.switching.id_generators import (
     EMPTY_LONG,
     EMPTY_SHORT,
-    Generator,
+    IdGenerator,
     first_id,
     hob_beyond,
     hob_name,
@@ -41,18 +41,20 @@ def test_the_counters_may_have_wrapped(cversion: int, children: int, number: int
     ("generator", "next_id", "ceiling"),
     [
         (EMPTY_SHORT, 0, 2**31 - 1),
-        (Generator(None, 20, 0), 10, 2**31 - 1),
+        (IdGenerator(None, 20, 0), 10, 2**31 - 1),
         (EMPTY_LONG, 2**32, 2**32 + 2**31 - 1),
-        (Generator(1, 8, 2), 2**32 + 5, 2**32 + 2**31 - 1),
-        (Generator(7, 0, 0), 7 * 2**32, 7 * 2**32 + 2**31 - 1),
-        (Generator(None, *shown(2**31 - 2, 2**31 - 2)), 2**31 - 2, 2**32 + 2**31 - 1),
-        (Generator(3, *shown(2**31 - 2**20, 2**31 - 2**20)), 3 * 2**32 + 2**31 - 2**20, 4 * 2**32 + 2**31 - 1),
+        (IdGenerator(1, 8, 2), 2**32 + 5, 2**32 + 2**31 - 1),
+        (IdGenerator(7, 0, 0), 7 * 2**32, 7 * 2**32 + 2**31 - 1),
+        (IdGenerator(None, *shown(2**31 - 2, 2**31 - 2)), 2**31 - 2, 2**32 + 2**31 - 1),
+        (IdGenerator(3, *shown(2**31 - 2**20, 2**31 - 2**20)), 3 * 2**32 + 2**31 - 2**20, 4 * 2**32 + 2**31 - 1),
     ],
     ids=[
         "nothing yet", "short", "empty idgen-long", "HOB-1", "a fresh HOB-7", "short, full", "HOB-3, nearly full",
     ],
 )  # fmt: skip
-def test_a_generator_tells_its_next_id_and_how_far_it_may_get(generator: Generator, next_id: int, ceiling: int) -> None:
+def test_a_generator_tells_its_next_id_and_how_far_it_may_get(
+    generator: IdGenerator, next_id: int, ceiling: int
+) -> None:
     assert (generator.next_id, generator.ceiling) == (next_id, ceiling)
 
 

@@ -5,50 +5,53 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
+from policies.switching.drafts import DecisionDraft
 from policies.switching.events import Cleanup
-from policies.switching.id_generators import Generator
-from policies.switching.invariants import After, Invariant, breaches
-from policies.switching.orders import ORDERS, Said, Verdict, Why
-from policies.switching.state import Deleted, Lease, LedgerStage, Stage, Status, put
+from policies.switching.id_generators import IdGenerator
+from policies.switching.invariants import Invariant, TransitionResult, breaches
+from policies.switching.state import ClusterStatus, DeletedIds, LedgerStage, OrchestratorLease, SwitchStage, put
 from tests.policies.switching.world import World
 
-S = Stage
+S = SwitchStage
 
 
-def after(stage: Stage, *said: Said, **switch: Any) -> After:
+def after(stage: SwitchStage, *said: DecisionDraft, **switch: Any) -> TransitionResult:
     world = World().to(stage)
     state = replace(world.state, switch=replace(world.switch, **switch))
-    return After(state, world.switch.units, said, lambda _id: None, world.now_ms)
+    return TransitionResult(state, world.switch.tasks, said, lambda _id: None, world.now_ms)
 
 
-def seen(found: After) -> set[Invariant]:
+def seen(found: TransitionResult) -> set[Invariant]:
     return {b.invariant for b in breaches(found)}
 
 
-def with_state(found: After, **changes: Any) -> After:
-    return After(replace(found.state, **changes), found.units, found.said, found.intents, found.now_ms)
+def with_state(found: TransitionResult, **changes: Any) -> TransitionResult:
+    return TransitionResult(replace(found.state, **changes), found.tasks, found.said, found.intents, found.now_ms)
 
 
-def with_cluster(found: After, name: str, **changes: Any) -> After:
+def with_cluster(found: TransitionResult, name: str, **changes: Any) -> TransitionResult:
     known = found.state.cluster(name)
     assert known is not None
     return with_state(found, clusters=put(found.state.clusters, replace(known, **changes)))
 
 
-def order(found: After, verdict: Verdict) -> After:
-    said = Said(verdict, Why.COMMANDED, "do it", unit=found.units[0])
-    return After(found.state, found.units, (said,), found.intents, found.now_ms)
+def order(found: TransitionResult, verdict: SwitchVerdict) -> TransitionResult:
+    said = DecisionDraft(verdict, SwitchReason.COMMANDED, "do it", task=found.tasks[0])
+    return TransitionResult(found.state, found.tasks, (said,), found.intents, found.now_ms)
 
 
-def unclear(found: After, stage: LedgerStage) -> After:
-    units = [replace(u, cleared=False, stage=stage) for u in found.units]
-    return After(found.state, units, found.said, found.intents, found.now_ms)
+def unclear(found: TransitionResult, stage: LedgerStage) -> TransitionResult:
+    tasks = [replace(u, cleared=False, stage=stage) for u in found.tasks]
+    return TransitionResult(found.state, tasks, found.said, found.intents, found.now_ms)
 
 
 HOLD, BUILD, ROLLBACK = after(S.HOLD), after(S.BUILD), after(S.ROLLBACK, attribution_only=False)
-AHEAD, BEHIND = Generator(3, 2, 0), Generator(None, 2, 0)
-TWO_ACTIVE = tuple(replace(e, status=Status.ACTIVE) for e in HOLD.state.entries)
-UNPROMOTED = After(HOLD.state, [replace(u, promoted_op=0) for u in HOLD.units], (), HOLD.intents, HOLD.now_ms)
+AHEAD, BEHIND = IdGenerator(3, 2, 0), IdGenerator(None, 2, 0)
+TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.entries)
+UNPROMOTED = TransitionResult(
+    HOLD.state, [replace(u, promoted_op=0) for u in HOLD.tasks], (), HOLD.intents, HOLD.now_ms
+)
 
 BROKEN = {
     "INV-1, copying": (unclear(BUILD, LedgerStage.COPYING), Invariant.IMPORT_DISJOINT),
@@ -60,28 +63,34 @@ BROKEN = {
     "INV-4, unknown layout": (with_cluster(HOLD, "new", layout=None), Invariant.IDENTITY),
     "INV-5": (ROLLBACK, Invariant.REVERSE),
     "INV-6": (
-        order(with_state(BUILD, deleted=(Deleted("id-of-new", (BUILD.units[0].ledger_id,)),)), Verdict.START_COPY),
+        order(
+            with_state(BUILD, deleted=(DeletedIds("id-of-new", (BUILD.tasks[0].ledger_id,)),)), SwitchVerdict.START_COPY
+        ),
         Invariant.NO_REUSE,
     ),
-    "INV-7, our copy": (order(BUILD, Verdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
-    "INV-7, the source's": (order(UNPROMOTED, Verdict.DELETE_OLD), Invariant.OWN_DELETES),
+    "INV-7, our copy": (order(BUILD, SwitchVerdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
+    "INV-7, the source's": (order(UNPROMOTED, SwitchVerdict.DELETE_OLD), Invariant.OWN_DELETES),
     "one active": (
-        with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch), Invariant.ONE_ACTIVE,
+        with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch),
+        Invariant.ONE_ACTIVE,
     ),
     "directed nowhere": (with_state(HOLD, entries=HOLD.state.entries[1:]), Invariant.ONE_ACTIVE),
     "the lease": (
-        order(with_state(HOLD, lease=Lease(1, "x", HOLD.now_ms)), Verdict.DELETE_OLD), Invariant.ONLY_UNDER_LEASE,
+        order(with_state(HOLD, lease=OrchestratorLease(1, "x", HOLD.now_ms)), SwitchVerdict.DELETE_OLD),
+        Invariant.ONLY_UNDER_LEASE,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
-def test_a_breach_is_seen(broken: After, invariant: Invariant) -> None:
+def test_a_breach_is_seen(broken: TransitionResult, invariant: Invariant) -> None:
     assert invariant in seen(broken)
 
 
-@pytest.mark.parametrize("stage", [s for s in Stage if s not in (Stage.NONE, Stage.REGISTERED, Stage.PRECHECKED)])
-def test_nothing_is_seen_where_all_is_well(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "stage", [s for s in SwitchStage if s not in (SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED)]
+)
+def test_nothing_is_seen_where_all_is_well(stage: SwitchStage) -> None:
     assert seen(after(stage)) == set()
 
 
@@ -93,7 +102,7 @@ def test_a_breach_stops_the_irreversible_and_alarms_once() -> None:
     world = World().to(S.CLEANUP)
     world.clusters["old"].hob, world.clusters["old"].created = 3, 1
     [halt] = world.later().tell(world.cluster_event("old"))
-    assert (halt.verdict, halt.reason) == (Verdict.HALT, Why.INVARIANT)
+    assert (halt.verdict, halt.reason) == (SwitchVerdict.HALT, SwitchReason.INVARIANT)
     assert "INV-2: new gives 4294967296 next, 12884901888 is taken" in halt.sentence
     said = world.later().tell(world.inventory_event(), world.members_event())
     assert said == []
@@ -108,7 +117,7 @@ def test_a_command_that_meets_a_breach_orders_nothing() -> None:
     world.later(15 * 86_400_000).tell(world.cluster_event("old"))
     said = world.tell(Cleanup(key=world.key()))
     assert not [s for s in said if s.verdict in ORDERS]
-    assert not [o for o in world.orders if o.verdict is Verdict.DELETE_OLD]
+    assert not [o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]
 
 
 @pytest.mark.parametrize("name", ["old", "new"])

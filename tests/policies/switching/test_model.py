@@ -16,11 +16,12 @@ from hypothesis.stateful import (
 )
 
 from policies.switching import guards
-from policies.switching.events import Cleanup, LedgerDone, Outcome, Register, Rollback, StatusDone, Unregister
-from policies.switching.limits import DAY_MS, Limits
-from policies.switching.orders import Verdict
-from policies.switching.references import Kind
-from policies.switching.state import Action, Stage
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.events import Cleanup, LedgerResult, Register, Rollback, StatusResult, Unregister
+from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import SwitchAction, SwitchStage
 from tests.policies.switching.world import HarmError, Held, World, stored
 
 PATHS = st.sampled_from(["/c1", "/c2", "/s1"])
@@ -32,23 +33,23 @@ class TwoClusters(RuleBasedStateMachine):
     """Brokers write, executors work, people command, things are lost, repeated, late and foreign."""
 
     world: World
-    limits: Limits | None = None
+    limits: SwitchLimits | None = None
 
     @initialize(
         stage=st.sampled_from(
             [
-                Stage.PRECHECKED,
-                Stage.TRIGGERED,
-                Stage.LIVE_DUAL_READ,
-                Stage.BUILD,
-                Stage.PROMOTE,
-                Stage.HOLD,
-                Stage.DONE,
+                SwitchStage.PRECHECKED,
+                SwitchStage.TRIGGERED,
+                SwitchStage.LIVE_DUAL_READ,
+                SwitchStage.BUILD,
+                SwitchStage.PROMOTE,
+                SwitchStage.HOLD,
+                SwitchStage.DONE,
             ]
         ),
         fewer=st.integers(0, 2),
     )
-    def begin(self, stage: Stage, fewer: int) -> None:
+    def begin(self, stage: SwitchStage, fewer: int) -> None:
         """Runs begin anywhere on the way, so that they get everywhere."""
         self.world = World(self.limits)
         for path in ["/c2", "/s1"][:fewer]:
@@ -64,7 +65,7 @@ class TwoClusters(RuleBasedStateMachine):
         self.world.tell(self.world.start_event())
 
     @rule()
-    @precondition(lambda self: self.world.stage is Stage.DONE)
+    @precondition(lambda self: self.world.stage is SwitchStage.DONE)
     def go_back(self) -> None:
         """A, B, A: the old cluster becomes a target, with a generator that is beyond."""
         world, old = self.world, self.world.clusters["old"]
@@ -98,7 +99,10 @@ class TwoClusters(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([1, 1000, DAY_MS, 15 * DAY_MS]))
     def time_passes(self, milliseconds: int) -> None:
-        if self.world.stage in (Stage.HOLD, Stage.CLEANUP, Stage.ROLLED_BACK) or milliseconds < DAY_MS:
+        if (
+            self.world.stage in (SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.ROLLED_BACK)
+            or milliseconds < DAY_MS
+        ):
             self.world.later(milliseconds)
         self.world.tell(self.world.members_event())
 
@@ -107,7 +111,7 @@ class TwoClusters(RuleBasedStateMachine):
         self.world.later().tell(self.world.follow(broker))
 
     @rule(broker=BROKERS, topic=st.sampled_from(["t1", "t2"]))
-    @precondition(lambda self: self.world.state.directive is None or self.world.stage is not Stage.TRIGGERED)
+    @precondition(lambda self: self.world.state.directive is None or self.world.stage is not SwitchStage.TRIGGERED)
     def broker_writes(self, broker: str, topic: str) -> None:
         """Once a switch is live; before that a topic's owner is the same broker on either side of its move."""
         self.world.write(topic, broker)
@@ -135,26 +139,30 @@ class TwoClusters(RuleBasedStateMachine):
             and ref.ledger_id not in new.ledgers
             and ref.attribution != "new"
             and ref.ledger_id < 2**31
-            and self.world.stage is not Stage.DONE
+            and self.world.stage is not SwitchStage.DONE
         ):
-            asked = any(o.unit and o.unit.ledger_id == ref.ledger_id for o in self.world.orders)
+            asked = any(o.task and o.task.ledger_id == ref.ledger_id for o in self.world.orders)
             intent = any(i.ledger_id == ref.ledger_id and not i.remap for i in self.world.state.journal)
             new.ledgers[ref.ledger_id] = Held("foreign", self.world.now_ms - (DAY_MS if asked or intent else 0))
 
     @rule(path=PATHS)
     def source_is_lost(self, path: str) -> None:
         ref = self.world.refs.get(path)
-        if ref is not None and self.world.stage in (Stage.REGISTERED, Stage.PRECHECKED, Stage.LIVE_DUAL_READ):
+        if ref is not None and self.world.stage in (
+            SwitchStage.REGISTERED,
+            SwitchStage.PRECHECKED,
+            SwitchStage.LIVE_DUAL_READ,
+        ):
             self.world.clusters["old"].ledgers.pop(ref.ledger_id, None)
 
     @rule(path=PATHS)
-    @precondition(lambda self: self.world.stage is Stage.HOLD)
+    @precondition(lambda self: self.world.stage is SwitchStage.HOLD)
     def reference_comes_back(self, path: str) -> None:
         """Someone puts the znode of before the switch back."""
         ref, switch = self.world.refs.get(path), self.world.switch
-        units = [u for u in switch.units if path in u.paths]
-        if ref is not None and units and units[0].ledger_id in self.world.clusters[switch.source].ledgers:
-            ref.attribution, ref.ledger_id = switch.source, units[0].ledger_id
+        tasks = [u for u in switch.tasks if path in u.paths]
+        if ref is not None and tasks and tasks[0].ledger_id in self.world.clusters[switch.source].ledgers:
+            ref.attribution, ref.ledger_id = switch.source, tasks[0].ledger_id
 
     # --- executors
 
@@ -180,12 +188,12 @@ class TwoClusters(RuleBasedStateMachine):
         lease = self.world.state.lease
         self.world.later().tell(self.world.lease_event((lease.token if lease else 0) + 1))
 
-    @rule(outcome=st.sampled_from([Outcome.FAILED, Outcome.CONFLICT, Outcome.ADVANCED]), path=PATHS)
-    def executor_fails(self, outcome: Outcome, path: str) -> None:
-        units = [u for u in (self.world.state.switch.units if self.world.state.switch else ()) if path in u.paths]
-        for unit in units:
-            self.world.orders = [o for o in self.world.orders if o.unit is None or o.unit.ledger_id != unit.ledger_id]
-            self.world.tell(LedgerDone(unit.ledger_id, unit.op, outcome))
+    @rule(outcome=st.sampled_from([LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED]), path=PATHS)
+    def executor_fails(self, outcome: LedgerOutcome, path: str) -> None:
+        tasks = [u for u in (self.world.state.switch.tasks if self.world.state.switch else ()) if path in u.paths]
+        for task in tasks:
+            self.world.orders = [o for o in self.world.orders if o.task is None or o.task.ledger_id != task.ledger_id]
+            self.world.tell(LedgerResult(task.ledger_id, task.op, outcome))
 
     @rule(data=st.data())
     def something_is_repeated(self, data: st.DataObject) -> None:
@@ -197,14 +205,14 @@ class TwoClusters(RuleBasedStateMachine):
     @rule()
     def status_fails(self) -> None:
         switch = self.world.state.switch
-        if switch is not None and switch.awaiting in (Action.STATUS_OLD, Action.STATUS_NEW):
-            self.world.tell(StatusDone(switch.awaiting, switch.op, ok=False))
+        if switch is not None and switch.awaiting in (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW):
+            self.world.tell(StatusResult(switch.awaiting, switch.op, ok=False))
 
     @rule()
     def all_goes_well(self) -> None:
         """A stretch of good luck, so that runs get far."""
         world = self.world
-        if world.stage is Stage.TRIGGERED:
+        if world.stage is SwitchStage.TRIGGERED:
             world.acks()
         world.later().work()
 
@@ -216,14 +224,19 @@ class TwoClusters(RuleBasedStateMachine):
         if world is None:
             return
         for said in world.said:
-            if said.verdict is Verdict.HALT:
+            if said.verdict is SwitchVerdict.HALT:
                 raise HarmError(said.sentence)
         assert stored(world.state) == world.state
 
     @invariant()
     def a_live_switch_has_every_broker(self) -> None:
         world = getattr(self, "world", None)
-        if world is not None and world.stage in (Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.HOLD):
+        if world is not None and world.stage in (
+            SwitchStage.LIVE_DUAL_READ,
+            SwitchStage.BUILD,
+            SwitchStage.PROMOTE,
+            SwitchStage.HOLD,
+        ):
             for broker in world.brokers:
                 if world.acked.get(broker) != world.switch.epoch:
                     raise HarmError(f"INV-3: {broker} may still write to {world.switch.source}")
@@ -231,7 +244,7 @@ class TwoClusters(RuleBasedStateMachine):
     @invariant()
     def brokers_of_a_held_switch_see_the_target(self) -> None:
         world = getattr(self, "world", None)
-        if world is not None and world.stage in (Stage.HOLD, Stage.CLEANUP, Stage.DONE):
+        if world is not None and world.stage in (SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.DONE):
             assert world.state.active() == world.switch.target
 
     @invariant()
@@ -261,7 +274,7 @@ LONG = settings(QUICK, max_examples=1500, phases=[Phase.generate])
 class SchemasAnew(TwoClusters):
     """Schemas get new ids in the target, whatever stands there under theirs."""
 
-    limits = Limits(copy_concurrency=2, max_deletions=2, retries=3, remapped=frozenset({Kind.SCHEMA}))
+    limits = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, remapped=frozenset({LedgerKind.SCHEMA}))
 
 
 @pytest.mark.parametrize("runs", [TwoClusters, SchemasAnew])

@@ -21,34 +21,33 @@ from policies.switching import (
     SwitchLease,
     SwitchRecord,
 )
+from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import Cleanup, Rollback
-from policies.switching.events import Outcome as Result
-from policies.switching.limits import DAY_MS, Limits
 from policies.switching.machine import apply
-from policies.switching.orders import Code, Verdict
-from policies.switching.precheck import precheck
-from policies.switching.readings import CommandName
-from policies.switching.references import Kind, Reference
-from policies.switching.state import LedgerStage, Stage
-from policies.switching.translation import event_of, reading_of
+from policies.switching.precheck.report import precheck, reading_of
+from policies.switching.readings import CommandName, LedgerOutcome
+from policies.switching.references import LedgerKind, Reference
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import LedgerStage, SwitchStage
+from policies.switching.translation import event_of
 from policies.units import from_millis
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, found, intent, ledger, snapshot
 from tests.policies.switching.test_rows import tell_of
 from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld, inventory_readings
 from tests.policies.switching.world import stored
 
-REACHABLE = [s for s in Stage if s is not Stage.NONE]
+REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
 
 
 @pytest.mark.parametrize("stage", REACHABLE)
-def test_every_stage_is_reached_over_the_wire(stage: Stage) -> None:
+def test_every_stage_is_reached_over_the_wire(stage: SwitchStage) -> None:
     world = WireWorld().to(stage)
     assert world.is_at(stage)
     assert stored(world.state) == world.state
 
 
 DONE = WireWorld()
-DONE.to(Stage.DONE)
+DONE.to(SwitchStage.DONE)
 
 
 def test_decisions_are_numbered_and_never_repeat_an_id() -> None:
@@ -70,24 +69,24 @@ def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state() -> No
 
 def test_an_order_says_under_which_lease_at_which_epoch_and_what_it_must_find() -> None:
     decided = {d.verdict: d for d in DONE.published if isinstance(d, SwitchDecision)}
-    promote = decided[Verdict.PROMOTE]
-    assert (promote.lease_token, promote.epoch, promote.stage) == (1, 1, Stage.PROMOTE)
+    promote = decided[SwitchVerdict.PROMOTE]
+    assert (promote.lease_token, promote.epoch, promote.stage) == (1, 1, SwitchStage.PROMOTE)
     assert promote.ledger is not None
     assert (promote.ledger.place, promote.ledger.of) == (3, 3)
     assert promote.expects == {"attribution": "old", "legacy": "or_none", "ledger_id": promote.ledger.ledger_id}
     assert promote.subject == f"{CLUSTER}/ledgers/{promote.ledger.ledger_id}"
     assert promote.valid_until is not None
     assert len(promote.evidence) == 1
-    assert decided[Verdict.WRITE_DIRECTIVE].args == {"target": "new", "directive_epoch": 1}
-    assert decided[Verdict.WRITE_DIRECTIVE].expects == {"epoch_below": 1}
-    assert decided[Verdict.DELETE_OLD].expects["attribution"] == "new"
-    assert decided[Verdict.WRITE_REGISTRY].args["instance_id"] == "id-of-new"
+    assert decided[SwitchVerdict.WRITE_DIRECTIVE].args == {"target": "new", "directive_epoch": 1}
+    assert decided[SwitchVerdict.WRITE_DIRECTIVE].expects == {"epoch_below": 1}
+    assert decided[SwitchVerdict.DELETE_OLD].expects["attribution"] == "new"
+    assert decided[SwitchVerdict.WRITE_REGISTRY].args["instance_id"] == "id-of-new"
 
 
 def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_clusters() -> None:
     world = WireWorld()
-    world.to(Stage.ROLLED_BACK)
-    reverts = [d for d in world.published if isinstance(d, SwitchDecision) and d.verdict is Verdict.REVERT]
+    world.to(SwitchStage.ROLLED_BACK)
+    reverts = [d for d in world.published if isinstance(d, SwitchDecision) and d.verdict is SwitchVerdict.REVERT]
     assert {(d.expects["attribution"], d.expects["legacy"]) for d in reverts} == {("new", "or_none")}
 
 
@@ -95,9 +94,15 @@ def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
     records = DONE.records()
     stages = list(dict.fromkeys(r.verdict for r in records))
     assert stages == [
-        Stage.NONE, Stage.TRIGGERED, Stage.LIVE_DUAL_READ, Stage.BUILD, Stage.PROMOTE, Stage.HOLD, Stage.CLEANUP,
-        Stage.DONE,
-    ]  # fmt: skip
+        SwitchStage.NONE,
+        SwitchStage.TRIGGERED,
+        SwitchStage.LIVE_DUAL_READ,
+        SwitchStage.BUILD,
+        SwitchStage.PROMOTE,
+        SwitchStage.HOLD,
+        SwitchStage.CLEANUP,
+        SwitchStage.DONE,
+    ]
     last = records[-1]
     assert last.ledgers == {LedgerStage.CLEANED: 3}
     assert (last.active, last.committed_epoch, last.registry) == ("new", 1, {"new": "active", "old": "deprecated"})
@@ -110,10 +115,14 @@ def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
 
 def test_a_rejection_names_its_code() -> None:
     world = WireWorld()
-    world.to(Stage.HOLD)
+    world.to(SwitchStage.HOLD)
     world.tell(Cleanup(key="x"))
     last = [d for d in world.published if isinstance(d, SwitchDecision)][-1]
-    assert (last.verdict, last.code, last.subject) == (Verdict.REJECT, Code.WINDOW_NOT_ELAPSED, f"{CLUSTER}/commands/x")
+    assert (last.verdict, last.code, last.subject) == (
+        SwitchVerdict.REJECT,
+        RejectCode.WINDOW_NOT_ELAPSED,
+        f"{CLUSTER}/commands/x",
+    )
 
 
 def test_cleaning_up_is_a_dry_run_unless_said_otherwise() -> None:
@@ -133,8 +142,8 @@ def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
     bare = SwitchCommand(cluster=CLUSTER, command=name, idempotency_key="k", dry_run=False)
     step = SwitchingPolicy(CLUSTER, SETTINGS).step(None, [Observation("o", from_millis(0), bare)], from_millis(0))
     [decision] = [d for d in step.decisions if isinstance(d, SwitchDecision)]
-    assert decision.verdict is Verdict.REJECT
-    assert decision.code in (Code.NOT_FOUND, Code.INVALID_TRANSITION)
+    assert decision.verdict is SwitchVerdict.REJECT
+    assert decision.code in (RejectCode.NOT_FOUND, RejectCode.INVALID_TRANSITION)
 
 
 # --- inventories
@@ -143,13 +152,13 @@ def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
 @given(st.permutations(range(3)), st.sets(st.integers(0, 2)))
 def test_an_inventory_counts_when_all_its_parts_and_its_manifest_are_there(order: list[int], lost: set[int]) -> None:
     world = WireWorld()
-    world.to(Stage.LIVE_DUAL_READ)
+    world.to(SwitchStage.LIVE_DUAL_READ)
     readings = inventory_readings(world.inventory_event(), world.now_ms)
     assert len(readings) == 3
     for i in order:
         if i not in lost:
             world.step(world.observation(readings[i]), world.observation(readings[i]))
-    assert world.is_at(Stage.LIVE_DUAL_READ if lost else Stage.BUILD)
+    assert world.is_at(SwitchStage.LIVE_DUAL_READ if lost else SwitchStage.BUILD)
     kept = world.state.assembly
     assert (kept is None) is (lost == {0, 1, 2})
     assert kept is None or kept.complete is (not lost)
@@ -158,12 +167,12 @@ def test_an_inventory_counts_when_all_its_parts_and_its_manifest_are_there(order
 
 def test_a_manifest_that_counts_more_references_is_not_complete() -> None:
     world = WireWorld()
-    world.to(Stage.LIVE_DUAL_READ)
+    world.to(SwitchStage.LIVE_DUAL_READ)
     *parts, manifest = inventory_readings(world.inventory_event(), world.now_ms)
     assert isinstance(manifest, SwitchInventory)
     wrong = manifest.model_copy(update={"references": manifest.references + 1})
     world.step(*(world.observation(r) for r in (*parts, wrong)))
-    assert world.is_at(Stage.LIVE_DUAL_READ)
+    assert world.is_at(SwitchStage.LIVE_DUAL_READ)
     failed = manifest.model_copy(update={"outcome": Outcome.TIMEOUT})
     world.step(world.observation(failed))
     assert world.state.assembly is None
@@ -171,11 +180,11 @@ def test_a_manifest_that_counts_more_references_is_not_complete() -> None:
 
 def test_a_reading_that_began_before_the_switch_was_live_is_too_old_however_late_it_comes() -> None:
     world = WireWorld()
-    world.to(Stage.LIVE_DUAL_READ)
+    world.to(SwitchStage.LIVE_DUAL_READ)
     *parts, manifest = inventory_readings(world.inventory_event(), world.now_ms)
     early = manifest.model_copy(update={"took_ms": world.now_ms - world.switch.live_ms})
     world.step(*(world.observation(r) for r in (*parts, early)))
-    assert world.is_at(Stage.LIVE_DUAL_READ)
+    assert world.is_at(SwitchStage.LIVE_DUAL_READ)
 
 
 def test_what_could_not_be_read_is_no_event() -> None:
@@ -202,7 +211,7 @@ def test_a_report_is_published_with_what_to_do() -> None:
 
 def test_it_wakes_for_its_windows_and_the_end_of_the_lease() -> None:
     world = WireWorld()
-    world.to(Stage.HOLD)
+    world.to(SwitchStage.HOLD)
     assert world.wake_at == from_millis(world.switch.rollback_until_ms)
     world.now_ms = world.switch.rollback_until_ms
     world.step()
@@ -211,17 +220,17 @@ def test_it_wakes_for_its_windows_and_the_end_of_the_lease() -> None:
 
 def test_our_copies_are_deleted_when_the_time_comes_without_any_observation() -> None:
     world = WireWorld()
-    world.to(Stage.ROLLED_BACK)
+    world.to(SwitchStage.ROLLED_BACK)
     assert world.orders == []
     world.now_ms = world.switch.cleanup_from_ms
     world.step()
-    assert {o.verdict for o in world.orders} == {Verdict.DELETE_OWN_COPY}
+    assert {o.verdict for o in world.orders} == {SwitchVerdict.DELETE_OWN_COPY}
 
 
 def test_a_halted_switch_alarms_until_it_is_driven_on() -> None:
     world = WireWorld()
-    world.to(Stage.PROMOTE)
-    tell_of(world, "/c1", Result.PROMOTED, changed=("attribution", "entry_id"))
+    world.to(SwitchStage.PROMOTE)
+    tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "entry_id"))
     assert world.alerts() == [("switch-halted", "firing")]
     world.tell(world.start_event())
     assert world.alerts() == [("switch-halted", "firing"), ("switch-halted", "resolved")]
@@ -229,19 +238,19 @@ def test_a_halted_switch_alarms_until_it_is_driven_on() -> None:
 
 def test_other_troubles_alarm_as_well() -> None:
     world = WireWorld()
-    world.to(Stage.TRIGGERED)
+    world.to(SwitchStage.TRIGGERED)
     world.clusters["old"].hob = 2
     world.acks()
     assert world.alerts() == [("switch-blocked", "firing")]
     world = WireWorld()
-    world.to(Stage.TRIGGERED)
+    world.to(SwitchStage.TRIGGERED)
     world.tell(world.follow("b1"), world.broker_event("b2", failed=True, epoch=1))
     assert world.alerts() == [("switch-degraded", "firing")]
     world = WireWorld()
-    world.to(Stage.DONE_WITH_FAILURES)
+    world.to(SwitchStage.DONE_WITH_FAILURES)
     assert world.alerts() == [("switch-ledgers-left-behind", "firing")]
     world = WireWorld()
-    world.to(Stage.BUILD)
+    world.to(SwitchStage.BUILD)
     assert world.state.lease is not None
     world.now_ms = world.state.lease.valid_until_ms
     world.step()
@@ -253,11 +262,11 @@ def test_other_troubles_alarm_as_well() -> None:
 
 def test_the_defaults_are_these() -> None:
     settings = SwitchingSettings()
-    assert settings.limits == Limits(DAY_MS, 15 * DAY_MS, 16, 16, 5)
+    assert settings.limits == SwitchLimits(DAY_MS, 15 * DAY_MS, 16, 16, 5)
     assert settings.rules.policy.value == "dedicated"
     assert settings.rules.validity_ms == 600_000
     remap = SwitchingSettings.model_validate({"strategies": {"cursor": "remap", "schema": "same_id"}})
-    assert remap.limits.remapped == {Kind.CURSOR}
+    assert remap.limits.remapped == {LedgerKind.CURSOR}
     with pytest.raises(ValueError, match="strategies"):
         SwitchingSettings.model_validate({"strategies": {"topic": "remap"}})
 
@@ -301,10 +310,10 @@ def test_a_step_is_total(data: st.DataObject) -> None:
 
 def test_the_state_of_a_large_plan_stays_small_and_quick() -> None:
     world = WireWorld()
-    world.to(Stage.LIVE_DUAL_READ)
+    world.to(SwitchStage.LIVE_DUAL_READ)
     event = world.inventory_event()
     references = tuple(
-        Reference(Kind.CURSOR, f"/managed-ledgers/tenant/namespace/persistent/topic-{i}/cursor", 10 + i)
+        Reference(LedgerKind.CURSOR, f"/managed-ledgers/tenant/namespace/persistent/topic-{i}/cursor", 10 + i)
         for i in range(20_000)
     )
     big = type(event)(references, event.at_ms, "new")

@@ -9,21 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.id_generators import Generator
-from policies.switching.ledgers import Hit, Ledger, LedgerState
-from policies.switching.precheck import (
-    Finding,
-    Hits,
-    Reason,
-    Report,
-    Rules,
-    Snapshot,
-    TargetLedgers,
-    TargetPolicy,
-    precheck,
-)
-from policies.switching.references import Kind
-from policies.switching.remedies import explain
+from policies.switching.id_generators import IdGenerator
+from policies.switching.ledgers import HitClass, Ledger, LedgerState
+from policies.switching.precheck.findings import FindingReason, PrecheckFinding, explain
+from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck
+from policies.switching.precheck.snapshot import PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.references import LedgerKind
 from policies.switching.settings import SwitchingSettings
 from tests.policies.switching.snapshots import (
     DEDICATED,
@@ -41,7 +32,7 @@ from tests.policies.switching.snapshots import (
 )
 
 
-def check(rules: Rules = DEDICATED, now_ms: int = NOW_MS, **changes: Any) -> Report:
+def check(rules: PrecheckRules = DEDICATED, now_ms: int = NOW_MS, **changes: Any) -> PrecheckReport:
     return precheck(snapshot(**changes), rules, now_ms)
 
 
@@ -52,7 +43,7 @@ def test_a_dedicated_target_beyond_the_source_is_ready() -> None:
     assert report.ids_to_import == (5, 7, 9)
     assert (report.source_next_id, report.target_next_id) == (100, 2**32)
     assert report.expires_ms == NOW_MS - 1000 + VALIDITY_MS
-    assert report.hits == {hit: Hits() for hit in Hit}
+    assert report.hits == {hit: HitSamples() for hit in HitClass}
 
 
 changed = msgspec.structs.replace
@@ -61,36 +52,36 @@ changed = msgspec.structs.replace
 @pytest.mark.parametrize(
     ("changes", "reasons"),
     [
-        ({"source": changed(OLD, instance_id=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"target": changed(NEW, instance_id=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"target": changed(NEW, root=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"source": changed(OLD, generator=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"target": changed(NEW, generator=None)}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"source": changed(OLD, layout=None)}, {Reason.LAYOUT}),
-        ({"target": changed(NEW, layout=None)}, {Reason.LAYOUT}),
-        ({"references": (cursor(-2),)}, {Reason.LAYOUT}),
-        ({"references": (cursor(2**63),)}, {Reason.LAYOUT, Reason.IDGEN_BEHIND}),
-        ({"references_complete": False}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"bootstrap": None}, {Reason.SNAPSHOT_INCOMPLETE}),
+        ({"source": changed(OLD, instance_id=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, instance_id=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, root=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"source": changed(OLD, generator=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, generator=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"source": changed(OLD, layout=None)}, {FindingReason.LAYOUT}),
+        ({"target": changed(NEW, layout=None)}, {FindingReason.LAYOUT}),
+        ({"references": (cursor(-2),)}, {FindingReason.LAYOUT}),
+        ({"references": (cursor(2**63),)}, {FindingReason.LAYOUT, FindingReason.IDGEN_BEHIND}),
+        ({"references_complete": False}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"bootstrap": None}, {FindingReason.SNAPSHOT_INCOMPLETE}),
         ({"bootstrap": None, "references": (cursor(5, "old"), cursor(-1))}, set()),
-        ({"existing": None}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"existing": found(listed=False, looked_up=(5, 7, 9))}, {Reason.SNAPSHOT_INCOMPLETE}),
-        ({"target": changed(NEW, name="b", instance_id="id-of-old")}, {Reason.ALIAS}),
-        ({"target": changed(NEW, instance_id="id-of-old", root="/ledgers/")}, {Reason.ALIAS}),
+        ({"existing": None}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"existing": found(listed=False, looked_up=(5, 7, 9))}, {FindingReason.SNAPSHOT_INCOMPLETE}),
+        ({"target": changed(NEW, name="b", instance_id="id-of-old")}, {FindingReason.ALIAS}),
+        ({"target": changed(NEW, instance_id="id-of-old", root="/ledgers/")}, {FindingReason.ALIAS}),
         ({"target": changed(NEW, instance_id="id-of-old", root="/other/ledgers")}, set()),
-        ({"target": changed(NEW, name="old")}, {Reason.ALIAS}),
-        ({"target": changed(NEW, generator=Generator(None, 10_000, 0))}, {Reason.IDGEN_BEHIND}),
-        ({"source": changed(OLD, generator=Generator(1, 0, 0))}, {Reason.IDGEN_BEHIND}),
-        ({"references": (cursor(2**32, "elsewhere"),)}, {Reason.IDGEN_BEHIND}),
+        ({"target": changed(NEW, name="old")}, {FindingReason.ALIAS}),
+        ({"target": changed(NEW, generator=IdGenerator(None, 10_000, 0))}, {FindingReason.IDGEN_BEHIND}),
+        ({"source": changed(OLD, generator=IdGenerator(1, 0, 0))}, {FindingReason.IDGEN_BEHIND}),
+        ({"references": (cursor(2**32, "elsewhere"),)}, {FindingReason.IDGEN_BEHIND}),
         ({"references": (cursor(2**32 - 1, "elsewhere"),)}, set()),
-        ({"deleted": frozenset({7})}, {Reason.DELETED_ID}),
+        ({"deleted": frozenset({7})}, {FindingReason.DELETED_ID}),
         ({"deleted": frozenset({8})}, set()),
-        ({"existing": found(ledger(7))}, {Reason.FOREIGN_ID}),
-        ({"existing": found(ledger(3))}, {Reason.FOREIGN_ID}),
+        ({"existing": found(ledger(7))}, {FindingReason.FOREIGN_ID}),
+        ({"existing": found(ledger(3))}, {FindingReason.FOREIGN_ID}),
     ],
     ids=lambda each: ", ".join(sorted(each)) or "ready" if isinstance(each, set) else str(each),
 )  # fmt: skip
-def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any], reasons: set[Reason]) -> None:
+def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any], reasons: set[FindingReason]) -> None:
     report = check(**changes)
     assert set(report.reasons) == reasons
     assert report.ready is (not reasons)
@@ -99,19 +90,19 @@ def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any
 
 
 def test_a_generator_that_is_behind_is_told_how_far_to_advance() -> None:
-    [finding] = check(source=changed(OLD, generator=Generator(4, 20, 0))).findings
-    assert finding.reason is Reason.IDGEN_BEHIND
+    [finding] = check(source=changed(OLD, generator=IdGenerator(4, 20, 0))).findings
+    assert finding.reason is FindingReason.IDGEN_BEHIND
     assert finding.hob == 5
     assert "HOB-0000000005" in explain(finding)
     assert check(
-        source=changed(OLD, generator=Generator(4, 20, 0)), target=changed(NEW, generator=Generator(5, 0, 0))
+        source=changed(OLD, generator=IdGenerator(4, 20, 0)), target=changed(NEW, generator=IdGenerator(5, 0, 0))
     ).ready
 
 
 def test_ids_in_the_same_hob_are_not_beyond_each_other() -> None:
     """The source goes on giving ids until every broker has moved; however far behind it is, it could catch up."""
-    [finding] = check(target=changed(NEW, generator=Generator(None, 2_000_000, 0))).findings
-    assert (finding.reason, finding.hob) == (Reason.IDGEN_BEHIND, 1)
+    [finding] = check(target=changed(NEW, generator=IdGenerator(None, 2_000_000, 0))).findings
+    assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +117,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
         "existing": {"existing": TargetLedgers(ids=frozenset(), read_ms=NOW_MS - age_ms, listed=True)},
     }
     report = check(**changes[old])
-    assert report.reasons == ((Reason.STALE,) if stale else ())
+    assert report.reasons == ((FindingReason.STALE,) if stale else ())
     assert report.expires_ms == NOW_MS + VALIDITY_MS - max(age_ms, 1000)
 
 
@@ -136,24 +127,24 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
 @pytest.mark.parametrize(
     ("target", "journal", "hit"),
     [
-        (ledger(7), {}, Hit.FOREIGN),
-        (ledger(7), {7: intent(7)}, Hit.OURS_COMPLETE),
-        (ledger(7), {8: intent(8)}, Hit.FOREIGN),
-        (ledger(7), {7: intent(7, source="id-of-another")}, Hit.FOREIGN),
-        (ledger(7), {7: intent(7, target="id-of-another")}, Hit.FOREIGN),
-        (ledger(7), {7: intent(7, at_ms=NOW_MS - 4999)}, Hit.FOREIGN),
-        (ledger(7), {7: intent(7, at_ms=NOW_MS - 5000)}, Hit.OURS_COMPLETE),
-        (ledger(7, created_ms=None), {7: intent(7)}, Hit.FOREIGN),
-        (ledger(7, provenance="id-of-old", created_ms=0), {7: intent(7)}, Hit.OURS_COMPLETE),
-        (ledger(7, provenance="id-of-old"), {}, Hit.FOREIGN),
-        (ledger(7, provenance="id-of-another"), {7: intent(7)}, Hit.FOREIGN),
-        (ledger(7, provenance=""), {7: intent(7)}, Hit.FOREIGN),
-        (ledger(7, state=LedgerState.OPEN), {7: intent(7)}, Hit.OURS_PARTIAL),
-        (ledger(7, last_entry_id=-1), {7: intent(7)}, Hit.OURS_PARTIAL),
-        (ledger(7, length_bytes=41), {7: intent(7)}, Hit.OURS_PARTIAL),
-        (ledger(7, custom_metadata=()), {7: intent(7)}, Hit.OURS_PARTIAL),
-        (ledger(7, entries_digest="others"), {7: intent(7)}, Hit.OURS_PARTIAL),
-        (ledger(7, entries_digest=None), {7: intent(7)}, Hit.OURS_PARTIAL),
+        (ledger(7), {}, HitClass.FOREIGN),
+        (ledger(7), {7: intent(7)}, HitClass.OURS_COMPLETE),
+        (ledger(7), {8: intent(8)}, HitClass.FOREIGN),
+        (ledger(7), {7: intent(7, source="id-of-another")}, HitClass.FOREIGN),
+        (ledger(7), {7: intent(7, target="id-of-another")}, HitClass.FOREIGN),
+        (ledger(7), {7: intent(7, at_ms=NOW_MS - 4999)}, HitClass.FOREIGN),
+        (ledger(7), {7: intent(7, at_ms=NOW_MS - 5000)}, HitClass.OURS_COMPLETE),
+        (ledger(7, created_ms=None), {7: intent(7)}, HitClass.FOREIGN),
+        (ledger(7, provenance="id-of-old", created_ms=0), {7: intent(7)}, HitClass.OURS_COMPLETE),
+        (ledger(7, provenance="id-of-old"), {}, HitClass.FOREIGN),
+        (ledger(7, provenance="id-of-another"), {7: intent(7)}, HitClass.FOREIGN),
+        (ledger(7, provenance=""), {7: intent(7)}, HitClass.FOREIGN),
+        (ledger(7, state=LedgerState.OPEN), {7: intent(7)}, HitClass.OURS_PARTIAL),
+        (ledger(7, last_entry_id=-1), {7: intent(7)}, HitClass.OURS_PARTIAL),
+        (ledger(7, length_bytes=41), {7: intent(7)}, HitClass.OURS_PARTIAL),
+        (ledger(7, custom_metadata=()), {7: intent(7)}, HitClass.OURS_PARTIAL),
+        (ledger(7, entries_digest="others"), {7: intent(7)}, HitClass.OURS_PARTIAL),
+        (ledger(7, entries_digest=None), {7: intent(7)}, HitClass.OURS_PARTIAL),
     ],
     ids=[
         "as the source's, not journalled", "ours", "another journalled", "from another source", "for another target",
@@ -164,34 +155,36 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
-def test_a_ledger_is_ours_only_by_its_journal(target: Ledger, journal: Any, hit: Hit, rules: Rules) -> None:
+def test_a_ledger_is_ours_only_by_its_journal(
+    target: Ledger, journal: Any, hit: HitClass, rules: PrecheckRules
+) -> None:
     report = check(rules, existing=found(target), journal=journal, source_facts={7: ledger(7)})
     assert {h for h, hits in report.hits.items() if hits.count} == {hit}
     assert report.hits[hit].samples == (7,)
-    assert report.ready is (hit is not Hit.FOREIGN)
+    assert report.ready is (hit is not HitClass.FOREIGN)
 
 
 def test_a_copy_is_complete_only_against_a_known_source() -> None:
     report = check(existing=found(ledger(7)), journal={7: intent(7)})
-    assert report.hits[Hit.OURS_PARTIAL].samples == (7,)
+    assert report.hits[HitClass.OURS_PARTIAL].samples == (7,)
     unread = ledger(7, entries_digest=None)
     report = check(existing=found(unread), journal={7: intent(7)}, source_facts={7: unread})
-    assert report.hits[Hit.OURS_PARTIAL].samples == (7,)
+    assert report.hits[HitClass.OURS_PARTIAL].samples == (7,)
 
 
 def test_a_shared_target_may_hold_what_is_not_in_the_way() -> None:
     assert check(SHARED, existing=found(ledger(3))).ready
-    assert check(SHARED, existing=found(ledger(3), ledger(5))).reasons == (Reason.FOREIGN_ID,)
+    assert check(SHARED, existing=found(ledger(3), ledger(5))).reasons == (FindingReason.FOREIGN_ID,)
 
 
 def test_a_shared_target_is_asked_about_every_id() -> None:
     assert check(SHARED, existing=found(listed=False, looked_up=(5, 7, 9))).ready
     [finding] = check(SHARED, existing=found(listed=False, looked_up=(5, 9))).findings
-    assert (finding.reason, finding.samples) == (Reason.SNAPSHOT_INCOMPLETE, (7,))
+    assert (finding.reason, finding.samples) == (FindingReason.SNAPSHOT_INCOMPLETE, (7,))
 
 
 def test_kinds_that_get_new_ids_need_not_be_free() -> None:
-    rules = Rules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS, remapped=frozenset({Kind.CURSOR}))
+    rules = PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS, remapped=frozenset({LedgerKind.CURSOR}))
     report = check(rules, existing=found(ledger(5)), deleted=frozenset({5}))
     assert report.ready
     assert report.ids_to_import == (7, 9)
@@ -204,7 +197,7 @@ def test_references_of_other_clusters_are_not_imported() -> None:
 
 def test_only_some_ids_are_named_all_are_counted() -> None:
     report = check(existing=found(*(ledger(i) for i in range(100))))
-    assert report.hits[Hit.FOREIGN] == Hits(100, tuple(range(10)))
+    assert report.hits[HitClass.FOREIGN] == HitSamples(100, tuple(range(10)))
     [finding] = report.findings
     assert finding.count == 100
     assert "and 90 more" in finding.detail
@@ -224,7 +217,7 @@ def test_the_digest_depends_on_what_was_found_alone(order: list[int], later_ms: 
     "changes",
     [
         {"references": (cursor(5),)},
-        {"source": changed(OLD, generator=Generator(None, 202, 0))},
+        {"source": changed(OLD, generator=IdGenerator(None, 202, 0))},
         {"target": changed(NEW, instance_id="another")},
         {"existing": found(ledger(3))},
         {"target": changed(NEW, layout=None)},
@@ -245,22 +238,22 @@ def test_a_hundred_thousand_references_take_far_less_than_a_minute() -> None:
     started = time.perf_counter()
     report = precheck(many, SHARED, NOW_MS)
     assert time.perf_counter() - started < 5
-    assert report.hits[Hit.OURS_COMPLETE].count == 25_000
-    assert report.hits[Hit.FOREIGN].count == 25_000
+    assert report.hits[HitClass.OURS_COMPLETE].count == 25_000
+    assert report.hits[HitClass.FOREIGN].count == 25_000
 
 
 def test_a_report_keeps_in_the_state() -> None:
     report = check(existing=found(ledger(3)))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=Report) == report
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=PrecheckReport) == report
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_says_what_to_do(reason: Reason) -> None:
-    assert explain(Finding(reason, "found")).endswith(".")
+@pytest.mark.parametrize("reason", FindingReason)
+def test_every_reason_says_what_to_do(reason: FindingReason) -> None:
+    assert explain(PrecheckFinding(reason, "found")).endswith(".")
 
 
 def test_a_remedy_names_settings_that_there_are() -> None:
-    text = " ".join(explain(Finding(reason, "found")) for reason in Reason)
+    text = " ".join(explain(PrecheckFinding(reason, "found")) for reason in FindingReason)
     named = re.findall(r"policies\.switching\.(\w+)", text)
     assert set(named) == {"target_policy", "strategies"}
     assert set(named) <= SwitchingSettings.model_fields.keys()

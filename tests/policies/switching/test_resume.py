@@ -6,18 +6,23 @@ from itertools import permutations
 import pytest
 from msgspec.structs import replace
 
-from policies.switching.events import BrokerSeen, Event, LedgerDone, Outcome
+from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.drafts import DecisionDraft
+from policies.switching.events import BrokerSeen, Event, LedgerResult
 from policies.switching.machine import apply
-from policies.switching.orders import Code, Said, Verdict
-from policies.switching.state import LedgerStage, Stage, SwitchingState
+from policies.switching.readings import LedgerOutcome
+from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from tests.policies.switching.test_table import bare
 from tests.policies.switching.world import World, stored
 
-FULL = World().to(Stage.DONE)
-RUNS = {stage.value: World().to(stage) for stage in (Stage.DONE, Stage.ROLLED_BACK, Stage.DONE_WITH_FAILURES)}
+FULL = World().to(SwitchStage.DONE)
+RUNS = {
+    stage.value: World().to(stage)
+    for stage in (SwitchStage.DONE, SwitchStage.ROLLED_BACK, SwitchStage.DONE_WITH_FAILURES)
+}
 
 
-def steps(world: World) -> list[tuple[SwitchingState, tuple[Said, ...]]]:
+def steps(world: World) -> list[tuple[SwitchingState, tuple[DecisionDraft, ...]]]:
     """A run's states and words, event by event."""
     state, run = SwitchingState(), []
     for now_ms, event in world.history:
@@ -45,7 +50,7 @@ def test_a_batch_decides_as_its_events_one_by_one() -> None:
     for now_ms, event in FULL.history:
         at_once.setdefault(now_ms, []).append(event)
     state = SwitchingState()
-    words: list[Said] = []
+    words: list[DecisionDraft] = []
     for now_ms, events in at_once.items():
         state, said = apply(state, events, FULL.limits, now_ms)
         words.extend(change(s, cause=0) for s in said)
@@ -53,13 +58,15 @@ def test_a_batch_decides_as_its_events_one_by_one() -> None:
     assert words == FULL.said
 
 
-ORDERS_OF_A_RUN = sum(s.verdict in (Verdict.START_COPY, Verdict.PROMOTE, Verdict.DELETE_OLD) for s in FULL.said) + 8
+ORDERS_OF_A_RUN = (
+    sum(s.verdict in (SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.DELETE_OLD) for s in FULL.said) + 8
+)
 
 
 @pytest.mark.parametrize("lost", ["before the work", "after the work"])
-@pytest.mark.parametrize("stage", [Stage.LIVE_DUAL_READ, Stage.CLEANUP])
+@pytest.mark.parametrize("stage", [SwitchStage.LIVE_DUAL_READ, SwitchStage.CLEANUP])
 @pytest.mark.parametrize("step", range(ORDERS_OF_A_RUN))
-def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: Stage, step: int, lost: str) -> None:
+def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: SwitchStage, step: int, lost: str) -> None:
     world = World().to(stage)
     world.work(limit=step)
     if lost == "after the work" and world.orders:
@@ -68,8 +75,8 @@ def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: Stage
     world.state = stored(world.state)
     world.later().tell(world.lease_event(2))
     world.work()
-    assert world.stage is (Stage.HOLD if stage is Stage.LIVE_DUAL_READ else Stage.DONE)
-    if stage is Stage.LIVE_DUAL_READ:
+    assert world.stage is (SwitchStage.HOLD if stage is SwitchStage.LIVE_DUAL_READ else SwitchStage.DONE)
+    if stage is SwitchStage.LIVE_DUAL_READ:
         assert set(world.stages().values()) == {LedgerStage.PROMOTED}
     else:
         assert world.switch.settled == {LedgerStage.CLEANED: 3}
@@ -96,16 +103,16 @@ def test_everything_heard_again_at_the_end_changes_nothing() -> None:
 
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
 def test_the_order_of_acks_and_sightings_does_not_matter(order: tuple[int, ...]) -> None:
-    world = World().to(Stage.TRIGGERED)
+    world = World().to(SwitchStage.TRIGGERED)
     events: list[Event] = [world.members_event(), world.follow("b1"), world.follow("b2"), world.cluster_event("old")]
     world.tell(*(events[i] for i in order))
-    assert world.is_at(Stage.TRIGGERED)
+    assert world.is_at(SwitchStage.TRIGGERED)
     world.later().tell(world.cluster_event("new"), world.cluster_event("old"))
-    assert world.is_at(Stage.LIVE_DUAL_READ)
+    assert world.is_at(SwitchStage.LIVE_DUAL_READ)
 
 
 def test_a_late_ack_of_an_earlier_switch_is_no_ack() -> None:
-    world = World().to(Stage.REJECTED)
+    world = World().to(SwitchStage.REJECTED)
     world.checked().triggered()
     late = BrokerSeen("b1", 50, 1, failed=False, writes=(), reads=(), at_ms=world.now_ms)
     world.tell(late)
@@ -114,18 +121,18 @@ def test_a_late_ack_of_an_earlier_switch_is_no_ack() -> None:
 
 
 def test_an_orchestrator_with_an_old_lease_is_turned_away_and_the_new_one_asks_again() -> None:
-    world = World().to(Stage.BUILD)
-    asked = {(o.verdict, o.op) for o in world.orders if o.unit}
+    world = World().to(SwitchStage.BUILD)
+    asked = {(o.verdict, o.op) for o in world.orders if o.task}
     said = world.later().tell(world.lease_event(2))
-    assert {(s.verdict, s.op) for s in said if s.unit} == asked, "under the same numbers, so nothing is done twice"
+    assert {(s.verdict, s.op) for s in said if s.task} == asked, "under the same numbers, so nothing is done twice"
     before = world.state
     said = world.tell(world.lease_event(1))
-    assert [s.code for s in said] == [Code.INVALID_TRANSITION]
+    assert [s.code for s in said] == [RejectCode.INVALID_TRANSITION]
     assert bare(world.state) == bare(before)
 
 
 def test_without_a_valid_lease_nothing_is_ordered_and_with_one_it_goes_on() -> None:
-    world = World().to(Stage.BUILD)
+    world = World().to(SwitchStage.BUILD)
     assert world.state.lease is not None
     world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
     orders = list(world.orders)
@@ -135,29 +142,29 @@ def test_without_a_valid_lease_nothing_is_ordered_and_with_one_it_goes_on() -> N
     assert world.orders == []
     world.tell(world.lease_event(1))
     world.work()
-    assert world.is_at(Stage.HOLD)
+    assert world.is_at(SwitchStage.HOLD)
 
 
 def test_what_failed_without_the_lease_is_asked_again_once_it_is_held() -> None:
-    world = World().to(Stage.BUILD)
+    world = World().to(SwitchStage.BUILD)
     assert world.state.lease is not None
     world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
     world.orders.clear()
-    unit = world.unit("/c1")
-    assert world.tell(LedgerDone(unit.ledger_id, unit.op, Outcome.FAILED)) == []
+    task = world.task("/c1")
+    assert world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.FAILED)) == []
     assert world.switch.halted == ""
     said = world.tell(world.lease_event(1))
-    assert (Verdict.START_COPY, world.unit("/c1").op) in [(s.verdict, s.op) for s in said]
+    assert (SwitchVerdict.START_COPY, world.task("/c1").op) in [(s.verdict, s.op) for s in said]
     world.work()
-    assert world.is_at(Stage.HOLD)
+    assert world.is_at(SwitchStage.HOLD)
 
 
 def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() -> None:
-    world = World().to(Stage.BUILD)
-    unit = world.unit("/c1")
-    facts = world.facts("old", unit.ledger_id)
-    world.tell(LedgerDone(unit.ledger_id, unit.op, Outcome.FAILED))
+    world = World().to(SwitchStage.BUILD)
+    task = world.task("/c1")
+    facts = world.facts("old", task.ledger_id)
+    world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.FAILED))
     before = world.state
-    assert world.tell(LedgerDone(unit.ledger_id, unit.op, Outcome.COPIED, facts, facts)) == []
+    assert world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.COPIED, facts, facts)) == []
     assert bare(world.state) == bare(before)
     assert world.state.counts.repeated == before.counts.repeated + 1

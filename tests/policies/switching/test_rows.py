@@ -5,39 +5,40 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     Cleanup,
     InventorySeen,
-    LedgerDone,
-    Outcome,
+    LedgerResult,
     Register,
     RegistrySeen,
     Rollback,
-    StatusDone,
+    StatusResult,
     Unregister,
 )
-from policies.switching.limits import DAY_MS, Limits
-from policies.switching.orders import Code, Said, Verdict, Why
-from policies.switching.references import Kind
-from policies.switching.state import Action, LedgerStage, Stage, Status, SwitchingState
+from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchingState, SwitchStage
 from tests.policies.switching.world import START_MS, Bookies, Held, Ref, World
 
-S, L = Stage, LedgerStage
+S, L = SwitchStage, LedgerStage
 
 
-def codes(said: list[Said]) -> list[Code | None]:
-    return [s.code for s in said if s.verdict is Verdict.REJECT]
+def codes(said: list[DecisionDraft]) -> list[RejectCode | None]:
+    return [s.code for s in said if s.verdict is SwitchVerdict.REJECT]
 
 
-def verdicts(said: list[Said]) -> list[Verdict]:
+def verdicts(said: list[DecisionDraft]) -> list[SwitchVerdict]:
     return [s.verdict for s in said]
 
 
-def tell_of(world: World, path: str, outcome: Outcome, **more: Any) -> list[Said]:
+def tell_of(world: World, path: str, outcome: LedgerOutcome, **more: Any) -> list[DecisionDraft]:
     """The executor's answer about the ledger of one reference."""
-    unit = world.unit(path)
-    world.orders = [o for o in world.orders if o.unit is None or o.unit.ledger_id != unit.ledger_id]
-    return world.tell(LedgerDone(unit.ledger_id, unit.op, outcome, **more))
+    task = world.task(path)
+    world.orders = [o for o in world.orders if o.task is None or o.task.ledger_id != task.ledger_id]
+    return world.tell(LedgerResult(task.ledger_id, task.op, outcome, **more))
 
 
 # --- 1 to 4
@@ -52,13 +53,13 @@ def test_the_first_cluster_is_active_and_owns_legacy_references_for_good() -> No
 def test_a_cluster_in_use_is_not_forgotten() -> None:
     world = World().to(S.REGISTERED)
     forget = Unregister(key=world.key(), name="new")
-    assert codes(world.tell(forget)) == [Code.IN_USE], "no inventory is known"
+    assert codes(world.tell(forget)) == [RejectCode.IN_USE], "no inventory is known"
     world.refs["/c1"].attribution = "new"
     world.later().tell(world.inventory_event())
-    assert codes(world.tell(replace_key(world, forget))) == [Code.IN_USE]
+    assert codes(world.tell(replace_key(world, forget))) == [RejectCode.IN_USE]
     world.refs["/c1"].attribution = None
     world.later().tell(world.inventory_event())
-    assert verdicts(world.tell(replace_key(world, forget))) == [Verdict.REMOVE_REGISTRY]
+    assert verdicts(world.tell(replace_key(world, forget))) == [SwitchVerdict.REMOVE_REGISTRY]
     assert world.state.entry("new") is None
 
 
@@ -67,7 +68,7 @@ def test_what_the_registry_lacks_is_written_again_until_it_is_seen_there() -> No
     held = list(world.state.entries)
     said = world.tell(RegistrySeen((replace(held[1], version=3),), "old", None, 0))
     assert [(s.verdict, s.reason, s.subject) for s in said] == [
-        (Verdict.WRITE_REGISTRY, Why.NOT_SEEN, f"registry/{held[0].name}")
+        (SwitchVerdict.WRITE_REGISTRY, SwitchReason.NOT_SEEN, f"registry/{held[0].name}")
     ]
     assert said[0].details["bootstrap"] == "old"
     assert world.tell(RegistrySeen(tuple(replace(e, version=4) for e in held), "old", None, 0)) == []
@@ -80,7 +81,9 @@ def test_what_was_unregistered_is_removed_again_until_the_registry_is_seen_witho
     world.later().tell(world.inventory_event())
     world.tell(Unregister(key=world.key(), name="new"))
     said = world.tell(RegistrySeen(everything, "old", None, 0))
-    assert [(s.verdict, s.reason, s.details["version"]) for s in said] == [(Verdict.REMOVE_REGISTRY, Why.NOT_SEEN, 7)]
+    assert [(s.verdict, s.reason, s.details["version"]) for s in said] == [
+        (SwitchVerdict.REMOVE_REGISTRY, SwitchReason.NOT_SEEN, 7)
+    ]
     left = tuple(e for e in everything if e.name != "new")
     assert world.tell(RegistrySeen(left, "old", None, 0)) == []
     assert world.tell(RegistrySeen(everything, "old", None, 0)) == [], "somebody else registered it since"
@@ -99,23 +102,23 @@ def replace_key(world: World, command: Unregister) -> Unregister:
 def test_an_expired_or_unready_precheck_does_not_start_a_switch() -> None:
     world = World().to(S.PRECHECKED)
     world.later(600_000)
-    assert codes(world.tell(world.start_event())) == [Code.PRECHECK_FAILED]
+    assert codes(world.tell(world.start_event())) == [RejectCode.PRECHECK_FAILED]
     world = World()
     world.clusters["new"].hob = None
     world.to(S.PRECHECKED)
-    assert codes(world.tell(world.start_event())) == [Code.PRECHECK_FAILED]
+    assert codes(world.tell(world.start_event())) == [RejectCode.PRECHECK_FAILED]
 
 
 def test_a_foreign_ledger_found_by_the_precheck_is_a_collision() -> None:
     world = World()
     world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms)
-    assert codes(world.to(S.PRECHECKED).tell(world.start_event())) == [Code.COLLISION]
+    assert codes(world.to(S.PRECHECKED).tell(world.start_event())) == [RejectCode.COLLISION]
 
 
 def test_without_the_lease_no_switch_starts() -> None:
     world = World().to(S.PRECHECKED)
     world.state = replace(world.state, lease=None)
-    assert codes(world.tell(world.start_event())) == [Code.INVALID_TRANSITION]
+    assert codes(world.tell(world.start_event())) == [RejectCode.INVALID_TRANSITION]
 
 
 def test_the_same_target_again_drives_on() -> None:
@@ -129,7 +132,7 @@ def test_the_same_target_again_drives_on() -> None:
 def test_a_directive_carries_the_next_epoch() -> None:
     world = World().to(S.PRECHECKED)
     said = world.tell(world.start_event(expected_epoch=0))
-    assert verdicts(said) == [Verdict.ADVANCE, Verdict.WRITE_DIRECTIVE]
+    assert verdicts(said) == [SwitchVerdict.ADVANCE, SwitchVerdict.WRITE_DIRECTIVE]
     assert world.state.directive is not None
     assert (world.state.directive.epoch, world.state.directive.target) == (1, "new")
     assert world.state.active() == "new"
@@ -173,7 +176,7 @@ def test_a_precheck_from_another_source_does_not_start_a_switch() -> None:
     world = World().to(S.PRECHECKED)
     [check] = world.state.checks
     world.state = replace(world.state, checks=(replace(check, source="another"),))
-    assert codes(world.tell(world.start_event())) == [Code.PRECHECK_FAILED]
+    assert codes(world.tell(world.start_event())) == [RejectCode.PRECHECK_FAILED]
 
 
 def test_no_broker_at_all_is_not_all_brokers() -> None:
@@ -190,7 +193,7 @@ def test_a_broker_that_writes_to_the_old_one_after_its_ack_blocks() -> None:
     said = world.later().tell(*(world.cluster_event(n) for n in world.clusters))
     assert world.is_at(S.TRIGGERED)
     assert "b2 wrote to old" in world.switch.blocked
-    assert Verdict.BLOCKED in verdicts(world.said)
+    assert SwitchVerdict.BLOCKED in verdicts(world.said)
     assert said == [], "it was said once"
     world.later().tell(world.follow("b2"))
     world.later().tell(*(world.cluster_event(n) for n in world.clusters))
@@ -228,7 +231,7 @@ def test_a_client_that_cannot_be_made_after_an_ack_leaves_it_to_a_person() -> No
     world = World().to(S.TRIGGERED)
     world.tell(world.follow("b1"))
     said = world.tell(world.broker_event("b2", failed=True, epoch=1))
-    assert verdicts(said) == [Verdict.DEGRADED]
+    assert verdicts(said) == [SwitchVerdict.DEGRADED]
     assert world.is_at(S.TRIGGERED)
     assert world.switch.degraded
     assert world.state.active() == "new"
@@ -252,16 +255,16 @@ def test_an_inventory_that_did_not_ask_the_target_makes_no_plan() -> None:
 
 def test_what_is_attributed_to_nobody_belongs_to_the_bootstrap_cluster() -> None:
     world = World()
-    world.refs["/elsewhere"] = Ref(Kind.CURSOR, 77, "x", "elsewhere")
+    world.refs["/elsewhere"] = Ref(LedgerKind.CURSOR, 77, "x", "elsewhere")
     world.to(S.BUILD)
-    assert sorted(u.paths[0] for u in world.switch.units) == ["/c1", "/c2", "/s1"]
+    assert sorted(u.paths[0] for u in world.switch.tasks) == ["/c1", "/c2", "/s1"]
 
 
 def test_no_more_copies_than_allowed_run_at_once() -> None:
     world = World().to(S.BUILD)
-    assert [u.stage for u in world.switch.units] == [L.COPYING, L.COPYING, L.PENDING]
-    world.work(Verdict.START_COPY, limit=1)
-    assert [u.stage for u in world.switch.units] == [L.BUILT, L.COPYING, L.COPYING]
+    assert [u.stage for u in world.switch.tasks] == [L.COPYING, L.COPYING, L.PENDING]
+    world.work(SwitchVerdict.START_COPY, limit=1)
+    assert [u.stage for u in world.switch.tasks] == [L.BUILT, L.COPYING, L.COPYING]
 
 
 def test_a_foreign_ledger_at_the_inventory_is_a_conflict_and_the_others_go_on() -> None:
@@ -278,16 +281,16 @@ def test_a_foreign_ledger_of_equal_length_and_last_entry_is_refused() -> None:
     world.clusters["new"].ledgers[world.refs["/c2"].ledger_id] = Held("/c2", world.now_ms - 1)
     clean = world.inventory_event()
     world.tell(type(clean)(clean.references, clean.at_ms, clean.target))
-    world.orders = [o for o in world.orders if o.verdict is not Verdict.TAKE_INVENTORY]
+    world.orders = [o for o in world.orders if o.verdict is not SwitchVerdict.TAKE_INVENTORY]
     world.work()
-    assert world.unit("/c2").stage is L.FOREIGN_CONFLICT
-    [said] = [s for s in world.said if s.verdict is Verdict.REMAP_REQUIRED]
-    assert (said.code, said.reason) == (Code.COLLISION, Why.FOREIGN_ID)
+    assert world.task("/c2").stage is L.FOREIGN_CONFLICT
+    [said] = [s for s in world.said if s.verdict is SwitchVerdict.REMAP_REQUIRED]
+    assert (said.code, said.reason) == (RejectCode.COLLISION, SwitchReason.FOREIGN_ID)
     assert not [
         s
         for s in world.said
-        if s.verdict in (Verdict.DELETE_OWN_COPY,)
-        or (s.verdict is Verdict.PROMOTE and s.unit and s.unit.paths == ("/c2",))
+        if s.verdict in (SwitchVerdict.DELETE_OWN_COPY,)
+        or (s.verdict is SwitchVerdict.PROMOTE and s.task and s.task.paths == ("/c2",))
     ]
     assert world.clusters["new"].ledgers[world.refs["/c2"].ledger_id].by_headgate is False
 
@@ -297,8 +300,8 @@ def test_our_own_earlier_copy_is_taken_if_complete_and_made_anew_if_not(complete
     world = World().to(S.BUILD)
     ledger_id = world.refs["/c1"].ledger_id
     world.clusters["new"].ledgers[ledger_id] = Held("/c1", world.now_ms + 1, complete=complete, by_headgate=True)
-    world.work(Verdict.START_COPY, limit=1)
-    assert world.unit("/c1").stage is (L.BUILT if complete else L.COPYING)
+    world.work(SwitchVerdict.START_COPY, limit=1)
+    assert world.task("/c1").stage is (L.BUILT if complete else L.COPYING)
     world.work()
     assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), L.PROMOTED)
 
@@ -315,21 +318,21 @@ def test_a_copy_that_differs_is_made_again_and_given_up_after_a_while(difference
     world = World().to(S.BUILD)
     source = world.facts("old", world.refs["/c1"].ledger_id)
     for tries in (1, 2, 3):
-        assert world.unit("/c1").tries == tries - 1
-        tell_of(world, "/c1", Outcome.COPIED, source=source, target=replace(source, **difference))
+        assert world.task("/c1").tries == tries - 1
+        tell_of(world, "/c1", LedgerOutcome.COPIED, source=source, target=replace(source, **difference))
         if tries < 3:
-            assert world.unit("/c1").awaiting is Action.DELETE_COPY
-            tell_of(world, "/c1", Outcome.COPY_DELETED)
-            assert world.unit("/c1").awaiting in (Action.COPY, Action.NONE)
-            world.work(Verdict.START_COPY, limit=0)
-            while world.unit("/c1").awaiting is Action.NONE:
+            assert world.task("/c1").awaiting is SwitchAction.DELETE_COPY
+            tell_of(world, "/c1", LedgerOutcome.COPY_DELETED)
+            assert world.task("/c1").awaiting in (SwitchAction.COPY, SwitchAction.NONE)
+            world.work(SwitchVerdict.START_COPY, limit=0)
+            while world.task("/c1").awaiting is SwitchAction.NONE:
                 world.work(limit=1)
-    assert world.unit("/c1").stage is L.BUILD_FAILED
+    assert world.task("/c1").stage is L.BUILD_FAILED
 
 
 def test_an_unreadable_source_leaves_the_attribution() -> None:
     world = World().to(S.BUILD)
-    tell_of(world, "/c1", Outcome.SOURCE_UNREADABLE)
+    tell_of(world, "/c1", LedgerOutcome.SOURCE_UNREADABLE)
     world.work()
     assert world.stages() == {"/c1": L.BUILD_FAILED, "/c2": L.PROMOTED, "/s1": L.PROMOTED}
     assert world.refs["/c1"].attribution is None
@@ -347,11 +350,11 @@ def test_a_switch_without_references_passes_through() -> None:
 
 def test_a_promotion_that_changed_more_halts_the_switch() -> None:
     world = World().to(S.PROMOTE)
-    said = tell_of(world, "/c1", Outcome.PROMOTED, changed=("attribution", "ledger_id"))
-    assert verdicts(said) == [Verdict.HALT]
+    said = tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "ledger_id"))
+    assert verdicts(said) == [SwitchVerdict.HALT]
     world.work()
-    assert world.unit("/c1").stage is L.PROMOTING
-    assert world.unit("/c2").stage is L.BUILT, "nothing more is ordered"
+    assert world.task("/c1").stage is L.PROMOTING
+    assert world.task("/c2").stage is L.BUILT, "nothing more is ordered"
     assert world.is_at(S.PROMOTE)
     world.tell(world.start_event())
     world.work()
@@ -360,64 +363,66 @@ def test_a_promotion_that_changed_more_halts_the_switch() -> None:
 
 def test_while_halted_nothing_is_asked_again_until_it_is_driven_on() -> None:
     world = World().to(S.PROMOTE)
-    tell_of(world, "/c1", Outcome.PROMOTED, changed=("entry_id",))
-    assert tell_of(world, "/s1", Outcome.CONFLICT) == []
+    tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("entry_id",))
+    assert tell_of(world, "/s1", LedgerOutcome.CONFLICT) == []
     said = world.tell(world.start_event())
-    assert {s.unit.paths[0] for s in said if s.verdict is Verdict.PROMOTE and s.unit} == {"/c1", "/s1"}
+    assert {s.task.paths[0] for s in said if s.verdict is SwitchVerdict.PROMOTE and s.task} == {"/c1", "/s1"}
 
 
 def test_a_version_conflict_is_tried_again_and_then_deferred() -> None:
     world = World().to(S.PROMOTE)
-    said: list[Said] = []
+    said: list[DecisionDraft] = []
     for _ in range(3):
-        assert world.unit("/c1").stage is L.PROMOTING
-        said = tell_of(world, "/c1", Outcome.CONFLICT)
-    assert world.unit("/c1").stage is L.PROMOTE_DEFERRED
-    assert said[0].reason is Why.RETRIES_EXHAUSTED
+        assert world.task("/c1").stage is L.PROMOTING
+        said = tell_of(world, "/c1", LedgerOutcome.CONFLICT)
+    assert world.task("/c1").stage is L.PROMOTE_DEFERRED
+    assert said[0].reason is SwitchReason.RETRIES_EXHAUSTED
 
 
 def test_a_cursor_that_rolled_over_to_the_target_is_promoted() -> None:
     world = World().to(S.PROMOTE)
-    tell_of(world, "/c1", Outcome.ROLLED_OVER, new_id=2**32 + 5, attribution="new")
-    assert (world.unit("/c1").stage, world.unit("/c1").target_id) == (L.PROMOTED_VIA_ROLLOVER, 2**32 + 5)
+    tell_of(world, "/c1", LedgerOutcome.ROLLED_OVER, new_id=2**32 + 5, attribution="new")
+    assert (world.task("/c1").stage, world.task("/c1").target_id) == (L.PROMOTED_VIA_ROLLOVER, 2**32 + 5)
 
 
 def test_a_cursor_that_rolled_over_elsewhere_is_looked_for_again() -> None:
     world = World().to(S.PROMOTE)
     ref = world.refs["/c1"]
     ref.ledger_id = world.clusters["old"].allocate("/c1", world.now_ms)
-    tell_of(world, "/c1", Outcome.ROLLED_OVER, new_id=ref.ledger_id, attribution="old")
-    assert world.unit("/c1").awaiting is Action.INVENTORY
+    tell_of(world, "/c1", LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution="old")
+    assert world.task("/c1").awaiting is SwitchAction.INVENTORY
     world.work()
     assert world.is_at(S.HOLD)
-    assert (world.unit("/c1").ledger_id, world.unit("/c1").stage) == (ref.ledger_id, L.PROMOTED)
+    assert (world.task("/c1").ledger_id, world.task("/c1").stage) == (ref.ledger_id, L.PROMOTED)
 
 
 def test_a_cursor_that_advanced_since_the_copy_is_copied_again() -> None:
     world = World().to(S.PROMOTE)
     ledger_id = world.refs["/c1"].ledger_id
     world.refs["/c1"].content = world.clusters["old"].ledgers[ledger_id].content = "/c1, further"
-    tell_of(world, "/c1", Outcome.ADVANCED)
-    assert world.unit("/c1").awaiting is Action.DELETE_COPY
+    tell_of(world, "/c1", LedgerOutcome.ADVANCED)
+    assert world.task("/c1").awaiting is SwitchAction.DELETE_COPY
     world.work()
-    assert world.unit("/c1").stage is L.PROMOTED
+    assert world.task("/c1").stage is L.PROMOTED
     assert world.clusters["new"].ledgers[ledger_id].content == "/c1, further"
 
 
 def test_a_cursor_that_always_advances_is_deferred() -> None:
     world = World().to(S.PROMOTE)
     for _ in range(3):
-        while world.unit("/c1").awaiting is not Action.PROMOTE:
+        while world.task("/c1").awaiting is not SwitchAction.PROMOTE:
             world.work(limit=1)
-        tell_of(world, "/c1", Outcome.ADVANCED)
-    assert world.unit("/c1").stage is L.PROMOTE_DEFERRED
+        tell_of(world, "/c1", LedgerOutcome.ADVANCED)
+    assert world.task("/c1").stage is L.PROMOTE_DEFERRED
 
 
 # --- 17 to 19: the windows
 
 
-@pytest.mark.parametrize(("early_ms", "code"), [(1, []), (0, [Code.WINDOW_EXPIRED]), (-1, [Code.WINDOW_EXPIRED])])
-def test_a_rollback_fits_into_its_window_to_the_millisecond(early_ms: int, code: list[Code]) -> None:
+@pytest.mark.parametrize(
+    ("early_ms", "code"), [(1, []), (0, [RejectCode.WINDOW_EXPIRED]), (-1, [RejectCode.WINDOW_EXPIRED])]
+)
+def test_a_rollback_fits_into_its_window_to_the_millisecond(early_ms: int, code: list[RejectCode]) -> None:
     world = World().to(S.HOLD)
     assert world.switch.rollback_until_ms == world.switch.live_ms + DAY_MS
     world.now_ms = world.switch.rollback_until_ms - early_ms
@@ -425,8 +430,8 @@ def test_a_rollback_fits_into_its_window_to_the_millisecond(early_ms: int, code:
     assert world.stage is (S.HOLD if code else S.ROLLBACK)
 
 
-@pytest.mark.parametrize(("late_ms", "code"), [(-1, [Code.WINDOW_NOT_ELAPSED]), (0, []), (1, [])])
-def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: list[Code]) -> None:
+@pytest.mark.parametrize(("late_ms", "code"), [(-1, [RejectCode.WINDOW_NOT_ELAPSED]), (0, []), (1, [])])
+def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: list[RejectCode]) -> None:
     world = World().to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.live_ms + 15 * DAY_MS
     world.now_ms = world.switch.cleanup_from_ms + late_ms
@@ -435,16 +440,16 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
 
 
 def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
-    world = World(Limits(rollback_window_ms=20 * DAY_MS)).to(S.HOLD)
+    world = World(SwitchLimits(rollback_window_ms=20 * DAY_MS)).to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.rollback_until_ms
 
 
 def test_after_the_cleanup_has_begun_there_is_no_way_back() -> None:
-    world = World(Limits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
+    world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
     world.now_ms = world.switch.rollback_until_ms
     world.tell(Cleanup(key=world.key()))
     world.now_ms -= 1
-    assert codes(world.tell(Rollback(key=world.key()))) == [Code.CLEANUP_STARTED]
+    assert codes(world.tell(Rollback(key=world.key()))) == [RejectCode.CLEANUP_STARTED]
 
 
 def test_a_rollback_puts_every_attribution_back_and_deletes_our_copies_later() -> None:
@@ -463,7 +468,7 @@ def test_a_rollback_puts_every_attribution_back_and_deletes_our_copies_later() -
 
 
 @pytest.mark.parametrize("stage", [S.BUILD, S.PROMOTE])
-def test_a_rollback_amid_the_work_ends_well_and_late_answers_change_nothing(stage: Stage) -> None:
+def test_a_rollback_amid_the_work_ends_well_and_late_answers_change_nothing(stage: SwitchStage) -> None:
     world = World().to(stage)
     waiting = list(world.orders)
     answers_ = [event for order in waiting for event in world.carry_out(order)]
@@ -479,13 +484,17 @@ def test_brokers_go_back_only_to_ids_beyond_those_of_the_target() -> None:
     world = World().to(S.HOLD)
     world.tell(world.inventory_event())
     refused = world.tell(Rollback(key=world.key(), attribution_only=False))
-    assert codes(refused) == [Code.COLLISION]
+    assert codes(refused) == [RejectCode.COLLISION]
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
     world.later().tell(world.cluster_event("new"), world.cluster_event("old"))
     assert "INV-2" in world.switch.halted, "until brokers go back, the old one must not be ahead"
     world.tell(Rollback(key=world.key(), attribution_only=False))
     assert (world.switch.halted, world.state.active()) == ("", "old")
-    assert [o.verdict for o in world.orders] == [Verdict.WRITE_DIRECTIVE, Verdict.REVERT, Verdict.REVERT]
+    assert [o.verdict for o in world.orders] == [
+        SwitchVerdict.WRITE_DIRECTIVE,
+        SwitchVerdict.REVERT,
+        SwitchVerdict.REVERT,
+    ]
     world.work()
     assert world.is_at(S.ROLLED_BACK)
     world.acks()
@@ -501,7 +510,7 @@ def test_a_dry_run_lists_and_changes_nothing() -> None:
     world.later(15 * DAY_MS)
     before = replace(world.state, commands=())
     [said] = world.tell(Cleanup(key=world.key(), dry_run=True))
-    assert said.verdict is Verdict.PREVIEW
+    assert said.verdict is SwitchVerdict.PREVIEW
     assert "3 ledgers are to be deleted from old: 2, 3, 4" in said.sentence
     assert replace(world.state, commands=()) == before
 
@@ -510,9 +519,9 @@ def test_nothing_is_deleted_before_an_inventory_from_after_the_cleanup_began() -
     world = World().to(S.HOLD)
     world.later(15 * DAY_MS).tell(world.inventory_event())
     world.tell(Cleanup(key=world.key()))
-    assert not [o for o in world.orders if o.verdict is Verdict.DELETE_OLD]
-    world.work(Verdict.TAKE_INVENTORY)
-    assert len([o for o in world.orders if o.verdict is Verdict.DELETE_OLD]) == 2, "max_deletions"
+    assert not [o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]
+    world.work(SwitchVerdict.TAKE_INVENTORY)
+    assert len([o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]) == 2, "max_deletions"
 
 
 def test_what_is_still_referenced_is_not_deleted() -> None:
@@ -526,15 +535,15 @@ def test_what_is_still_referenced_is_not_deleted() -> None:
 
 def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     world = World().to(S.CLEANUP)
-    world.work(Verdict.TAKE_INVENTORY)
+    world.work(SwitchVerdict.TAKE_INVENTORY)
     for _ in range(3):
-        tell_of(world, "/c1", Outcome.FAILED)
-    assert (world.unit("/c1").stage, world.unit("/c1").awaiting) == (L.DELETE_INTENT, Action.GIVEN_UP)
+        tell_of(world, "/c1", LedgerOutcome.FAILED)
+    assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.DELETE_INTENT, SwitchAction.GIVEN_UP)
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
     world.tell(world.start_event())
     world.work()
-    assert world.unit("/c1").stage is L.DELETE_INTENT, "deleting is not resumed before the next clean-up"
+    assert world.task("/c1").stage is L.DELETE_INTENT, "deleting is not resumed before the next clean-up"
     world.later().tell(Cleanup(key=world.key()))
     world.work()
     assert world.is_at(S.DONE)
@@ -542,42 +551,45 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
 
 def test_the_old_cluster_is_deprecated_before_the_new_one_is_active() -> None:
     world = World().to(S.CLEANUP)
-    world.work(Verdict.TAKE_INVENTORY, Verdict.DELETE_OLD)
-    assert world.awaits(Action.STATUS_OLD)
-    world.tell(StatusDone(Action.STATUS_OLD, world.switch.op, ok=True))
-    assert {e.name: e.status for e in world.state.entries} == {"old": Status.DEPRECATED, "new": Status.STANDBY}
+    world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
+    assert world.awaits(SwitchAction.STATUS_OLD)
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=True))
+    assert {e.name: e.status for e in world.state.entries} == {
+        "old": ClusterStatus.DEPRECATED,
+        "new": ClusterStatus.STANDBY,
+    }
     assert world.state.active() == "new"
-    world.tell(StatusDone(Action.STATUS_OLD, world.switch.op, ok=True))
-    assert world.awaits(Action.STATUS_NEW), "a repeated answer is no answer to the next order"
-    world.tell(StatusDone(Action.STATUS_NEW, world.switch.op, ok=True))
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=True))
+    assert world.awaits(SwitchAction.STATUS_NEW), "a repeated answer is no answer to the next order"
+    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=True))
     assert world.is_at(S.DONE)
 
 
 def test_a_status_that_cannot_be_written_is_a_failure_and_brokers_stay() -> None:
     world = World().to(S.CLEANUP)
-    world.work(Verdict.TAKE_INVENTORY, Verdict.DELETE_OLD)
-    world.tell(StatusDone(Action.STATUS_OLD, world.switch.op, ok=False))
+    world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=False))
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert world.state.active() == "new"
 
 
 def test_a_client_is_closed_when_all_say_that_nobody_reads() -> None:
     world = World().to(S.DONE)
-    assert codes(world.tell(world.close_event())) == [Code.CLIENT_IN_USE]
+    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE]
     world.later().tell(world.members_event(), world.inventory_event(), world.follow("b1"))
-    assert codes(world.tell(world.close_event())) == [Code.CLIENT_IN_USE], "b2 has not said so"
+    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE], "b2 has not said so"
     world.tell(world.broker_event("b2", reads=("old",)))
-    assert codes(world.tell(world.close_event())) == [Code.CLIENT_IN_USE], "b2 reads"
+    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE], "b2 reads"
     world.tell(world.follow("b2"))
-    assert verdicts(world.tell(world.close_event())) == [Verdict.CLOSE_CLIENT]
-    assert codes(world.tell(world.close_event("new"))) == [Code.CLIENT_IN_USE], "the active one"
-    assert codes(world.tell(world.close_event("fourth"))) == [Code.NOT_FOUND]
+    assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]
+    assert codes(world.tell(world.close_event("new"))) == [RejectCode.CLIENT_IN_USE], "the active one"
+    assert codes(world.tell(world.close_event("fourth"))) == [RejectCode.NOT_FOUND]
 
 
 def test_a_client_is_not_closed_while_a_reference_is_left() -> None:
     world = World().to(S.DONE_WITH_FAILURES)
     world.later().tell(world.members_event(), world.inventory_event(), *(world.follow(b) for b in world.brokers))
-    assert codes(world.tell(world.close_event())) == [Code.CLIENT_IN_USE]
+    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE]
 
 
 def test_what_stayed_behind_is_driven_on() -> None:
@@ -588,7 +600,7 @@ def test_what_stayed_behind_is_driven_on() -> None:
     assert (world.stage, world.switch.attempt) == (S.BUILD, 2)
     world.work()
     assert world.stages() == {"/c1": L.CLEANED, "/c2": L.CLEANED, "/s1": L.PROMOTED}
-    assert codes(world.tell(Rollback(key=world.key()))) == [Code.WINDOW_EXPIRED]
+    assert codes(world.tell(Rollback(key=world.key()))) == [RejectCode.WINDOW_EXPIRED]
     world.tell(Cleanup(key=world.key()))
     world.work()
     assert world.is_at(S.DONE)
@@ -598,23 +610,23 @@ def test_what_stayed_behind_is_driven_on() -> None:
 
 
 def test_ledgers_of_a_remapped_kind_get_new_ids() -> None:
-    world = World(Limits(remapped=frozenset(Kind)))
+    world = World(SwitchLimits(remapped=frozenset(LedgerKind)))
     world.to(S.HOLD)
     assert world.stages() == {"/c1": L.PROMOTED_VIA_ROLLOVER, "/c2": L.PROMOTED_VIA_ROLLOVER, "/s1": L.PROMOTED}
     for path in ("/c1", "/c2", "/s1"):
         ref = world.refs[path]
         assert (ref.attribution, ref.ledger_id >= 2**32) == ("new", True)
         assert world.clusters["new"].ledgers[ref.ledger_id].content == ref.content
-    schema = world.unit("/s1").ledger_id
+    schema = world.task("/s1").ledger_id
     assert [(i.ledger_id, i.remap) for i in world.state.journal] == [(schema, True)]
 
 
-SCHEMAS_ANEW = frozenset({Kind.SCHEMA})
+SCHEMAS_ANEW = frozenset({LedgerKind.SCHEMA})
 
 
-def anew(stage: Stage) -> World:
+def anew(stage: SwitchStage) -> World:
     """Of which the schema's id is taken in the target, so that its ledger gets a new one."""
-    world = World(Limits(copy_concurrency=8, retries=3, remapped=SCHEMAS_ANEW))
+    world = World(SwitchLimits(copy_concurrency=8, retries=3, remapped=SCHEMAS_ANEW))
     world.clusters["new"].ledgers[world.refs["/s1"].ledger_id] = Held("foreign", world.now_ms)
     return world.to(stage)
 
@@ -631,7 +643,7 @@ def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_i
     world.later().tell(world.lease_event(2), registered, world.members_event())
     world.tell(*(world.cluster_event(name) for name in world.clusters), world.prechecked_event())
     again = world.tell(world.start_event())
-    assert codes(again) == [Code.COLLISION], "the precheck of this model goes by the journal that was lost"
+    assert codes(again) == [RejectCode.COLLISION], "the precheck of this model goes by the journal that was lost"
     check = world.state.checks[0]
     world.state = replace(world.state, checks=(replace(check, ready=True, reasons=()),))
     world.tell(world.start_event())
@@ -645,24 +657,24 @@ def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_i
 
 def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> None:
     world = World().to(S.CLEANUP)
-    last = world.unit("/c1")
+    last = world.task("/c1")
     world.work()
-    assert (world.stage, world.switch.settled, world.switch.units) == (S.DONE, {L.CLEANED: 3}, ())
+    assert (world.stage, world.switch.settled, world.switch.tasks) == (S.DONE, {L.CLEANED: 3}, ())
     assert world.state.journal == (), "what was copied is the target's own now"
     repeated = world.state.counts.repeated
-    assert world.tell(LedgerDone(last.ledger_id, last.op, Outcome.DELETED)) == []
+    assert world.tell(LedgerResult(last.ledger_id, last.op, LedgerOutcome.DELETED)) == []
     assert world.state.counts.repeated == repeated + 1
 
 
 def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleaned_up() -> None:
     world = anew(S.HOLD)
-    ref, unit = world.refs["/s1"], world.unit("/s1")
-    assert (unit.stage, unit.target_id, ref.ledger_id) == (L.PROMOTED, ref.ledger_id, ref.ledger_id)
+    ref, task = world.refs["/s1"], world.task("/s1")
+    assert (task.stage, task.target_id, ref.ledger_id) == (L.PROMOTED, ref.ledger_id, ref.ledger_id)
     world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
     world.work()
     assert world.is_at(S.DONE)
-    assert unit.ledger_id not in world.clusters["old"].ledgers
-    assert is_untouched(world, unit.ledger_id)
+    assert task.ledger_id not in world.clusters["old"].ledgers
+    assert is_untouched(world, task.ledger_id)
 
 
 def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() -> None:
@@ -671,68 +683,70 @@ def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() ->
     world.work()
     world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
     world.work()
-    assert (world.stage, world.unit("/s1").stage) == (S.DONE_WITH_FAILURES, L.FOREIGN_CONFLICT)
-    world.limits = Limits(remapped=SCHEMAS_ANEW)
+    assert (world.stage, world.task("/s1").stage) == (S.DONE_WITH_FAILURES, L.FOREIGN_CONFLICT)
+    world.limits = SwitchLimits(remapped=SCHEMAS_ANEW)
     world.later().tell(world.start_event())
     world.work()
-    assert (world.unit("/s1").stage, world.refs["/s1"].ledger_id) == (L.PROMOTED, world.unit("/s1").target_id)
-    assert is_untouched(world, world.unit("/s1").ledger_id)
+    assert (world.task("/s1").stage, world.refs["/s1"].ledger_id) == (L.PROMOTED, world.task("/s1").target_id)
+    assert is_untouched(world, world.task("/s1").ledger_id)
 
 
 def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() -> None:
     world = anew(S.BUILD)
-    order = next(o for o in world.orders if o.unit is not None and o.unit.paths == ("/s1",))
+    order = next(o for o in world.orders if o.task is not None and o.task.paths == ("/s1",))
     world.carry_out(order)  # and the answer is lost
     world.work()
     assert world.is_at(S.HOLD)
-    assert world.unit("/s1").stage is L.PROMOTED
-    assert world.refs["/s1"].ledger_id == world.unit("/s1").target_id
-    assert is_untouched(world, world.unit("/s1").ledger_id)
+    assert world.task("/s1").stage is L.PROMOTED
+    assert world.refs["/s1"].ledger_id == world.task("/s1").target_id
+    assert is_untouched(world, world.task("/s1").ledger_id)
 
 
 def test_a_copy_under_a_new_id_that_is_partial_is_deleted_and_made_again_under_another() -> None:
     world = anew(S.BUILD)
-    source = world.facts("old", world.unit("/s1").ledger_id)
+    source = world.facts("old", world.task("/s1").ledger_id)
     partial = replace(source, ledger_id=2**32 + 77, entries_digest=None, provenance="id-of-old")
-    said = tell_of(world, "/s1", Outcome.EXISTS, source=source, target=partial)
-    assert [(s.verdict, s.unit.target_id) for s in said if s.unit] == [(Verdict.DELETE_OWN_COPY, 2**32 + 77)]
+    said = tell_of(world, "/s1", LedgerOutcome.EXISTS, source=source, target=partial)
+    assert [(s.verdict, s.task.target_id) for s in said if s.task] == [(SwitchVerdict.DELETE_OWN_COPY, 2**32 + 77)]
     world.work()
     assert world.is_at(S.HOLD)
-    assert world.unit("/s1").stage is L.PROMOTED
-    assert is_untouched(world, world.unit("/s1").ledger_id)
+    assert world.task("/s1").stage is L.PROMOTED
+    assert is_untouched(world, world.task("/s1").ledger_id)
 
 
 def test_what_stands_under_a_new_id_and_is_not_ours_is_never_promoted_nor_deleted() -> None:
     world = anew(S.BUILD)
-    source = world.facts("old", world.unit("/s1").ledger_id)
-    said = tell_of(world, "/s1", Outcome.EXISTS, source=source, target=replace(source, ledger_id=99, provenance=""))
-    assert verdicts(said) == [Verdict.REMAP_REQUIRED]
-    assert world.unit("/s1").stage is L.FOREIGN_CONFLICT
+    source = world.facts("old", world.task("/s1").ledger_id)
+    said = tell_of(
+        world, "/s1", LedgerOutcome.EXISTS, source=source, target=replace(source, ledger_id=99, provenance="")
+    )
+    assert verdicts(said) == [SwitchVerdict.REMAP_REQUIRED]
+    assert world.task("/s1").stage is L.FOREIGN_CONFLICT
 
 
 @pytest.mark.parametrize("changed", [("attribution",), ("ledger_id",), ("attribution", "ledger_id", "entry_id")])
 def test_a_reference_gets_its_new_id_and_its_cluster_together_or_the_switch_halts(changed: tuple[str, ...]) -> None:
     world = anew(S.PROMOTE)
-    assert verdicts(tell_of(world, "/s1", Outcome.PROMOTED, changed=changed)) == [Verdict.HALT]
+    assert verdicts(tell_of(world, "/s1", LedgerOutcome.PROMOTED, changed=changed)) == [SwitchVerdict.HALT]
     assert world.switch.halted
 
 
 def test_what_was_promoted_before_the_answer_was_lost_changes_nothing_and_is_promoted() -> None:
     world = anew(S.PROMOTE)
-    tell_of(world, "/s1", Outcome.PROMOTED, changed=())
-    assert world.unit("/s1").stage is L.PROMOTED
+    tell_of(world, "/s1", LedgerOutcome.PROMOTED, changed=())
+    assert world.task("/s1").stage is L.PROMOTED
 
 
 def test_after_a_rollback_references_have_their_old_ids_and_copies_under_new_ones_are_deleted() -> None:
     world = anew(S.ROLLED_BACK)
-    unit = world.unit("/s1")
-    assert (world.refs["/s1"].attribution, world.refs["/s1"].ledger_id) == ("old", unit.ledger_id)
-    assert unit.target_id in world.clusters["new"].ledgers
+    task = world.task("/s1")
+    assert (world.refs["/s1"].attribution, world.refs["/s1"].ledger_id) == ("old", task.ledger_id)
+    assert task.target_id in world.clusters["new"].ledgers
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
-    assert unit.target_id not in world.clusters["new"].ledgers
+    assert task.target_id not in world.clusters["new"].ledgers
     assert world.state.journal == ()
-    assert is_untouched(world, world.unit("/s1").ledger_id)
+    assert is_untouched(world, world.task("/s1").ledger_id)
 
 
 def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback_too() -> None:
@@ -741,16 +755,16 @@ def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback
     assert lost
     world.tell(Rollback(key=world.key()))
     world.work()
-    assert (world.stage, world.unit("/s1").target_id) == (S.ROLLED_BACK, None)
+    assert (world.stage, world.task("/s1").target_id) == (S.ROLLED_BACK, None)
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
     assert not [held for held in world.clusters["new"].ledgers.values() if held.by_headgate]
-    assert is_untouched(world, world.unit("/s1").ledger_id)
+    assert is_untouched(world, world.task("/s1").ledger_id)
 
 
-@pytest.mark.parametrize("remapped", [frozenset(), frozenset({Kind.CURSOR})], ids=["same id", "remap"])
-def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(remapped: frozenset[Kind]) -> None:
-    world = World(Limits(remapped=remapped)).to(S.PROMOTE)
+@pytest.mark.parametrize("remapped", [frozenset(), frozenset({LedgerKind.CURSOR})], ids=["same id", "remap"])
+def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(remapped: frozenset[LedgerKind]) -> None:
+    world = World(SwitchLimits(remapped=remapped)).to(S.PROMOTE)
     if remapped:
         for order in list(world.orders):
             world.carry_out(order)  # the owners rolled them over, and nobody heard of it
@@ -761,7 +775,7 @@ def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(r
     world.tell(Rollback(key=world.key()))
     world.work()
     assert world.is_at(S.ROLLED_BACK)
-    assert world.unit("/c1").stage is L.PROMOTED_VIA_ROLLOVER
+    assert world.task("/c1").stage is L.PROMOTED_VIA_ROLLOVER
     assert (world.refs["/c1"].attribution, world.refs["/s1"].attribution) == ("new", "old")
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
@@ -770,13 +784,13 @@ def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(r
 
 @pytest.mark.parametrize(("remap", "stage"), [(False, L.BUILT), (True, L.FOREIGN_CONFLICT)])
 def test_the_strategy_of_another_time_is_no_record_of_a_copy(remap: bool, stage: LedgerStage) -> None:
-    world = World(Limits(copy_concurrency=8)).to(S.BUILD)
+    world = World(SwitchLimits(copy_concurrency=8)).to(S.BUILD)
     intents = world.state.journal
     assert intents
     world.state = replace(world.state, journal=tuple(replace(i, remap=remap) for i in intents))
-    source = world.facts("old", world.unit("/s1").ledger_id)
-    tell_of(world, "/s1", Outcome.EXISTS, source=source, target=replace(source, created_ms=world.now_ms))
-    assert world.unit("/s1").stage is stage
+    source = world.facts("old", world.task("/s1").ledger_id)
+    tell_of(world, "/s1", LedgerOutcome.EXISTS, source=source, target=replace(source, created_ms=world.now_ms))
+    assert world.task("/s1").stage is stage
 
 
 # --- A, B, A
@@ -790,13 +804,13 @@ def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
         Register(key=world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
         world.cluster_event("old"), world.cluster_event("new"),
     )  # fmt: skip
-    assert [e.status for e in world.state.entries] == [Status.ACTIVE, Status.STANDBY]
+    assert [e.status for e in world.state.entries] == [ClusterStatus.ACTIVE, ClusterStatus.STANDBY]
     world.orders.clear()
     world.checked("old")
-    assert codes(world.tell(world.start_event("old"))) == [Code.COLLISION], "its ids were deleted from it"
-    world.limits = Limits(remapped=frozenset(Kind))
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.COLLISION], "its ids were deleted from it"
+    world.limits = SwitchLimits(remapped=frozenset(LedgerKind))
     world.checked("old")
-    assert codes(world.tell(world.start_event("old"))) == [Code.PRECHECK_FAILED], "its generator is behind"
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.PRECHECK_FAILED], "its generator is behind"
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
     world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
     world.checked("old").triggered("old")
@@ -813,7 +827,7 @@ def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
 def test_a_cluster_that_answers_with_another_identity_is_not_believed() -> None:
     world = World().to(S.HOLD)
     world.clusters["old"] = Bookies("old", "id-of-another")
-    assert codes(world.later().tell(world.cluster_event("old"))) == [Code.NAME_CONFLICT]
+    assert codes(world.later().tell(world.cluster_event("old"))) == [RejectCode.NAME_CONFLICT]
     seen = world.state.cluster("old")
     assert seen is not None
     assert seen.instance_id == "id-of-old"

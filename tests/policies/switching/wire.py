@@ -9,6 +9,8 @@ from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step
 from policies.switching import KIND, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
+from policies.switching.decisions import ORDERS
+from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     BrokerSeen,
     Cleanup,
@@ -18,18 +20,17 @@ from policies.switching.events import (
     Event,
     InventorySeen,
     LeaseSeen,
-    LedgerDone,
+    LedgerResult,
     MembersSeen,
     Precheck,
     Prechecked,
     Register,
     Rollback,
     Start,
-    StatusDone,
+    StatusResult,
     Unregister,
 )
 from policies.switching.ledgers import Ledger
-from policies.switching.orders import ORDERS, Said
 from policies.switching.readings import (
     CommandArgs,
     CommandName,
@@ -119,12 +120,12 @@ def _sighting(event: Event, now_ms: int) -> Reading:
                 greatest_id=check.greatest_id, valid_ms=check.expires_ms - check.checked_ms,
                 findings=tuple(FindingReading(reason=r, detail="x") for r in check.reasons),
             )  # fmt: skip
-        case LedgerDone():
+        case LedgerResult():
             return SwitchLedger(
                 **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=_ledger(event.source),
                 target=_ledger(event.target), changed=event.changed, new_id=event.new_id, attribution=event.attribution,
             )  # fmt: skip
-        case StatusDone():
+        case StatusResult():
             return SwitchStatus(**OK, action=StatusAction(event.action.value), op=event.op, written=event.ok)
     raise AssertionError(event)
 
@@ -178,7 +179,7 @@ class WireWorld(World):
         assert event.data == reading
         return Observation(event.id, now, event.data)
 
-    def tell(self, *events: Event) -> list[Said]:
+    def tell(self, *events: Event) -> list[DecisionDraft]:
         before = len(self.said)
         for event in events:
             self.history.append((self.now_ms, event))
@@ -201,10 +202,10 @@ class WireWorld(World):
         return step
 
     def _hear(self, decision: SwitchDecision) -> None:
-        units = self.state.switch.units if self.state.switch else ()
-        unit = next((u for u in units if decision.ledger and u.ledger_id == decision.ledger.ledger_id), None)
-        said = Said(
-            decision.verdict, decision.reason, decision.explanation, decision.subject, decision.code, unit,
+        tasks = self.state.switch.tasks if self.state.switch else ()
+        task = next((u for u in tasks if decision.ledger and u.ledger_id == decision.ledger.ledger_id), None)
+        said = DecisionDraft(
+            decision.verdict, decision.reason, decision.explanation, decision.subject, decision.code, task,
             decision.op, dict(decision.args),
         )  # fmt: skip
         self.said.append(said)

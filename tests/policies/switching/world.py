@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from policies.switching.decisions import ORDERS, SwitchVerdict
+from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     BrokerSeen,
     Cleanup,
@@ -17,25 +19,34 @@ from policies.switching.events import (
     Event,
     InventorySeen,
     LeaseSeen,
-    LedgerDone,
+    LedgerResult,
     MembersSeen,
-    Outcome,
     Precheck,
     Prechecked,
     Register,
     Rollback,
     Start,
-    StatusDone,
+    StatusResult,
 )
-from policies.switching.id_generators import Generator
+from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import Ledger, LedgerState
-from policies.switching.limits import DAY_MS, Limits
 from policies.switching.machine import apply
-from policies.switching.orders import ORDERS, Said, Verdict
-from policies.switching.precheck import Cluster, Rules, Snapshot, TargetLedgers, TargetPolicy, precheck
-from policies.switching.references import Kind, Reference
-from policies.switching.state import Action, Checked, Lease, LedgerStage, Stage, Switch, SwitchingState, Unit
+from policies.switching.precheck.report import precheck
+from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind, Reference
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import (
+    LedgerStage,
+    LedgerTask,
+    OrchestratorLease,
+    PrecheckResult,
+    Switch,
+    SwitchAction,
+    SwitchingState,
+    SwitchStage,
+)
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS
@@ -68,8 +79,8 @@ class Bookies:
     deleted: set[int] = field(default_factory=set)
 
     @property
-    def generator(self) -> Generator:
-        return Generator(self.hob, 2 * self.created, 0)
+    def generator(self) -> IdGenerator:
+        return IdGenerator(self.hob, 2 * self.created, 0)
 
     def allocate(self, content: str, now_ms: int) -> int:
         """What a broker does for a topic or cursor."""
@@ -87,7 +98,7 @@ class Bookies:
 class Ref:
     """A znode that names a ledger."""
 
-    kind: Kind
+    kind: LedgerKind
     ledger_id: int
     content: str
     attribution: str | None = None
@@ -96,8 +107,8 @@ class Ref:
 class World:
     """Everything there is, and the machine that watches it."""
 
-    def __init__(self, limits: Limits | None = None, policy: TargetPolicy = TargetPolicy.SHARED) -> None:
-        self.limits = limits or Limits(copy_concurrency=2, max_deletions=2, retries=3)
+    def __init__(self, limits: SwitchLimits | None = None, policy: TargetPolicy = TargetPolicy.SHARED) -> None:
+        self.limits = limits or SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3)
         self.policy = policy
         self.now_ms = START_MS
         self.clusters = {"old": Bookies("old", "id-of-old"), "new": Bookies("new", "id-of-new", hob=1)}
@@ -107,8 +118,8 @@ class World:
         self.acked: dict[str, int] = {}
         self.sequences: dict[str, int] = {}
         self.state = SwitchingState()
-        self.said: list[Said] = []
-        self.orders: list[Said] = []
+        self.said: list[DecisionDraft] = []
+        self.orders: list[DecisionDraft] = []
         self.history: list[tuple[int, Event]] = []
         self.keys = 0
         self.lost: Held | None = None
@@ -117,9 +128,9 @@ class World:
         old = self.clusters["old"]
         for topic in self.topics:
             self.write(topic, "b1")
-        for path, kind in (("/c1", Kind.CURSOR), ("/s1", Kind.SCHEMA), ("/c2", Kind.CURSOR)):
+        for path, kind in (("/c1", LedgerKind.CURSOR), ("/s1", LedgerKind.SCHEMA), ("/c2", LedgerKind.CURSOR)):
             self.refs[path] = Ref(kind, old.allocate(path, self.now_ms), path)
-        self.refs["/none"] = Ref(Kind.CURSOR, -1, "")
+        self.refs["/none"] = Ref(LedgerKind.CURSOR, -1, "")
 
     # --- time and events
 
@@ -127,7 +138,7 @@ class World:
         self.now_ms += milliseconds
         return self
 
-    def tell(self, *events: Event) -> list[Said]:
+    def tell(self, *events: Event) -> list[DecisionDraft]:
         """Let events happen now; orders wait until `work`."""
         before = len(self.said)
         for event in events:
@@ -147,20 +158,20 @@ class World:
         return self.state.switch
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> SwitchStage:
         return self.state.stage("new", self.now_ms) if self.state.switch is None else self.state.switch.stage
 
-    def is_at(self, stage: Stage) -> bool:
+    def is_at(self, stage: SwitchStage) -> bool:
         return self.stage is stage
 
-    def awaits(self, action: Action) -> bool:
+    def awaits(self, action: SwitchAction) -> bool:
         return self.switch.awaiting is action
 
-    def unit(self, path: str) -> Unit:
-        return next(u for u in self.switch.units if path in u.paths)
+    def task(self, path: str) -> LedgerTask:
+        return next(u for u in self.switch.tasks if path in u.paths)
 
     def stages(self) -> dict[str, LedgerStage]:
-        return {u.paths[0]: u.stage for u in self.switch.units}
+        return {u.paths[0]: u.stage for u in self.switch.tasks}
 
     # --- brokers
 
@@ -191,7 +202,7 @@ class World:
     def cluster_event(self, name: str) -> ClusterSeen:
         one = self.clusters[name]
         return ClusterSeen(
-            Cluster(
+            ClusterSnapshot(
                 name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
                 read_ms=self.now_ms,
             )
@@ -220,7 +231,7 @@ class World:
         )
 
     def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> LeaseSeen:
-        return LeaseSeen(Lease(token, f"orchestrator-{token}", self.now_ms + valid_ms))
+        return LeaseSeen(OrchestratorLease(token, f"orchestrator-{token}", self.now_ms + valid_ms))
 
     def prechecked_event(self, target: str = "new") -> Prechecked:
         source = self.state.committed() or "old"
@@ -237,10 +248,10 @@ class World:
             journal={i.ledger_id: i for i in self.state.journal if i.target == other.instance_id and not i.remap},
             deleted=frozenset(gone),
         )  # fmt: skip
-        rules = Rules(policy=self.policy, validity_ms=600_000, remapped=self.limits.remapped)
+        rules = PrecheckRules(policy=self.policy, validity_ms=600_000, remapped=self.limits.remapped)
         report = precheck(seen, rules, self.now_ms)
         return Prechecked(
-            Checked(
+            PrecheckResult(
                 report.source, report.target, report.ready, report.digest, report.reasons, report.checked_ms,
                 report.expires_ms, report.greatest_id,
             )
@@ -248,7 +259,7 @@ class World:
 
     # --- executors
 
-    def work(self, *verdicts: Verdict, limit: int = 10_000) -> "World":
+    def work(self, *verdicts: SwitchVerdict, limit: int = 10_000) -> "World":
         """Carry out what is ordered (of these kinds), and report it, until nothing more is."""
         for _ in range(limit):
             mine = [o for o in self.orders if not verdicts or o.verdict in verdicts]
@@ -259,103 +270,107 @@ class World:
             self.tell(*self.carry_out(mine[0]))
         return self
 
-    def carry_out(self, order: Said) -> Iterable[Event]:
+    def carry_out(self, order: DecisionDraft) -> Iterable[Event]:
         """What an executor does, and what it then says."""
-        if order.verdict is Verdict.TAKE_INVENTORY:
+        if order.verdict is SwitchVerdict.TAKE_INVENTORY:
             return [self.inventory_event(str(order.details["target"]))]
-        if order.verdict is Verdict.RUN_PRECHECK:
+        if order.verdict is SwitchVerdict.RUN_PRECHECK:
             return [self.prechecked_event(str(order.details["target"]))]
-        if order.verdict is Verdict.WRITE_STATUS:
-            return [StatusDone(self.switch.awaiting, order.op, ok=True)]
-        if order.unit is None:
+        if order.verdict is SwitchVerdict.WRITE_STATUS:
+            return [StatusResult(self.switch.awaiting, order.op, ok=True)]
+        if order.task is None:
             return []
         names = (str(order.details["source"]), str(order.details["target"]))
-        known = next((u for u in self.switch.units if u.ledger_id == order.unit.ledger_id), None)
+        known = next((u for u in self.switch.tasks if u.ledger_id == order.task.ledger_id), None)
         if known is None or known.op != order.op:
             return []  # an executor drops an order that a later one has replaced
         done = {
-            Verdict.START_COPY: self._copy,
-            Verdict.DELETE_OWN_COPY: self._delete_copy,
-            Verdict.PROMOTE: self._promote,
-            Verdict.REQUEST_ROLLOVER: self._roll_over,
-            Verdict.REVERT: self._revert,
-            Verdict.DELETE_OLD: self._delete_old,
-        }[order.verdict](order.unit, *names)
-        return [replace(done, ledger_id=order.unit.ledger_id, op=order.op)]
+            SwitchVerdict.START_COPY: self._copy,
+            SwitchVerdict.DELETE_OWN_COPY: self._delete_copy,
+            SwitchVerdict.PROMOTE: self._promote,
+            SwitchVerdict.REQUEST_ROLLOVER: self._roll_over,
+            SwitchVerdict.REVERT: self._revert,
+            SwitchVerdict.DELETE_OLD: self._delete_old,
+        }[order.verdict](order.task, *names)
+        return [replace(done, ledger_id=order.task.ledger_id, op=order.op)]
 
-    def _copy(self, unit: Unit, source: str, target: str) -> LedgerDone:
+    def _copy(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
         old, new = self.clusters[source], self.clusters[target]
-        if unit.ledger_id not in old.ledgers:
-            return answer(Outcome.SOURCE_UNREADABLE)
-        facts = self.facts(source, unit.ledger_id)
-        if unit.remap:
-            return self._copy_anew(unit, source, target)
-        if unit.ledger_id in new.ledgers:
-            return answer(Outcome.EXISTS, source=facts, target=self.facts(target, unit.ledger_id))
-        if unit.ledger_id in new.deleted:
-            raise HarmError(f"INV-6: {unit.ledger_id} is created again in {target}")
-        content = old.ledgers[unit.ledger_id].content
-        new.ledgers[unit.ledger_id] = Held(content, self.now_ms, by_headgate=True)
-        return answer(Outcome.COPIED, source=facts, target=self.facts(target, unit.ledger_id))
+        if task.ledger_id not in old.ledgers:
+            return answer(LedgerOutcome.SOURCE_UNREADABLE)
+        facts = self.facts(source, task.ledger_id)
+        if task.remap:
+            return self._copy_anew(task, source, target)
+        if task.ledger_id in new.ledgers:
+            return answer(LedgerOutcome.EXISTS, source=facts, target=self.facts(target, task.ledger_id))
+        if task.ledger_id in new.deleted:
+            raise HarmError(f"INV-6: {task.ledger_id} is created again in {target}")
+        content = old.ledgers[task.ledger_id].content
+        new.ledgers[task.ledger_id] = Held(content, self.now_ms, by_headgate=True)
+        return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, task.ledger_id))
 
-    def _copy_anew(self, unit: Unit, source: str, target: str) -> LedgerDone:
+    def _copy_anew(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
         """Under the target's next id; asked again, under the id that was given once."""
-        key, facts = (target, unit.ledger_id), self.facts(source, unit.ledger_id)
+        key, facts = (target, task.ledger_id), self.facts(source, task.ledger_id)
         if key in self.new_ids:
-            return answer(Outcome.EXISTS, source=facts, target=self.facts(target, self.new_ids[key]))
-        content = self.clusters[source].ledgers[unit.ledger_id].content
+            return answer(LedgerOutcome.EXISTS, source=facts, target=self.facts(target, self.new_ids[key]))
+        content = self.clusters[source].ledgers[task.ledger_id].content
         made = self.new_ids[key] = self.clusters[target].allocate(content, self.now_ms)
         self.clusters[target].ledgers[made].by_headgate = True
-        return answer(Outcome.COPIED, source=facts, target=self.facts(target, made))
+        return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, made))
 
-    def _delete_copy(self, unit: Unit, _source: str, target: str) -> LedgerDone:
-        made = self.new_ids.pop((target, unit.ledger_id), -1) if unit.remap else unit.ledger_id
+    def _delete_copy(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
+        made = self.new_ids.pop((target, task.ledger_id), -1) if task.remap else task.ledger_id
         held = self.clusters[target].ledgers.get(made)
         if held is not None and not held.by_headgate:
             raise HarmError(f"INV-7: the foreign ledger {made} of {target} is deleted")
         if held is not None and any((r.ledger_id, r.attribution) == (made, target) for r in self.refs.values()):
             raise HarmError(f"INV-7: ledger {made} of {target} is deleted while a reference names it")
         self.clusters[target].ledgers.pop(made, None)
-        return answer(Outcome.COPY_DELETED)
+        return answer(LedgerOutcome.COPY_DELETED)
 
-    def _promote(self, unit: Unit, _source: str, target: str) -> LedgerDone:
-        ref, made = self.refs[unit.paths[0]], unit.target_id if unit.target_id is not None else unit.ledger_id
+    def _promote(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
+        ref, made = self.refs[task.paths[0]], task.target_id if task.target_id is not None else task.ledger_id
         if (ref.attribution, ref.ledger_id) == (target, made):
-            return answer(Outcome.PROMOTED)
-        if ref.attribution == target and ref.ledger_id != unit.ledger_id:
-            return answer(Outcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=ref.attribution)
+            return answer(LedgerOutcome.PROMOTED)
+        if ref.attribution == target and ref.ledger_id != task.ledger_id:
+            return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=ref.attribution)
         held = self.clusters[target].ledgers.get(made)
         if held is None or held.content != ref.content or not held.complete:
-            raise HarmError(f"INV-1: {unit.paths[0]} is promoted to a ledger of {target} that is not its own")
+            raise HarmError(f"INV-1: {task.paths[0]} is promoted to a ledger of {target} that is not its own")
         ref.attribution, ref.ledger_id = target, made
-        return answer(Outcome.PROMOTED, changed=("attribution",) + (("ledger_id",) if made != unit.ledger_id else ()))
+        return answer(
+            LedgerOutcome.PROMOTED, changed=("attribution",) + (("ledger_id",) if made != task.ledger_id else ())
+        )
 
-    def _roll_over(self, unit: Unit, _source: str, target: str) -> LedgerDone:
-        ref = self.refs[unit.paths[0]]
+    def _roll_over(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
+        ref = self.refs[task.paths[0]]
         ref.ledger_id, ref.attribution = self.clusters[target].allocate(ref.content, self.now_ms), target
-        return answer(Outcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
+        return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
 
-    def _revert(self, unit: Unit, source: str, target: str) -> LedgerDone:
-        ref, held = self.refs[unit.paths[0]], self.clusters[source].ledgers.get(unit.ledger_id)
+    def _revert(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+        ref, held = self.refs[task.paths[0]], self.clusters[source].ledgers.get(task.ledger_id)
         if held is None:
-            raise HarmError(f"{unit.paths[0]} is taken back to ledger {unit.ledger_id}, which {source} no longer has")
+            raise HarmError(f"{task.paths[0]} is taken back to ledger {task.ledger_id}, which {source} no longer has")
         if ref.attribution != target:
-            return answer(Outcome.REVERTED)
-        made = unit.ledger_id if unit.target_id is None else unit.target_id
+            return answer(LedgerOutcome.REVERTED)
+        made = task.ledger_id if task.target_id is None else task.target_id
         if ref.ledger_id != made:
-            return answer(Outcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
-        ref.attribution, ref.ledger_id = source, unit.ledger_id
-        return answer(Outcome.REVERTED, changed=("attribution", *(("ledger_id",) if made != unit.ledger_id else ())))
+            return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
+        ref.attribution, ref.ledger_id = source, task.ledger_id
+        return answer(
+            LedgerOutcome.REVERTED, changed=("attribution", *(("ledger_id",) if made != task.ledger_id else ()))
+        )
 
-    def _delete_old(self, unit: Unit, source: str, _target: str) -> LedgerDone:
+    def _delete_old(self, task: LedgerTask, source: str, _target: str) -> LedgerResult:
         if self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms:
-            raise HarmError(f"ledger {unit.ledger_id} is deleted before its time")
+            raise HarmError(f"ledger {task.ledger_id} is deleted before its time")
         named = (r for r in self.refs.values() if (r.attribution or "old") == source)
-        if any(r.ledger_id == unit.ledger_id for r in named):
-            raise HarmError(f"INV-7: ledger {unit.ledger_id} of {source} is deleted while a reference names it")
-        self.clusters[source].ledgers.pop(unit.ledger_id, None)
-        self.clusters[source].deleted.add(unit.ledger_id)
-        return answer(Outcome.DELETED)
+        if any(r.ledger_id == task.ledger_id for r in named):
+            raise HarmError(f"INV-7: ledger {task.ledger_id} of {source} is deleted while a reference names it")
+        self.clusters[source].ledgers.pop(task.ledger_id, None)
+        self.clusters[source].deleted.add(task.ledger_id)
+        return answer(LedgerOutcome.DELETED)
 
     # --- the way
 
@@ -371,7 +386,7 @@ class World:
 
     def checked(self, target: str = "new") -> "World":
         self.tell(Precheck(key=self.key(), target=target))
-        return self.work(Verdict.RUN_PRECHECK).later()
+        return self.work(SwitchVerdict.RUN_PRECHECK).later()
 
     def start_event(self, target: str = "new", **more: Any) -> Start:
         check = self.state.check(target)
@@ -388,43 +403,43 @@ class World:
         self.tell(*(self.cluster_event(n) for n in self.clusters))
         return self.later()
 
-    def to(self, stage: Stage) -> "World":
+    def to(self, stage: SwitchStage) -> "World":
         """Everything well until a stage is reached."""
         self.registered()
-        if stage is Stage.REGISTERED:
+        if stage is SwitchStage.REGISTERED:
             return self
         self.checked()
-        if stage is Stage.PRECHECKED:
+        if stage is SwitchStage.PRECHECKED:
             return self
         self.triggered()
-        if stage is Stage.TRIGGERED:
+        if stage is SwitchStage.TRIGGERED:
             return self
-        if stage is Stage.REJECTED:
+        if stage is SwitchStage.REJECTED:
             self.tell(self.broker_event("b1", failed=True, epoch=self.switch.epoch))
             return self.later()
         self.acks()
-        if stage is Stage.LIVE_DUAL_READ:
+        if stage is SwitchStage.LIVE_DUAL_READ:
             return self
-        self.work(Verdict.TAKE_INVENTORY)
-        if stage is Stage.BUILD:
+        self.work(SwitchVerdict.TAKE_INVENTORY)
+        if stage is SwitchStage.BUILD:
             return self
-        if stage is Stage.DONE_WITH_FAILURES:
+        if stage is SwitchStage.DONE_WITH_FAILURES:
             self.lost = self.clusters["old"].ledgers.pop(self.refs["/s1"].ledger_id)
-        self.work(Verdict.START_COPY)
-        if stage is Stage.PROMOTE:
+        self.work(SwitchVerdict.START_COPY)
+        if stage is SwitchStage.PROMOTE:
             return self
         return self._finish(stage)
 
-    def _finish(self, stage: Stage) -> "World":
+    def _finish(self, stage: SwitchStage) -> "World":
         self.work()
-        if stage is Stage.HOLD:
+        if stage is SwitchStage.HOLD:
             return self
-        if stage in (Stage.ROLLBACK, Stage.ROLLED_BACK):
+        if stage in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK):
             self.tell(Rollback(key=self.key()))
-            return self if stage is Stage.ROLLBACK else self.work()
+            return self if stage is SwitchStage.ROLLBACK else self.work()
         self.later(self.limits.cleanup_after_ms)
         self.tell(Cleanup(key=self.key()))
-        if stage is Stage.CLEANUP:
+        if stage is SwitchStage.CLEANUP:
             return self
         return self.work()
 
@@ -432,8 +447,8 @@ class World:
         return CloseClient(key=self.key(), name=name)
 
 
-def answer(outcome: Outcome, **more: Any) -> LedgerDone:
-    return LedgerDone(ledger_id=-1, op=-1, outcome=outcome, **more)
+def answer(outcome: LedgerOutcome, **more: Any) -> LedgerResult:
+    return LedgerResult(ledger_id=-1, op=-1, outcome=outcome, **more)
 
 
 def stored(state: SwitchingState) -> SwitchingState:

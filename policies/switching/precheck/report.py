@@ -1,0 +1,118 @@
+"""The report of a precheck, and its form on the wire."""
+
+import hashlib
+
+import msgspec
+from msgspec import Struct
+
+from policies.observations import Outcome
+from policies.switching.ledgers import HitClass
+from policies.switching.precheck.findings import FindingReason, PrecheckFinding, explain, findings, least
+from policies.switching.precheck.snapshot import (
+    ClusterSnapshot,
+    PrecheckRules,
+    Snapshot,
+    greatest_referenced,
+    hits_by_class,
+    ids_to_import,
+    read_times_ms,
+)
+from policies.switching.readings import FindingReading, HitCount, SwitchPrecheck
+
+
+class HitSamples(Struct, array_like=True, frozen=True):
+    """The ledgers of one class that exist in the target."""
+
+    count: int = 0
+    samples: tuple[int, ...] = ()
+
+
+class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
+    """The answer; its digest depends on nothing but what was found."""
+
+    source: str
+    target: str
+    ready: bool
+    source_next_id: int | None
+    target_next_id: int | None
+    ids_to_import: tuple[int, ...]
+    """Sorted, each once."""
+    hits: dict[HitClass, HitSamples]
+    greatest_id: int
+    """The greatest id named outside the target; -1 when none is."""
+    findings: tuple[PrecheckFinding, ...]
+    """Sorted; empty exactly when ready."""
+    digest: str
+    checked_ms: int
+    expires_ms: int
+
+    @property
+    def reasons(self) -> tuple[FindingReason, ...]:
+        """Why it is not ready, each once."""
+        return tuple(dict.fromkeys(f.reason for f in self.findings))
+
+
+def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckReport:
+    """Judge a snapshot.
+
+    Args:
+        seen: what was read; whatever is missing there counts against the switch.
+        rules: what the user decided.
+        now_ms: the moment, milliseconds since the epoch.
+    """
+    wanted = ids_to_import(seen, rules)
+    hits = hits_by_class(seen, rules, wanted)
+    found = tuple(sorted(findings(seen, rules, wanted, hits, now_ms), key=lambda f: (f.reason.value, f.detail)))
+    source_next, target_next = _next_id(seen.source), _next_id(seen.target)
+    counted = {hit: HitSamples(len(ids), least(ids)) for hit, ids in hits.items()}
+    content = (
+        (seen.source.name, seen.source.instance_id, seen.source.root, seen.source.layout, source_next),
+        (seen.target.name, seen.target.instance_id, seen.target.root, seen.target.layout, target_next),
+        (rules.policy, sorted(rules.remapped)),
+        sorted(wanted),
+        {hit.value: sorted(ids) for hit, ids in hits.items()},
+        greatest_referenced(seen),
+        found,
+    )
+    return PrecheckReport(
+        source=seen.source.name,
+        target=seen.target.name,
+        ready=not found,
+        source_next_id=source_next,
+        target_next_id=target_next,
+        ids_to_import=tuple(sorted(wanted)),
+        hits=counted,
+        greatest_id=greatest_referenced(seen),
+        findings=found,
+        digest=hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest(),
+        checked_ms=now_ms,
+        expires_ms=min(now_ms, *read_times_ms(seen)) + rules.validity_ms,
+    )
+
+
+def _next_id(cluster: ClusterSnapshot) -> int | None:
+    return cluster.generator.next_id if cluster.generator else None
+
+
+def reading_of(report: PrecheckReport, cluster: str) -> SwitchPrecheck:
+    """A report as it is published for a broker cluster."""
+    return SwitchPrecheck(
+        cluster=cluster,
+        outcome=Outcome.OK,
+        source=report.source,
+        target=report.target,
+        ready=report.ready,
+        digest=report.digest,
+        source_next_id=report.source_next_id,
+        target_next_id=report.target_next_id,
+        to_import=len(report.ids_to_import),
+        greatest_id=report.greatest_id,
+        hits={hit: HitCount(count=hits.count, samples=hits.samples) for hit, hits in report.hits.items()},
+        findings=tuple(
+            FindingReading(
+                reason=f.reason, detail=f.detail, count=f.count, samples=f.samples, hob=f.hob, remedy=explain(f)
+            )
+            for f in report.findings
+        ),
+        valid_ms=max(0, report.expires_ms - report.checked_ms),
+    )

@@ -1,0 +1,136 @@
+"""What a precheck rests on: two clusters as they were read, the references, and what the user decided."""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from msgspec import Struct
+
+from policies.switching.id_generators import IdGenerator
+from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, hit_of
+from policies.switching.references import LedgerKind, Reference, owner_of, with_ledger
+
+
+class TargetPolicy(StrEnum):
+    """What else may be in the target."""
+
+    DEDICATED = "dedicated"
+    """Nothing: every ledger that is not ours is in the way."""
+    SHARED = "shared"
+    """Anything that is not in the way of an id to import."""
+
+
+class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
+    """What was read of a BookKeeper cluster. Null: it could not be read."""
+
+    name: str
+    instance_id: str | None
+    """Its ``INSTANCEID``: with the root, what it *is*, however its address is spelled."""
+    root: str | None
+    """The path of its ledgers in its ZooKeeper."""
+    layout: Layout | None
+    generator: IdGenerator | None
+    read_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLedgers:
+    """Which ledgers exist in the target."""
+
+    ids: Set[int]
+    """Those found."""
+    read_ms: int
+    listed: bool = False
+    """Whether the whole cluster was listed, so that an id that is not among `ids` is absent."""
+    looked_up: Set[int] = frozenset()
+    """Where it was not listed: the ids that were looked for."""
+    facts: Mapping[int, Ledger] = field(default_factory=dict)
+    """By id, of those found under an id to import."""
+
+    def leave_unknown(self, wanted: Set[int]) -> Set[int]:
+        """The ids of which it is not known whether they exist."""
+        return frozenset() if self.listed else wanted - self.looked_up - self.ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that a precheck rests on."""
+
+    source: ClusterSnapshot
+    target: ClusterSnapshot
+    references: tuple[Reference, ...]
+    references_complete: bool
+    references_ms: int
+    bootstrap: str | None
+    """The cluster that references without attribution belong to."""
+    existing: TargetLedgers | None
+    source_facts: Mapping[int, Ledger] = field(default_factory=dict)
+    """By id, of the source's ledgers that exist in the target as well."""
+    journal: Mapping[int, CopyIntent] = field(default_factory=dict)
+    """By id, the copies that headgate began in the target."""
+    deleted: Set[int] = frozenset()
+    """Ids that were deleted from the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecheckRules:
+    """What the user decided about a switch."""
+
+    policy: TargetPolicy
+    validity_ms: int
+    """How long a reading, and so the report, counts."""
+    remapped: frozenset[LedgerKind] = frozenset()
+    """Kinds whose ledgers get a new id, so that theirs need not be free."""
+
+
+def ids_to_import(seen: Snapshot, rules: PrecheckRules) -> frozenset[int]:
+    """The ledgers that are to exist in the target under the id they have in the source."""
+    return frozenset(
+        r.ledger_id
+        for r in with_ledger(seen.references)
+        if r.kind not in rules.remapped and owner_of(r, seen.bootstrap) == seen.source.name
+    )
+
+
+def greatest_referenced(seen: Snapshot) -> int:
+    """The greatest id named outside the target; those within it are below its next one whatever they are."""
+    outside = (r.ledger_id for r in seen.references if owner_of(r, seen.bootstrap) != seen.target.name)
+    return max(outside, default=NO_LEDGER)
+
+
+def id_floor(source: IdGenerator, referenced: Iterable[int]) -> int:
+    """The greatest id that the source has given or will give, or that is referenced: the target must lie beyond."""
+    return max(source.ceiling, max(referenced, default=NO_LEDGER))
+
+
+def hits_by_class(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> dict[HitClass, Set[int]]:
+    """What exists in the target and matters, by class: a join of sets, so that only what exists is looked at."""
+    found: dict[HitClass, set[int]] = {hit: set() for hit in HitClass}
+    if seen.existing is not None:
+        matters = seen.existing.ids if rules.policy is TargetPolicy.DEDICATED else wanted & seen.existing.ids
+        for ledger_id in matters:
+            found[_hit(seen, seen.existing, ledger_id)].add(ledger_id)
+    return dict(found)
+
+
+def _hit(seen: Snapshot, existing: TargetLedgers, ledger_id: int) -> HitClass:
+    facts, source, target = existing.facts.get(ledger_id), seen.source.instance_id, seen.target.instance_id
+    if facts is None or source is None or target is None:
+        return HitClass.FOREIGN
+    return hit_of(seen.source_facts.get(ledger_id), facts, seen.journal.get(ledger_id), source, target)
+
+
+def are_one(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
+    """Whether two clusters are the same one: by what they are, not by how they are spelled."""
+    return (
+        one.instance_id is not None
+        and one.instance_id == other.instance_id
+        and (one.root or "").rstrip("/") == (other.root or "").rstrip("/")
+    )
+
+
+def read_times_ms(seen: Snapshot) -> list[int]:
+    """When each part of it was read."""
+    times = [seen.source.read_ms, seen.target.read_ms, seen.references_ms]
+    return times + ([seen.existing.read_ms] if seen.existing else [])
