@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
 
-.PHONY: help run test unit system check lint types layers generated setup generate requirements bench docker clean
+.PHONY: help run test unit lean system long check lint types layers generated setup generate requirements bench docker clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -13,14 +13,22 @@ help: ## What there is to make
 run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watching this machine's disks
 	@$(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS))
 
-test: unit system ## All tests
+# Files go to the workers whole, so that tests share servers, and the longest first.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10
 
-unit: $(VENV)/.dev ## Tests without servers: under a minute
+test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
+
+unit: $(VENV)/.dev ## Tests without servers: under two minutes
 	$(BIN)/python -m pytest -m "not system and not streaming" -n 2
 
-system: $(VENV)/.dev ## Tests that drive Spark, real brokers, bookies, disks and Prometheus
-	$(BIN)/python -m pytest -m "system or streaming" -n 2 --dist loadfile --durations=40 --durations-min=10 || { [ $$? -eq 1 ] && echo "What failed, once more and alone: real servers on a busy machine may be late." && \
-	  $(BIN)/python -m pytest -m "system or streaming" --last-failed --last-failed-no-failures none; }
+lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
+	$(BIN)/python -m pytest -m lean $(SIDE_BY_SIDE)
+
+system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 12 minutes on 2 cores
+	$(BIN)/python -m pytest -m "(system or streaming) and not lean and not long" $(SIDE_BY_SIDE)
+
+long: $(VENV)/.dev ## The same with every kill, outage and repetition
+	$(BIN)/python -m pytest -m long $(SIDE_BY_SIDE)
 
 check: lint types layers generated ## Lint, types, layers, generated files fresh
 

@@ -23,8 +23,8 @@ from kazoo.client import KazooClient
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from policies.sessions.settings import monitor_ms
-from tests.system.loop import eventually
 from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 CLUSTER, MEMBER = "c1", "b1:8080"

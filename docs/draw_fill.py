@@ -20,7 +20,8 @@ from typing import Any
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from tests.system.fill import MEBIBYTE, MEGABYTE, Load, Recorder, fill_cluster, headgate_settings, rate_at
-from tests.system.loop import Headgate, Topic, await_ready, eventually, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, write_settings
+from tests.system.waiting import eventually
 
 HERE = Path(__file__).parent
 DISK, SOFT, HARD, LOAD, BASE = 400 * MEBIBYTE, 340 * MEBIBYTE, 60 * MEBIBYTE, 20 * MEGABYTE, 8 * MEGABYTE
@@ -172,7 +173,7 @@ def record() -> list[dict[str, Any]]:
                     time.sleep(FILL_SECONDS)
                     cluster.retain(1000)
                     freed_at = time.monotonic() - begun
-                    eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD, 75)
+                    eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD)
                     time.sleep(AFTER_SECONDS)
                 factors = [(entry.appended_ms / 1000 - begun_wall, entry.data["factor"]) for entry in decided.entries()]
             headgate.stop()

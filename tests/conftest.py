@@ -8,6 +8,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.progress import Progress
+
 settings.register_profile(
     "headgate",
     deadline=None,
@@ -25,3 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--containers", action="store_true", help="Take servers from testcontainers (needs a Docker engine)."
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell what goes on; a worker leaves that to who started it."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(), "headgate progress")

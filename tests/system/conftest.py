@@ -10,10 +10,12 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
+from tests.progress import tell
+from tests.system.waiting import slowness_at_first
 from tests.system.zookeeper import ZooKeeper
 
-TIMEOUT_SECONDS = 600
-"""For a test that names none: real servers start and answer several times slower on a busy machine."""
+HANGS_SECONDS = 1800
+"""A test that takes so long hangs where nothing is awaited with `eventually`, which gives up by itself."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,8 +23,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.fspath).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.system)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+            item.add_marker(pytest.mark.timeout(HANGS_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _measured_machine() -> None:
+    """Measure the machine before the first test loads it, and say what came of it."""
+    tell(f"this machine takes {slowness_at_first():.1f} times as long as an idle one of two cores")
 
 
 @pytest.fixture(scope="session")

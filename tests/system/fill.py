@@ -23,7 +23,7 @@ from deploy.embedded import EmbeddedKafka
 from policies.throttle.quota_plan import Rate
 from policies.throttle.quota_settings import DEFAULT, Entity
 from tests.system.disks import small_disk
-from tests.system.loop import eventually
+from tests.system.waiting import eventually
 
 MEBIBYTE = 1024 * 1024
 MEGABYTE = 1_000_000

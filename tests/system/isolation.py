@@ -18,12 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from policies.isolation.decision import QUARANTINE_GROUP
 from policies.units import to_millis
-from tests.system.loop import Entry, Headgate, Topic, await_ready, eventually, http_get, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.waiting import eventually
 
 CLUSTER = "c1"
 AVAILABLE = "/ledgers/available"
 
-_READY_SECONDS = 180.0  # a start takes 12 s, and on a machine that is busy with other tests much longer
 _ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
 _BOOKIES = {"poll_interval": "1s", "affinity_interval": "1s"}
 
@@ -166,23 +166,23 @@ class WatchedLoop:
             if entry.event["type"] == "headgate.bookie-quarantined.v1" and entry.data["bookie"] == bookie
         ]
 
-    def await_alert(self, alert: str, subject: str, status: str, timeout_seconds: float = 60.0) -> Entry:
+    def await_alert(self, alert: str, subject: str, status: str) -> Entry:
         """Wait until the last that was said of an alert is this; gives its record."""
 
         def last() -> Entry | None:
             entries = self.alerts(alert, subject)
             return entries[-1] if entries and entries[-1].data["status"] == status else None
 
-        return eventually(f"{alert} of {subject} is {status}", last, timeout_seconds)
+        return eventually(f"{alert} of {subject} is {status}", last)
 
-    def await_placement(self, namespace: str, timeout_seconds: float = 60.0, **fields: Any) -> Entry:
+    def await_placement(self, namespace: str, **fields: Any) -> Entry:
         """Wait until the placement in force of a namespace has these fields; gives its record."""
 
         def last() -> Entry | None:
             entries = self.decided("placement", namespace)
             return entries[-1] if entries and fields.items() <= entries[-1].data.items() else None
 
-        return eventually(f"the placement of {namespace} has {fields}", last, timeout_seconds)
+        return eventually(f"the placement of {namespace} has {fields}", last)
 
     def await_quarantine(self, bookie: str) -> dict[str, Any]:
         """Wait until the actuator has reported that it put a bookie into quarantine; gives the report."""
@@ -228,7 +228,7 @@ def watched_loop(
     }
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
-        await_ready(headgate, port, _READY_SECONDS)
+        await_ready(headgate, port)
         loop = WatchedLoop(loop_kafka, prefix, port)
         try:
             yield loop

@@ -5,32 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-Value = TypeVar("Value")
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
-_FETCH_SECONDS = 60.0
 _NO_TOPIC_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
-
-
-def eventually(what: str, find: Callable[[], Value | None], timeout_seconds: float = 60.0) -> Value:
-    """Ask over and over until `find` gives something; fail with `what` was awaited."""
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        found = find()
-        if found is not None and found is not False:
-            return found
-        assert time.monotonic() < deadline, f"not within {timeout_seconds:g} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclass(frozen=True)
@@ -67,18 +54,18 @@ class Topic:
 
     def entries(self) -> list[Entry]:
         """Everything so far: all that was stored before this was asked, however long it takes to come."""
-        deadline = time.monotonic() + _FETCH_SECONDS
         end = self._end()
-        while self._next_offset < end:
-            message = self._consumer.poll(1.0)
-            if message is not None:
-                self._take(message)
-            assert time.monotonic() < deadline, f"{self._name}: read up to {self._next_offset} of {end}"
+        eventually(f"{self._name} is read up to {end}", lambda: self._has_read(end))
         return list(self._entries)
+
+    def _has_read(self, end: int) -> bool:
+        while self._next_offset < end and (message := self._consumer.poll(1.0)) is not None:
+            self._take(message)
+        return self._next_offset >= end
 
     def _end(self) -> int:
         try:
-            return int(self._consumer.get_watermark_offsets(TopicPartition(self._name, 0), timeout=_FETCH_SECONDS)[1])
+            return int(self._consumer.get_watermark_offsets(TopicPartition(self._name, 0), timeout=DEADLINE_SECONDS)[1])
         except KafkaException as error:
             if error.args[0].code() not in _NO_TOPIC_YET:
                 raise
@@ -110,6 +97,7 @@ class Headgate:
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None) -> None:
         self.log = log
+        self.name = " ".join(arguments[:2])
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "deploy.cli", *arguments],
@@ -128,10 +116,15 @@ class Headgate:
         if self.process.poll() is None:
             self.kill()
 
-    def stop(self, timeout_seconds: float = 120.0) -> int:
+    def stop(self) -> int:
         """Ctrl-C, and its exit status."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout_seconds)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit status, when it has ended."""
+        eventually(f"headgate {self.name} has ended", lambda: self.process.poll() is not None)
+        return int(self.process.returncode)
 
     def kill(self) -> None:
         """SIGKILL it and every process it started, at once: a machine that loses power."""
@@ -192,7 +185,7 @@ def http_get(port: int, path: str) -> tuple[int, str] | None:
         return None
 
 
-def await_ready(headgate: Headgate, port: int, timeout_seconds: float = 180.0) -> None:
+def await_ready(headgate: Headgate, port: int) -> None:
     """Wait until /-/ready says yes; fail with its output when it ends before."""
 
     def ready() -> bool:
@@ -200,7 +193,7 @@ def await_ready(headgate: Headgate, port: int, timeout_seconds: float = 180.0) -
         answer = http_get(port, "/-/ready")
         return answer is not None and answer[0] == 200
 
-    eventually("/-/ready", ready, timeout_seconds)
+    eventually("/-/ready", ready)
 
 
 def produce(servers: str, topic: str, *records: tuple[str, bytes]) -> None:
@@ -208,4 +201,4 @@ def produce(servers: str, topic: str, *records: tuple[str, bytes]) -> None:
     producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 8_000_000, "linger.ms": 0})
     for key, value in records:
         producer.produce(topic, key=key, value=value)
-    assert producer.flush(60) == 0
+    assert producer.flush(DEADLINE_SECONDS) == 0

@@ -19,8 +19,8 @@ from connectors.ownership.contact import session_of
 from policies.observations import Reading
 from policies.sessions.decision import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession
-from tests.system.loop import eventually
 from tests.system.server import close
+from tests.system.waiting import eventually
 
 T_SECONDS = 4.0
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
@@ -162,12 +162,12 @@ class BundleService:
         lines = [json.loads(line) for line in whole]
         return lines if did is None else [line for line in lines if line["did"] == did]
 
-    def await_line(self, did: str, after: float = 0.0, timeout_seconds: float = 60.0) -> dict[str, Any]:
+    def await_line(self, did: str, after: float = 0.0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
             assert self.process.poll() is None, self._console.read_text()
             return next((line for line in self.lines(did) if line["at"] > after), None)
 
-        return eventually(f"{self.name} did {did}", found, timeout_seconds)
+        return eventually(f"{self.name} did {did}", found)
 
 
 def overlap_seconds(one: BundleService, other: BundleService, gap_seconds: float = 0.5) -> float:

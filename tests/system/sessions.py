@@ -18,13 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.ownership.contact import boot_seconds, session_name
 from policies.sessions.knowledge import registration
-from tests.system.loop import Entry, Headgate, Topic, await_ready, eventually, http_get, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.owners import BundleService
 from tests.system.tcp_proxy import TcpProxy
+from tests.system.waiting import eventually
 
-READY_SECONDS = 180.0  # a start takes 12 s, and on a machine that is busy with other tests much longer
 ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
-_WAIT_SECONDS = 120.0
 _GAP_SECONDS = 0.5
 """Serving that is noted twice within this went on in between."""
 
@@ -82,7 +81,6 @@ class SessionsLoop:
         *reasons: str,
         bundle: str | None = None,
         since: int = 0,
-        timeout_seconds: float = _WAIT_SECONDS,
     ) -> Entry:
         """Wait until this has been decided, for one of these reasons if any are given; gives the first such record."""
 
@@ -93,7 +91,7 @@ class SessionsLoop:
             return None
 
         what = f"{verdict} {'|'.join(reasons)} for {cluster}/{member}{'/' + bundle if bundle else ''}"
-        return eventually(what, first, timeout_seconds)
+        return eventually(what, first)
 
     def alerts(self, cluster: str, alert: str, subject: str | None = None) -> list[Entry]:
         """Everything that was said of one alert of a cluster, about a subject if one is given."""
@@ -104,16 +102,14 @@ class SessionsLoop:
             and subject in (None, entry.data["subject"])
         ]
 
-    def await_alert(
-        self, cluster: str, alert: str, subject: str, status: str, timeout_seconds: float = _WAIT_SECONDS
-    ) -> Entry:
+    def await_alert(self, cluster: str, alert: str, subject: str, status: str) -> Entry:
         """Wait until the last that was said of an alert is this; gives its record."""
 
         def last() -> Entry | None:
             entries = self.alerts(cluster, alert, subject)
             return entries[-1] if entries and entries[-1].data["status"] == status else None
 
-        return eventually(f"{alert} of {subject} is {status}", last, timeout_seconds)
+        return eventually(f"{alert} of {subject} is {status}", last)
 
     def readings(self, kind: str, cluster: str) -> list[Entry]:
         """The readings of a kind (`zk-session`, `ownerships`, `member-health`, `recovery`) of a cluster."""
@@ -155,7 +151,7 @@ def sessions_loop(
     }
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
-        await_ready(headgate, port, READY_SECONDS)
+        await_ready(headgate, port)
         loop = SessionsLoop(loop_kafka, prefix, port)
         try:
             yield loop
@@ -246,7 +242,7 @@ class Fleet:
             lines = self.services[member].lines("serve")
             return next((line["at"] for line in lines if line["at"] > after and line["bundle"] == bundle), None)
 
-        return eventually(f"{member} serves {bundle}", first, _WAIT_SECONDS)
+        return eventually(f"{member} serves {bundle}", first)
 
     def await_owner(self, bundle: str) -> str:
         """Wait until a bundle has an owner; gives the member its node names."""
@@ -258,7 +254,7 @@ class Fleet:
                 return None
             return str(json.loads(content)["brokerId"])
 
-        return eventually(f"{bundle} has an owner", owner, _WAIT_SECONDS)
+        return eventually(f"{bundle} has an owner", owner)
 
     def session_of(self, bundle: str) -> str | None:
         """The session that a bundle's node belongs to; null while there is none."""

@@ -30,15 +30,14 @@ from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
-from tests.system.loop import Entry, Headgate, Topic, await_ready, eventually, produce, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, produce, write_settings
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 OLD, NEW = "old", "new"
 TOPICS = "/managed-ledgers/t/n/persistent"
 SCHEMAS = "/schemas/t/n"
 BROKERS = "/loadbalance/brokers"
-LONG_SECONDS = 240.0
-"""On a machine that is busy with other tests."""
 
 _ZOOKEEPER = {"session_timeout": "4s", "timeout": "3s"}
 _BOOKIE_SESSION_MS = 60_000
@@ -295,7 +294,7 @@ class SwitchLoop:
             policies=dict(policies),
         )
         with Headgate(["topics", "create", "-s", str(self.file)], self.folder / "topics.log") as create:
-            assert create.process.wait(120) == 0, create.output()
+            assert create.wait() == 0, create.output()
 
     def start(self, *parts: str) -> None:
         """Start parts and wait until they are ready."""
@@ -320,7 +319,7 @@ class SwitchLoop:
     def cli(self, *words: str) -> tuple[int, str]:
         """Run `headgate switch …` to its end; gives its exit status, and what it printed."""
         with Headgate(["switch", *words, "-s", str(self.file)], self.folder / f"cli-{uuid.uuid4().hex}.log") as command:
-            return command.process.wait(LONG_SECONDS), command.output()
+            return command.wait(), command.output()
 
     # --- commands, and what becomes of them
 
@@ -338,7 +337,7 @@ class SwitchLoop:
             mine = (e.data for e in self.decisions(cluster) if key in e.data["evidence"] or key in e.data["subject"])
             return next(mine, None)
 
-        return eventually(f"{command.value} of {cluster} is answered", answer, LONG_SECONDS)
+        return eventually(f"{command.value} of {cluster} is answered", answer)
 
     def decisions(self, cluster: str) -> list[Entry]:
         """All decisions about one cluster but its records."""
@@ -361,21 +360,20 @@ class SwitchLoop:
         records = self.records(cluster)
         return records[-1]["verdict"] if records else "none"
 
-    def await_stage(self, cluster: str, *stages: str, timeout_seconds: float = LONG_SECONDS) -> dict[str, Any]:
+    def await_stage(self, cluster: str, *stages: str) -> dict[str, Any]:
         """Wait until its switch is at one of these stages; gives the record."""
 
         def there() -> dict[str, Any] | None:
             records = self.records(cluster)
             return records[-1] if records and records[-1]["verdict"] in stages else None
 
-        return eventually(f"{cluster} is at {' or '.join(stages)}", there, timeout_seconds)
+        return eventually(f"{cluster} is at {' or '.join(stages)}", there)
 
-    def await_seen(self, cluster: str, *stages: str, timeout_seconds: float = LONG_SECONDS) -> None:
+    def await_seen(self, cluster: str, *stages: str) -> None:
         """Wait until its switch is at one of these stages, or was."""
         eventually(
             f"{cluster} was at {' or '.join(stages)}",
             lambda: any(record["verdict"] in stages for record in self.records(cluster)),
-            timeout_seconds,
         )
 
     def register(self, brokers: BrokerCluster) -> None:
@@ -387,7 +385,7 @@ class SwitchLoop:
             args = {"name": name, "uri": uri, "instance_id": instance, "root": f"/{name}/ledgers"}
             said = self.command(brokers.name, CommandName.REGISTER, args=args)
             assert said["verdict"] == "write-registry", said
-            eventually(f"{name} is in the registry", partial(_is_there, brokers, name), LONG_SECONDS)
+            eventually(f"{name} is in the registry", partial(_is_there, brokers, name))
 
     def precheck(self, cluster: str) -> dict[str, Any]:
         """Have the new cluster checked; gives what the policy says of the report."""
@@ -399,7 +397,7 @@ class SwitchLoop:
             found = (e.data for e in self.decisions(cluster)[since:] if e.data["verdict"] == "advance")
             return next((each for each in found if each["subject"] == f"{cluster}/prechecks/{NEW}"), None)
 
-        return eventually("the precheck is known", checked, LONG_SECONDS)
+        return eventually("the precheck is known", checked)
 
     def begin(self, cluster: str) -> dict[str, Any]:
         """Precheck, and start."""

@@ -26,14 +26,12 @@ from deploy.jvm import find_java
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
-from tests.system.loop import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper, free_port
 
-pytestmark = pytest.mark.system
-
 TIMEOUT_SECONDS = 1.5
-SLACK_SECONDS = 6.0
-"""What a busy machine may take longer."""
+SLACK_SECONDS = 2.0
+"""What the rest of a poll may take."""
 HANDSHAKE = "20s"
 """For a first connection over TLS, on a busy machine."""
 LOST = "the connection was lost"
@@ -43,12 +41,12 @@ Kind = TypeVar("Kind", bound=Reading)
 class Watch:
     """A collector, and what it published."""
 
-    def __init__(self, servers: str, *, interval: str = "60s", **connection: Any) -> None:
+    def __init__(self, servers: str, *, interval: str = "1h", **connection: Any) -> None:
         self.readings: list[Reading] = []
         self.registry = CollectorRegistry()
         times = {"timeout": f"{TIMEOUT_SECONDS}s", "session_timeout": "3s"}
         self.session = ZooKeeperSession("c1", ZooKeeperConnection(servers=servers, **{**times, **connection}))
-        settings = WatchedBookies(poll_interval=parse_duration(interval), affinity_interval=parse_duration("60s"))
+        settings = WatchedBookies(poll_interval=parse_duration(interval), affinity_interval=parse_duration("1h"))
         metrics = PollMetrics(self.registry)
         self.collector = BookieCollector("c1", settings, self.session, self.readings.append, metrics)
 
@@ -86,7 +84,7 @@ class Watch:
             yield
         finally:
             stop.set()
-            thread.join(timeout=60.0)
+            thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
 
 
@@ -259,16 +257,15 @@ def test_the_groups_of_bookies_are_read_in_every_shape(
 def test_a_join_and_a_change_of_groups_are_seen_long_before_the_next_poll(watch: Watch, tree: Tree) -> None:
     with watch.running():
         eventually("a first reading", lambda: watch.last(BookieRacks))
-        for number in range(3):  # a watch fires only once: each reading must leave a new one
-            joined, bookie = time.monotonic(), f"bk{number}"
+        for number in range(3):  # the next poll is an hour away, and a watch fires only once
+            bookie = f"bk{number}"
             tree.join(bookie)
             eventually("the join", lambda: bookie in names(watch.last(Bookies)))  # noqa: B023 - called at once
-            assert time.monotonic() - joined < 20.0, "the next poll is a minute away"
         assert watch.last(BookieRacks) == BookieRacks(cluster="c1", outcome=Outcome.OK, groups=None)
         for group in ("g1", "g2"):
             tree.put("/bookies", {group: {}})
             expected = BookieRacks(cluster="c1", outcome=Outcome.OK, groups={group: {}})
-            eventually("the group", lambda: watch.last(BookieRacks) == expected, 20.0)  # noqa: B023
+            eventually("the group", lambda: watch.last(BookieRacks) == expected)  # noqa: B023
 
 
 def test_many_changes_at_once_cost_few_readings(watch: Watch, tree: Tree) -> None:
@@ -292,11 +289,11 @@ def test_a_server_that_goes_and_comes_back_is_never_read_as_empty(own_server: Zo
     with own_watch.running():
         eventually("a first reading", lambda: outcomes() == {Outcome.OK})
         own_server.kill()
-        eventually("that it is away", lambda: outcomes() == {Outcome.UNREACHABLE}, 30.0)
+        eventually("that it is away", lambda: outcomes() == {Outcome.UNREACHABLE})
         assert "Connection refused" in ((own_watch.last(Bookies) or own_watch.poll()[0]).detail or "")
         own_server.start()
-        # By the connection's coming back: the next poll is a minute away.
-        eventually("that it is back", lambda: outcomes() == {Outcome.OK}, 30.0)
+        # By the connection's coming back: the next poll is an hour away.
+        eventually("that it is back", lambda: outcomes() == {Outcome.OK})
     read = [reading for reading in own_watch.of(Bookies) if reading.outcome is Outcome.OK]
     assert {tuple(names(reading)) for reading in read} == {("durable",)}
 
@@ -308,7 +305,7 @@ def test_a_frozen_server_is_a_timeout_within_the_time_limit(own_server: ZooKeepe
     def said() -> tuple[Outcome, str | None]:
         began = time.monotonic()
         bookies, racks = own_watch.poll()
-        assert time.monotonic() - began < TIMEOUT_SECONDS + SLACK_SECONDS
+        assert time.monotonic() - began < TIMEOUT_SECONDS + on_this_machine(SLACK_SECONDS)
         # Unreachable for the one that kazoo's own giving up falls into.
         assert {bookies.outcome, racks.outcome} <= {Outcome.TIMEOUT, Outcome.UNREACHABLE}
         details.append(bookies.detail)
@@ -329,7 +326,7 @@ def test_stopping_does_not_wait_for_a_frozen_server(own_server: ZooKeeper, own_w
         own_server.freeze()
         eventually("its silence", lambda: own_watch.readings[-1].outcome is Outcome.TIMEOUT)
         began = time.monotonic()
-    assert time.monotonic() - began < TIMEOUT_SECONDS + SLACK_SECONDS
+    assert time.monotonic() - began < TIMEOUT_SECONDS + on_this_machine(SLACK_SECONDS)
     own_server.thaw()
 
 
@@ -360,7 +357,7 @@ def test_closing_does_not_wait_for_a_frozen_server(own_server: ZooKeeper) -> Non
     with own_server.frozen():
         began = time.monotonic()
         watch.session.close()
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < on_this_machine(10.0)
         assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("zookeeper c1")]
 
 
@@ -370,10 +367,10 @@ def test_the_loss_of_its_own_session_is_survived(zookeeper: ZooKeeper, watch: Wa
         lost = watch.own_session()
         zookeeper.expire(lost)
         tree.join("bk1")
-        eventually("a join after it", lambda: names(watch.last(Bookies)) == ["bk1"], 10.0)
+        eventually("a join after it", lambda: names(watch.last(Bookies)) == ["bk1"])
         assert watch.own_session() != lost
         tree.join("bk2")
-        eventually("a watch of the new session", lambda: names(watch.last(Bookies)) == ["bk1", "bk2"], 5.0)
+        eventually("a watch of the new session", lambda: names(watch.last(Bookies)) == ["bk1", "bk2"])
 
 
 def test_a_client_whose_thread_died_is_replaced(watch: Watch) -> None:
@@ -387,7 +384,7 @@ def test_readers_that_come_and_go_leave_no_thread_behind(zookeeper: ZooKeeper, t
     for _ in range(5):
         with watching(zookeeper.servers + tree.client.chroot) as watch, watch.running():
             eventually("a reading", lambda: watch.last(BookieAffinity))
-    eventually("all threads ended", lambda: set(threading.enumerate()) <= before, 5.0)
+    eventually("all threads ended", lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_chroot_that_does_not_exist_is_an_error_not_an_empty_cluster(zookeeper: ZooKeeper) -> None:
@@ -496,7 +493,7 @@ def test_over_tls_everything_is_read_without_a_pause(secure: tuple[str, Path]) -
         for _ in range(3):
             began = time.monotonic()
             assert len(watch.poll_affinity().namespaces) == 1000
-            assert time.monotonic() - began < 20.0
+            assert time.monotonic() - began < on_this_machine(20.0)
 
 
 def test_a_server_that_is_not_trusted_is_an_error_that_says_so(secure: tuple[str, Path]) -> None:

@@ -16,9 +16,10 @@ from connectors.ownership.contact import boot_seconds, session_name
 from policies.sessions.decision import OwnershipDecision, SessionDecision
 from policies.wire import decision_event
 from tests.connectors.ownership.decided import ownership_decision, session_decision
-from tests.system.loop import Topic, eventually, produce
+from tests.system.loop import Topic, produce
 from tests.system.owners import BundleService, overlap_seconds
 from tests.system.tcp_proxy import TcpProxy
+from tests.system.waiting import eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper
 
 T_SECONDS = 4.0
@@ -71,7 +72,9 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
                 assert not after
                 assert overlap_seconds(b1, b2) == 0
             else:
-                assert unloaded["at"] - thawed_at < LEARN_SECONDS, "served until it has read that the node is another's"
+                assert unloaded["at"] - thawed_at < on_this_machine(LEARN_SECONDS), (
+                    "served until it has read that the node is another's"
+                )
 
 
 @pytest.mark.parametrize("fence", [True, False], ids=["fence", "no fence"])
@@ -93,7 +96,7 @@ def test_a_service_that_is_cut_off_overlaps_its_successor_within_the_bound(
             unloaded = b1.await_line("unload")
             b2.await_line("serve", unloaded["at"] + 0.5)
             assert taken["at"] >= cut_at + T_SECONDS - LAST_HEARD_SECONDS
-            assert unloaded["at"] - healed_at < LEARN_SECONDS
+            assert unloaded["at"] - healed_at < on_this_machine(LEARN_SECONDS)
             last = max(line["at"] for line in b1.lines("serve"))
             if fence:
                 assert overlap_seconds(b1, b2) == 0

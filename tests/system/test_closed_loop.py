@@ -23,7 +23,8 @@ from tests.system.fill import (
     quota_now,
     set_quota,
 )
-from tests.system.loop import Headgate, Topic, await_ready, eventually, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, write_settings
+from tests.system.waiting import eventually
 
 LOAD = 20 * MEGABYTE
 MIN_HOLD_SECONDS = 3
@@ -99,7 +100,7 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
                 _assert_nothing_is_lost(cluster, load)
                 cluster.retain(1000)
                 eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before)
-                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD, 120)
+                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD)
             assert quota_now(cluster.servers) == case.quota_before
             least_free = min(sample.least_free for sample in recorder.samples)
             longest = round(max(seconds for _, seconds in load.throttled), 1)
@@ -114,10 +115,10 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
 
 def _await_the_stop(case: Case, load: Load, recorder: Recorder, decided: Topic) -> None:
     """Until producers have been at or near a stand-still for a while, although they want to write on."""
-    eventually("the factor falls", lambda: any(d["factor"] <= case.lowest for d in decided.data()), 120)
+    eventually("the factor falls", lambda: any(d["factor"] <= case.lowest for d in decided.data()))
     eventually("the quota follows", lambda: _slowed(case, recorder))
     eventually("producers are told to wait", lambda: bool(load.throttled))
-    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * LOAD, 120)
+    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * LOAD)
     threading.Event().wait(REST_SECONDS)  # nothing is awaited but that the disks go on not to fill
 
 

@@ -3,8 +3,7 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,31 +13,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
 from policies.errors import UserError
 from tests.system.disks import small_disk, why_not_mountable
-
-pytestmark = pytest.mark.system
+from tests.system.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 HEAP_MEBIBYTES = 96
-
-
-@pytest.fixture(scope="module")
-def jars() -> tuple[Path, ...]:
-    try:
-        return ensure_jars("kafka", default_cache_dir())
-    except UserError as error:
-        pytest.skip(str(error))
-
-
-def eventually(condition: Callable[[], bool], timeout_seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def is_running(pid: int) -> bool:
@@ -80,46 +60,48 @@ def serving_brokers(kafka: EmbeddedKafka) -> set[int]:
     return set(admin.list_topics(timeout=60).brokers)
 
 
-def test_second_start_resumes_records_and_ports(tmp_path: Path, jars: tuple[Path, ...]) -> None:
-    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
+def test_second_start_resumes_records_and_ports(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
         create_topic(first, "observed")
         produce(first, "observed", b"one", b"two")
         assert consume(first, "observed", 2) == [b"one", b"two"]
         ports, pid = first.bootstrap_servers, first.pids[1]
         assert "started" in first.log_file(1).read_text()
     assert not is_running(pid)
-    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
+    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
         assert second.bootstrap_servers == ports
         produce(second, "observed", b"three")
         assert consume(second, "observed", 3) == [b"one", b"two", b"three"]
 
 
-def test_data_folder_in_use_is_refused_with_the_holders_pid(tmp_path: Path, jars: tuple[Path, ...]) -> None:
-    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
-        other = EmbeddedKafka(tmp_path, jars)
+def test_data_folder_in_use_is_refused_with_the_holders_pid(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+        other = EmbeddedKafka(tmp_path, kafka_jars)
         with pytest.raises(UserError, match=f"{tmp_path} is in use by process {os.getpid()}"):
             other.start()
         other.stop()
         assert serving_brokers(kafka) == {1}
 
 
-def test_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, jars: tuple[Path, ...]) -> None:
-    refused = EmbeddedKafka(tmp_path, jars, server_properties={"num.io.threads": "many"})
+def test_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
+    refused = EmbeddedKafka(tmp_path, kafka_jars, server_properties={"num.io.threads": "many"})
     with pytest.raises(UserError, match=r"Invalid value many for configuration num\.io\.threads"):
         refused.start()
     assert refused.pids == {}
-    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as mended:
+    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as mended:
         assert serving_brokers(mended) == {1}
 
 
-def test_wanted_port_in_use_is_refused_and_remembered_one_replaced(tmp_path: Path, jars: tuple[Path, ...]) -> None:
-    with EmbeddedKafka(tmp_path / "a", jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
+def test_wanted_port_in_use_is_refused_and_remembered_one_replaced(
+    tmp_path: Path, kafka_jars: tuple[Path, ...]
+) -> None:
+    with EmbeddedKafka(tmp_path / "a", kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
         port = int(first.bootstrap_servers.rsplit(":", 1)[1])
         with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 is in use"):
-            EmbeddedKafka(tmp_path / "b", jars, ports=[port]).start()
+            EmbeddedKafka(tmp_path / "b", kafka_jars, ports=[port]).start()
         remembered = (tmp_path / "a" / "cluster.json").read_text().replace(first._identity.cluster_id, "x" * 22)
         (tmp_path / "b" / "cluster.json").write_text(remembered)
-        with EmbeddedKafka(tmp_path / "b", jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
+        with EmbeddedKafka(tmp_path / "b", kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
             assert second.bootstrap_servers != first.bootstrap_servers
             assert serving_brokers(second) == {1}
 
@@ -130,8 +112,8 @@ def parent_of_a_broker(data_dir: Path, *, tied: bool) -> tuple["subprocess.Popen
         "import time; from pathlib import Path; import deploy.jvm\n"
         "from deploy.embedded import EmbeddedKafka; from deploy.jars import default_cache_dir, ensure_jars\n"
         f"deploy.jvm._ON_LINUX = {tied}\n"
-        "jars = ensure_jars('kafka', default_cache_dir())\n"
-        f"kafka = EmbeddedKafka(Path({str(data_dir)!r}), jars, heap_mebibytes={HEAP_MEBIBYTES})\n"
+        "kafka_jars = ensure_jars('kafka', default_cache_dir())\n"
+        f"kafka = EmbeddedKafka(Path({str(data_dir)!r}), kafka_jars, heap_mebibytes={HEAP_MEBIBYTES})\n"
         "kafka.start()\n"
         "print(kafka.pids[1], flush=True); time.sleep(300)\n"
     )
@@ -142,34 +124,34 @@ def parent_of_a_broker(data_dir: Path, *, tied: bool) -> tuple["subprocess.Popen
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_broker_dies_with_a_killed_parent(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+def test_broker_dies_with_a_killed_parent(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
     parent, broker = parent_of_a_broker(tmp_path, tied=True)
     assert is_running(broker)
     parent.kill()
     parent.wait()
-    assert eventually(lambda: not is_running(broker))
-    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+    eventually("the broker has ended", lambda: not is_running(broker))
+    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
         assert serving_brokers(kafka) == {1}
 
 
-def test_next_start_ends_a_broker_left_behind(tmp_path: Path, jars: tuple[Path, ...]) -> None:
+def test_next_start_ends_a_broker_left_behind(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
     parent, orphan = parent_of_a_broker(tmp_path, tied=False)
     parent.kill()
     parent.wait()
     assert is_running(orphan)
-    with EmbeddedKafka(tmp_path, jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
         assert not is_running(orphan)
         assert serving_brokers(kafka) == {1}
 
 
-def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, jars: tuple[Path, ...]) -> None:
-    with EmbeddedKafka(tmp_path, jars, brokers=2, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
-        assert eventually(lambda: serving_brokers(kafka) == {1, 2})
+def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
+    with EmbeddedKafka(tmp_path, kafka_jars, brokers=2, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
+        eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
         kafka.kill_broker(2)
         assert set(kafka.pids) == {1}
-        assert eventually(lambda: serving_brokers(kafka) == {1})
+        eventually("one serves", lambda: serving_brokers(kafka) == {1})
         kafka.start_broker(2)
-        assert eventually(lambda: serving_brokers(kafka) == {1, 2})
+        eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
 
 
 @pytest.fixture
@@ -181,13 +163,15 @@ def disks(tmp_path: Path) -> Iterator[list[Path]]:
         yield [stack.enter_context(small_disk(tmp_path / f"disk-{number}", mebibytes=64)) for number in (1, 2)]
 
 
-def test_log_dirs_may_lie_on_disks_of_their_own(tmp_path: Path, jars: tuple[Path, ...], disks: list[Path]) -> None:
+def test_log_dirs_may_lie_on_disks_of_their_own(
+    tmp_path: Path, kafka_jars: tuple[Path, ...], disks: list[Path]
+) -> None:
     with EmbeddedKafka(
         tmp_path / "data",
-        jars,
+        kafka_jars,
         heap_mebibytes=HEAP_MEBIBYTES,
         log_dirs={1: [disk / "logs" for disk in disks]},
         server_properties={"log.segment.bytes": 2 * 1024 * 1024, "message.max.bytes": 1024 * 1024},
     ) as kafka:
         create_topic(kafka, "observed", partitions=2)
-        assert eventually(lambda: [len(list(disk.glob("logs/observed-*"))) for disk in disks] == [1, 1])
+        eventually("each disk has one", lambda: [len(list(disk.glob("logs/observed-*"))) for disk in disks] == [1, 1])

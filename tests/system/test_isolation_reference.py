@@ -30,8 +30,6 @@ DEEPER_RACK = "/region/r1"
 NO_BOOKIE_ID = "bk 99:3181"
 DEFAULT_RACK = "/default-rack"
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @dataclass(frozen=True)
 class Case:

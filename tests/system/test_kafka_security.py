@@ -36,9 +36,7 @@ from deploy.jvm import run_java
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
-from tests.system.loop import eventually
-
-pytestmark = pytest.mark.system
+from tests.system.waiting import eventually
 
 PASSWORD = 'p "q" \\back; {x} é='
 NO_RIGHTS = "observer"
@@ -114,17 +112,13 @@ def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    try:
-        jars = ensure_jars("kafka", default_cache_dir())
-    except UserError as error:
-        pytest.skip(str(error))
+def broker(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     make_certificates(folder)
     plain, controller, sasl, tls = range(FIRST_PORT, FIRST_PORT + 4)
     with EmbeddedKafka(
         folder / "kafka",
-        jars,
+        kafka_jars,
         ports=[plain],
         server_properties=properties(folder, plain, controller, sasl, tls),
         heap_mebibytes=96,

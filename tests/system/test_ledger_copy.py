@@ -36,10 +36,8 @@ from policies.errors import UserError
 from policies.switching.ledger_paths import Layout, path_of
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
-from tests.system.loop import eventually
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
-
-pytestmark = pytest.mark.system
 
 TIMEOUT = timedelta(seconds=15)
 MEBIBYTE = 1024 * 1024

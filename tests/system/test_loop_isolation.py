@@ -15,10 +15,9 @@ import pytest
 from policies.isolation.decision import QUARANTINE_GROUP
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata, WatchedLoop, instant_ms, watched_loop
-from tests.system.loop import Entry, eventually
+from tests.system.loop import Entry
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper, free_port
-
-pytestmark = pytest.mark.timeout(600)  # of which the start of all parts takes most
 
 # ZooKeeper's Java client gives a session up by itself when no server answers for 4/3 of its timeout: a restart of the
 # server must be shorter than that.

@@ -8,10 +8,10 @@ import pytest
 
 from tests.system.bookkeeper import Bookie
 from tests.system.isolation import Metadata, watched_loop
-from tests.system.loop import eventually
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
+from tests.system.waiting import eventually
 
 NAMESPACE = "t/ns"
 BEFORE, *TOPICS = (f"{NAMESPACE}/{topic}" for topic in ("before", "one", "two", "three", "four", "five"))
@@ -55,7 +55,6 @@ def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster:
         assert len(Metadata(client).ledgers_on(third.bookie_id, NAMESPACE)) >= len(TOPICS)
 
 
-@pytest.mark.timeout(600)
 def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assigned(
     cluster: PulsarCluster, loop_kafka: str, tmp_path: Path, free_port: int
 ) -> None:
@@ -91,7 +90,7 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
         loop.await_alert("placement-infeasible", NAMESPACE, "resolved")
         loop.await_alert("unassigned-bookie", third.bookie_id, "resolved")
         assert metadata.quarantined() == set()
-        eventually("it is written again", lambda: _is_written(cluster, TOPICS[1]), 180)
+        eventually("it is written again", lambda: _is_written(cluster, TOPICS[1]))
         assert set(ledgers(cluster, TOPICS[1]).values()) == {frozenset({second.bookie_id, third.bookie_id})}
         assert loop.statuses("unassigned-bookie", third.bookie_id) == ["firing", "resolved"]
 

@@ -18,16 +18,8 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import MAX_RECORD_BYTES, observation_event
-from tests.system.loop import (
-    Headgate,
-    Topic,
-    await_ready,
-    eventually,
-    http_get,
-    is_running,
-    produce,
-    write_settings,
-)
+from tests.system.loop import Headgate, Topic, await_ready, http_get, is_running, produce, write_settings
+from tests.system.waiting import eventually
 
 EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
 LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
@@ -49,7 +41,7 @@ def create_topics(settings: dict[str, Any], folder: Path) -> None:
     """Write the settings file and create the topics."""
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
-        assert create.process.wait(120) == 0, create.output()
+        assert create.wait() == 0, create.output()
 
 
 def query_in(folder: Path) -> Headgate:
@@ -87,7 +79,7 @@ def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unb
                 newest = {d["cluster"]: d["factor"] for d in decided.data()}
                 return all(newest.get(c) == pytest.approx((last[c] - 1) / 999_998) for c in clusters)
 
-            eventually("the last readings are decided on", settled, 120)
+            eventually("the last readings are decided on", settled)
         _assert_unbroken(decided, clusters)
 
 
@@ -122,7 +114,7 @@ def test_bad_records_become_dead_letters_whole_and_the_query_goes_on(
     ):
         produce(loop_kafka, f"{prefix}.observed.log-dirs", *(("a", record) for record in bad.values()))
         produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", good))
-        eventually("a decision on the good record", lambda: len(decided.data()) == 1, 120)
+        eventually("a decision on the good record", lambda: len(decided.data()) == 1)
         eventually("a letter for each bad one", lambda: len(letters.data()) == len(bad))
         found = {letter["reason"]: letter for letter in letters.data()}
         assert {reason: base64.b64decode(letter["value_base64"]) for reason, letter in found.items()} == bad
@@ -151,7 +143,7 @@ def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again(
         assert status == 503
         assert "query failed" in why
         produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 600_000)))
-        eventually("a decision after the restart", lambda: len(_distinct(decided)) == 2, 120)
+        eventually("a decision after the restart", lambda: len(_distinct(decided)) == 2)
         assert [d["sequence"] for d in _distinct(decided)] == [1, 2]
         eventually("/-/healthy says yes", lambda: http_get(port, "/-/healthy") == (200, "ok\n"))
         assert query.stop() == 0
@@ -167,7 +159,7 @@ def test_a_query_whose_jvm_hangs_is_started_again(settings: dict[str, Any], tmp_
         hanging = _jvm(query)
         os.kill(hanging, signal.SIGSTOP)
         produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 500_000)))
-        eventually("a decision after the restart", lambda: len(decided.data()) == 1, 180)
+        eventually("a decision after the restart", lambda: len(decided.data()) == 1)
         assert not is_running(hanging)
         assert query.stop() == 0
 
@@ -179,7 +171,7 @@ def test_a_query_that_keeps_failing_ends_with_one_line_and_a_status(settings: di
     settings["stream"] = {"restart_limit": 1}
     create_topics(settings, tmp_path)
     with query_in(tmp_path) as query:
-        assert query.process.wait(240) == 2
+        assert query.wait() == 2
         last = query.output().strip().splitlines()[-1]
         assert last.startswith("The query failed 2 times in a row"), query.output()
 

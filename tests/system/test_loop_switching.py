@@ -8,10 +8,8 @@ import pytest
 
 from policies.switching.readings import CommandName
 from policies.switching.references import LedgerKind
-from tests.system.loop import eventually
-from tests.system.switching import LONG_SECONDS, NEW, OLD, BrokerCluster, Clusters, SwitchLoop
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
+from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
+from tests.system.waiting import eventually
 
 WHOLE, FOREIGN, BACK, REFUSED, ANEW = "whole", "foreign", "back", "refused", "anew"
 
@@ -103,7 +101,7 @@ def test_a_switch_ends_as_it_should_though_all_is_killed_at_each_stage(clusters:
             closing = loop.command(WHOLE, CommandName.CLOSE_CLIENT, args={"name": OLD})
             return bool(closing["verdict"] == "close-client")
 
-        eventually("the client of the old cluster may be closed", may_close, LONG_SECONDS)
+        eventually("the client of the old cluster may be closed", may_close)
         eventually("all closed theirs", lambda: all(broker.clients.closed for broker in brokers.brokers))
         assert {tuple(broker.clients.closed) for broker in brokers.brokers} == {(OLD,)}
 
@@ -124,7 +122,7 @@ def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
             record = loop.records(FOREIGN)[-1]
             return bool(record["brokers"] == {"live": 3, "acked": 2})
 
-        eventually("two of three acked", two_of_three, LONG_SECONDS)
+        eventually("two of three acked", two_of_three)
         # Of the same length and last entry as the one to come, and yet another one.
         victim = next(i for i, entries in brokers.ledgers.items() if len(entries) == 1)
         planted = [bytes(len(entry)) for entry in brokers.ledgers[victim]]
@@ -177,7 +175,7 @@ def test_a_switch_commanded_by_hand_is_rolled_back_and_its_copies_deleted_later(
         assert (status, "[rolled_back]" in said) == (0, True), said
         assert brokers.attributions() == {key: {OLD} for key in brokers.ledgers}
         ids = list(brokers.ledgers)
-        eventually("our copies are deleted", lambda: not clusters.ledger_ids(NEW, ids), LONG_SECONDS)
+        eventually("our copies are deleted", lambda: not clusters.ledger_ids(NEW, ids))
         assert clusters.tree(f"/{OLD}") == source
         assert brokers.registry("directive") == {"epoch": 1, "target": NEW}, "attributions only"
 
@@ -194,11 +192,7 @@ def test_a_target_that_no_broker_reaches_is_given_up_before_anything_moves(
         loop.register(brokers)
         assert loop.begin(REFUSED)["verdict"] == "advance"
         loop.await_stage(REFUSED, "rejected")
-        eventually(
-            "brokers are told to stay",
-            lambda: brokers.registry("directive") == {"epoch": 2, "target": OLD},
-            LONG_SECONDS,
-        )
+        eventually("brokers are told to stay", lambda: brokers.registry("directive") == {"epoch": 2, "target": OLD})
         assert brokers.attributions().keys() == brokers.ledgers.keys()
         assert not any(NEW in owners for owners in brokers.attributions().values())
         assert clusters.ledger_ids(NEW, list(brokers.ledgers)) == set()

@@ -15,7 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded import EmbeddedKafka
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.loop import Headgate, Topic, await_ready, eventually, http_get, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.waiting import eventually
 
 MEBIBYTE = 1024 * 1024
 DISK, SOFT, HARD = 160 * MEBIBYTE, 100 * MEBIBYTE, 40 * MEBIBYTE
@@ -127,7 +128,7 @@ def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_
             _assert_stays_through_a_saw_tooth(decided, watched)
             _assert_metrics(settings["http"]["port"], watched)
             filler.free()
-            eventually("factor 1.0 again", lambda: _factor(decided) == 1.0, 120)
+            eventually("factor 1.0 again", lambda: _factor(decided) == 1.0)
             _assert_limiting_is_right(decided, watched)
         assert headgate.stop() == 0
         assert "Traceback" not in headgate.output(), headgate.output()
@@ -158,7 +159,7 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(
             assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
             watched.kafka.start_broker(2)
             ballast.unlink()
-            eventually("read again and open", lambda: _factor(decided) == 1.0, 120)
+            eventually("read again and open", lambda: _factor(decided) == 1.0)
             eventually(
                 "resolved",
                 lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data()),

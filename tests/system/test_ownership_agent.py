@@ -27,9 +27,9 @@ from connectors.ownership.contact import boot_seconds
 from policies.errors import UserError
 from policies.sessions.decision import Status
 from policies.sessions.settings import OwnershipRules
-from tests.system.loop import eventually
 from tests.system.owners import BUNDLE, T_SECONDS, Member, member, value_of
 from tests.system.tcp_proxy import TcpProxy
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 
 CURRENT = LocalGuide(OwnershipRules.CURRENT)

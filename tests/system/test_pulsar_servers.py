@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.loop import eventually
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import create_namespace, ledgers, produce
+from tests.system.waiting import eventually
 
 
 @pytest.fixture(scope="module")

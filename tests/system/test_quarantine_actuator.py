@@ -35,9 +35,10 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.isolation.decision import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from policies.wire import decision_event
 from tests.connectors.quarantine.orders import CLUSTER, decision
-from tests.system.loop import Topic, eventually, produce
+from tests.system.loop import Topic, produce
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 
 ROUNDS = 1000
@@ -171,7 +172,7 @@ class Acting:
         def found() -> dict[str, Any] | None:
             return next((s for s in self.said if s["outcome"] == outcome and bookie in (None, s["bookie"])), None)
 
-        return eventually(f"{outcome} is said of {bookie}", found, seconds)
+        return eventually(f"{outcome} is said of {bookie}", found)
 
 
 @contextmanager
@@ -282,7 +283,6 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
     client.close()
 
 
-@pytest.mark.timeout(900)
 def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: Bookies) -> None:
     mine = [f"b{number}:1" for number in range(ROUNDS)]
     mortal.register(*mine)
@@ -295,7 +295,7 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
             eventually("the other writer is at work", lambda: written.value > 0)
             started = time.monotonic()
             actor.decide(*mine)
-            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == ROUNDS, 600)
+            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == ROUNDS)
             took_seconds = time.monotonic() - started
             enough.set()
             rival.join(120)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.system.loop import Headgate, Topic, await_ready, eventually, http_get, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.waiting import eventually
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_wrong_settings_change_nothing_and_good_ones_take_effect_with_all_state_
         settings["policies"]["throttle"]["hard"] = {"available_ratio_below": 1.0}
         write_settings(file, **settings)
         headgate.process.send_signal(signal.SIGHUP)
-        stopped = eventually("stopped by the new limit", lambda: _stopped(decided), 120)
+        stopped = eventually("stopped by the new limit", lambda: _stopped(decided))
         assert stopped[0]["settings_hash"] != first["settings_hash"]
         sequences = [d["sequence"] for d in decided.data()]
         assert sequences == list(range(1, len(sequences) + 1))

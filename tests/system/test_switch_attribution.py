@@ -38,8 +38,6 @@ from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.server import small_jvm
 from tests.system.zookeeper import ZooKeeper, free_port
 
-pytestmark = pytest.mark.system
-
 CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"
 SCHEMA = "/schemas/t/n/topic"
 TYPED = "/schemas/t/n/typed"

@@ -37,10 +37,9 @@ from policies.switching.ledger_paths import Layout
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, GeneratorReading
 from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, eventually, http_get, produce, write_settings
+from tests.system.loop import Headgate, Topic, http_get, produce, write_settings
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper, free_port
-
-pytestmark = pytest.mark.timeout(400)
 
 LAYOUT = b"1\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 ACCEPTED, REJECTED, USER_ERROR, NO_ANSWER, INTERRUPTED = 0, 1, 2, 3, 130
@@ -119,7 +118,7 @@ def world(zookeeper: ZooKeeper, loop_kafka: str, tmp_path_factory: pytest.TempPa
             clusters={"c1": watched, "c2": {}},
         )
         with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
-            assert create.process.wait(60) == 0, create.output()
+            assert create.wait() == 0, create.output()
         yield World(loop_kafka, prefix, file, folder, places["new"], client)
 
 
@@ -153,7 +152,7 @@ def query(world: World) -> Iterator[World]:
             answer = http_get(port, "/-/ready")
             return answer is not None and answer[0] == 200
 
-        eventually("the query is ready", ready, 240)
+        eventually("the query is ready", ready)
         yield world
         assert headgate.stop() == 0, headgate.output()
 
@@ -263,7 +262,7 @@ def test_a_kafka_that_is_away_is_a_mistake(world: World, switch: Switch, monkeyp
 
 def test_what_was_asked_before_the_query_ran_is_answered_once_it_does(query: World, switch: Switch) -> None:
     sent = len(query.commands())
-    ended = eventually("the answer", lambda: _known(switch), 60)
+    ended = eventually("the answer", lambda: _known(switch))
     assert ended.status == ACCEPTED
     assert "A command with this key was decided before:" in ended.out
     assert "write-registry: old (zk+hierarchical://127.0.0.1:" in ended.out

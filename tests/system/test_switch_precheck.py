@@ -28,8 +28,6 @@ from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledger_maker import LedgerClient, LedgerMaker
 from tests.system.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.system
-
 ROOT = "/ledgers"
 TOPICS = "/managed-ledgers/t/n/persistent"
 

@@ -23,8 +23,6 @@ from tests.system.pulsar_jars import pulsar_jars  # noqa: F401 - a fixture
 from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.system
-
 
 def read(servers: str) -> Inventory:
     session = ZooKeeperSession("c1", ZooKeeperConnection(servers=servers))

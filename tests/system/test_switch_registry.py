@@ -43,11 +43,9 @@ from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
 from policies.switching.state import ClusterStatus
-from tests.system.loop import eventually
 from tests.system.tcp_proxy import TcpProxy
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
-
-pytestmark = pytest.mark.system
 
 LEASE = f"{ROOT}/lease"
 HOLDER = f"{LEASE}/holder"
@@ -515,7 +513,7 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
         other = Lease(opened(), holder="h2")
         assert paused.renew() == Held(1, "h1")
         proxy.cut()
-        assert eventually("the other takes it", other.renew, 15.0) == Held(2, "h2")
+        assert eventually("the other takes it", other.renew) == Held(2, "h2")
         with pytest.raises(RegistryError):
             paused.renew()
         proxy.heal()
@@ -525,7 +523,7 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
             answers.append(paused.renew())
             return True
 
-        eventually("it is told", lambda: suppressed(told), 15.0)
+        eventually("it is told", lambda: suppressed(told))
         assert answers == [None]
         paused.release()
         assert other.renew() == Held(2, "h2"), "who holds it no more takes it from nobody"
@@ -694,12 +692,12 @@ class Agent:
             yield
         finally:
             stop.set()
-            thread.join(10.0)
+            thread.join(DEADLINE_SECONDS)
             assert not thread.is_alive()
 
     def await_epoch(self, epoch: int) -> SwitchBroker:
         return eventually(
-            f"epoch {epoch} is reported", lambda: next((r for r in self.reports if r.epoch == epoch), None), 15.0
+            f"epoch {epoch} is reported", lambda: next((r for r in self.reports if r.epoch == epoch), None)
         )
 
 

@@ -31,12 +31,13 @@ from policies.registry import POLICIES
 from policies.sessions.decision import OwnershipDecision
 from policies.wire import decision_event
 from tests.connectors.unload.orders import decision
-from tests.system.loop import Topic, eventually, produce
+from tests.system.loop import Topic, produce
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_jars import pulsar_jars as pulsar_jars
 from tests.system.pulsar_topics import create_namespace
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.test_pulsar_security import Secured, token_of
+from tests.system.waiting import eventually
 
 RANGE = "0x00000000_0xffffffff"
 SESSION_SECONDS = 6.0
@@ -161,7 +162,7 @@ class Acting:
         def found() -> dict[str, Any] | None:
             return next((s for _, s in self.said if (s["outcome"], s["bundle"]) == (outcome, bundle)), None)
 
-        return eventually(f"{outcome} is said of {bundle}, not only {self.said}", found, 120.0)
+        return eventually(f"{outcome} is said of {bundle}, not only {self.said}", found)
 
     @property
     def outcomes(self) -> list[str]:

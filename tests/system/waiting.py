@@ -1,0 +1,81 @@
+"""How system tests wait, and how they judge time: by conditions, and by what the machine at hand needs itself.
+
+No test says how many seconds something may take. It waits with `eventually`, whose one deadline is generous, or
+compares what it measured with `on_this_machine`, which stretches what is enough on an idle machine of two cores.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from statistics import median
+from typing import TypeVar
+
+from tests.progress import tell
+
+Value = TypeVar("Value")
+
+DEADLINE_SECONDS = 240.0
+"""On an idle machine nothing that a test awaits takes a quarter of this."""
+
+_POLL_SECONDS = 0.05
+_TOLD_EACH_SECONDS = 20.0
+
+_UNIT = (sys.executable, "-c", "import kazoo.client, confluent_kafka, httpx")
+"""Starting a Python process that can talk to all servers: memory, disk and processor, as in every server's start."""
+_UNIT_SECONDS = 0.25
+"""What that takes on the idle machine of two cores for which all times in these tests are given."""
+
+
+def eventually(what: str, find: Callable[[], Value | None]) -> Value:
+    """Ask over and over until `find` gives something; fail with `what` was awaited.
+
+    It says every 20 s what is waited for, in the terminal of who runs the tests.
+    """
+    began = time.monotonic()
+    for told in count(1):
+        found = _found_before(find, began + told * _TOLD_EACH_SECONDS)
+        if found is not None:
+            return found
+        waited = time.monotonic() - began
+        assert waited < DEADLINE_SECONDS or waited < on_this_machine(DEADLINE_SECONDS), f"not in {waited:.0f} s: {what}"
+        tell(f"waits for {waited:.0f} s now: {what}")
+    raise AssertionError(what)
+
+
+def within(seconds: float, find: Callable[[], Value | None]) -> Value | None:
+    """What `find` gives in this time, or None: for who then does something else."""
+    return _found_before(find, time.monotonic() + on_this_machine(seconds))
+
+
+def on_this_machine(seconds: float) -> float:
+    """A time that is enough on an idle machine of two cores, stretched as much as this one is slower or busier."""
+    return seconds * max(1.0, slowness_at_first(), _slowness())
+
+
+@cache
+def slowness_at_first() -> float:
+    """How many times as long as the idle machine of two cores this one took, when it was first asked for."""
+    return _slowness()
+
+
+def _slowness() -> float:
+    return median(_unit_seconds() for _ in range(3)) / _UNIT_SECONDS
+
+
+def _unit_seconds() -> float:
+    began = time.monotonic()
+    subprocess.run(_UNIT, check=True)
+    return time.monotonic() - began
+
+
+def _found_before(find: Callable[[], Value | None], deadline: float) -> Value | None:
+    while True:
+        found = find()
+        if found is not None and found is not False:
+            return found
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_POLL_SECONDS)
