@@ -82,6 +82,12 @@ class Clusters:
         with self.zookeeper.client(chroot=f"/{NEW}") as client:
             client.ensure_path(f"/ledgers/idgen-long/{hob_name(hob)}")
 
+    def set_back_new(self) -> None:
+        """Make the new cluster's id generator what it was before anybody advanced it."""
+        with self.zookeeper.client(chroot=f"/{NEW}") as client:
+            if client.exists("/ledgers/idgen-long"):
+                client.delete("/ledgers/idgen-long", recursive=True)
+
     def ledger_ids(self, name: str, ids: Sequence[int]) -> set[int]:
         """Those of some ids under which a ledger exists."""
         with self.zookeeper.client(chroot=f"/{name}") as client:

@@ -7,6 +7,7 @@ import signal
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,14 +57,15 @@ def reading(cluster: str, usable_bytes: int) -> bytes:
     return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
 
 
+@pytest.mark.parametrize("kills", [[2], pytest.param(range(4), marks=pytest.mark.long)], ids=["once", "four times"])
 def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unbroken_run(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str, kills: Iterable[int]
 ) -> None:
     prefix, clusters = settings["topics"]["prefix"], ["a", "b", "c"]
     observed = f"{prefix}.observed.log-dirs"
     create_topics(settings, tmp_path)
     with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
-        for kill in range(4):
+        for kill in kills:
             with query_in(tmp_path) as query:
                 await_ready(query, settings["http"]["port"])
                 started = time.monotonic()

@@ -22,8 +22,8 @@ T_SECONDS = 6.0
 MONITOR_SECONDS = monitor_ms(int(T_SECONDS * 1000)) / 1000
 LAST_HEARD_SECONDS = T_SECONDS / 3
 """How far back the last ping may lie when an agent is cut off or frozen."""
-LEARN_SECONDS = 15.0
-"""For an agent that can reach ZooKeeper again: kazoo tries once a second, then reads twice. On a busy machine."""
+LEARN_SECONDS = 10.0
+"""For an agent that can reach ZooKeeper again: kazoo tries once a second, then reads twice."""
 
 KEPT, STRICT = "kept", "strict"
 SHARED, OF_B1, OF_B2, *PRIVATE = (f"t/ns/0x{n:08x}_0x{n + 1:08x}" for n in range(13))
@@ -124,6 +124,7 @@ def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
     assert loop.alerts(KEPT, "session-lost") == []
 
 
+@pytest.mark.lean
 def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: World) -> None:
     owner, other, own = sharers(world)
     before, mark = world.kept.session_of(own), world.loop.mark()
@@ -260,20 +261,29 @@ def _shut_down(loop: SessionsLoop, since: int) -> list[str]:
     return [member for member, verdict, _ in loop.verdicts_of_cluster(STRICT, since) if verdict == "shutdown"]
 
 
+def _change_hands(world: World) -> None:
+    owner, other, _ = sharers(world)
+    mark = world.loop.mark()
+    with world.kept.cut(owner) as cut_at:
+        world.kept.await_serving(other, SHARED, cut_at)
+    world.loop.await_decision(KEPT, owner, "resume", "recovered", since=mark)
+
+
 def test_over_the_whole_run_nobody_served_a_bundle_of_another_beyond_the_bound(world: World) -> None:
     """Fenced: never two at once. Unfenced: only while one has no contact, after its session's end, and until it reads.
 
     So an overlap lasts for at most (time without contact - T) + the time an agent takes to connect and read.
     """
     kept, strict = world.kept, world.strict
-    assert len(kept.servers_of(SHARED)) >= 3, "it changed hands too seldom: the test shows nothing"
+    while len(kept.servers_of(SHARED)) < 3:  # less would show nothing, and not all tests may have run before
+        _change_hands(world)
     assert strict.overlaps() == []
     overlaps = kept.overlaps()
     for overlap in overlaps:
         assert any(
             incident.member in overlap.members
             and incident.began_at + T_SECONDS - LAST_HEARD_SECONDS <= overlap.began_at
-            and overlap.ended_at <= incident.ended_at + LEARN_SECONDS
+            and overlap.ended_at <= incident.ended_at + on_this_machine(LEARN_SECONDS)
             for incident in kept.incidents
         ), overlap
     assert overlaps, "an unfenced agent that is cut off serves on"

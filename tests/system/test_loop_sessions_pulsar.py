@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -269,6 +269,7 @@ def test_a_zombie_is_named_in_time_with_its_evidence_and_a_restart_cures_it(worl
     loop.await_decision(CLUSTER, member, "resume", since=restart.offset)
 
 
+FOUR_TROUBLES = (zookeeper_away(2), frozen(4), shut_down_in_order(ZOMBIE_AFTER_SECONDS + 1), shut_down_in_order(0, 4))
 TWENTY_TROUBLES = (
     *(zookeeper_away(seconds) for seconds in (0, 0, 0, 0, 0.5, 0.5, 0.5, 1, 1, 2, 2, 4)),
     *(frozen(seconds) for seconds in (0.5, 1, 2, 4)),
@@ -279,10 +280,14 @@ TWENTY_TROUBLES = (
 )
 
 
-def test_twenty_shorter_outages_slow_starts_and_orderly_shutdowns_make_no_zombie(world: World) -> None:
-    assert len(TWENTY_TROUBLES) == 20
+@pytest.mark.parametrize(
+    "troubles", [FOUR_TROUBLES, pytest.param(TWENTY_TROUBLES, marks=pytest.mark.long)], ids=["four", "twenty"]
+)
+def test_shorter_outages_slow_starts_and_orderly_shutdowns_make_no_zombie(
+    world: World, troubles: Sequence[Callable[[World], None]]
+) -> None:
     mark, began_ms = world.loop.mark(), time.time() * 1000
-    for happen in TWENTY_TROUBLES:
+    for happen in troubles:
         happen(world)
     world.await_well()
     assert world.registered()

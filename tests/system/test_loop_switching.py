@@ -11,7 +11,7 @@ from policies.switching.references import LedgerKind
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 from tests.system.waiting import eventually
 
-WHOLE, FOREIGN, BACK, REFUSED, ANEW = "whole", "foreign", "back", "refused", "anew"
+NAMES = WHOLE, BRIEF, FOREIGN, BACK, REFUSED, ANEW = "whole", "brief", "foreign", "back", "refused", "anew"
 
 SLOW = {"copy_concurrency": 8, "max_deletions": 8}
 """So that each stage lasts long enough to be killed in."""
@@ -22,6 +22,7 @@ POLICIES = {
         "cleanup_after": "2s",
         "clusters": {
             WHOLE: SLOW,
+            BRIEF: SLOW,
             FOREIGN: SHARED,
             BACK: {**SHARED, "rollback_window": "60s", "cleanup_after": "60s"},
             REFUSED: SHARED,
@@ -40,8 +41,7 @@ def clusters(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="module")
 def loop(loop_kafka: str, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchLoop]:
     loop = SwitchLoop(loop_kafka, f"t{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("switch-loop"))
-    names = (WHOLE, FOREIGN, BACK, REFUSED, ANEW)
-    watched = {name: BrokerCluster(clusters, name, loop.kafka, loop.prefix) for name in names}
+    watched = {name: BrokerCluster(clusters, name, loop.kafka, loop.prefix) for name in NAMES}
     for brokers in watched.values():
         brokers.make()
     loop.write({name: brokers.settings() for name, brokers in watched.items()}, POLICIES)
@@ -58,47 +58,62 @@ def kill_everything(clusters: Clusters, loop: SwitchLoop) -> None:
     loop.start("decide", "act")
 
 
-def test_a_switch_ends_as_it_should_though_all_is_killed_at_each_stage(clusters: Clusters, loop: SwitchLoop) -> None:
-    with BrokerCluster(clusters, WHOLE, loop.kafka, loop.prefix) as brokers:
-        brokers.fill(schemas=90, cursors=90)
+STAGES = ("triggered", "live_dual_read", "build", "promote", "hold", "cleanup")
+
+
+@pytest.mark.parametrize(
+    ("name", "killed_at", "size"),
+    [(BRIEF, {"build"}, 40), pytest.param(WHOLE, set(STAGES), 90, marks=pytest.mark.long)],
+    ids=["one of them", "all of them"],
+)
+def test_a_switch_ends_as_it_should_though_all_is_killed_at_stages(
+    clusters: Clusters, loop: SwitchLoop, name: str, killed_at: set[str], size: int
+) -> None:
+    def maybe_kill(stage: str) -> None:
+        if stage in killed_at:
+            kill_everything(clusters, loop)
+
+    with BrokerCluster(clusters, name, loop.kafka, loop.prefix) as brokers:
+        clusters.set_back_new()
+        brokers.fill(schemas=size, cursors=size)
         brokers.register(*brokers.brokers)
         loop.register(brokers)
-        behind = loop.precheck(WHOLE)
-        assert (behind["args"]["ready"], loop.begin(WHOLE)["code"]) == (False, "PRECHECK_FAILED"), behind
+        behind = loop.precheck(name)
+        assert (behind["args"]["ready"], loop.begin(name)["code"]) == (False, "PRECHECK_FAILED"), behind
         clusters.advance_new(1)
         source = clusters.tree(f"/{OLD}")
 
-        assert loop.begin(WHOLE)["verdict"] == "advance"
-        loop.await_stage(WHOLE, "triggered")
-        kill_everything(clusters, loop)
-        assert loop.stage(WHOLE) == "triggered", "nobody acked"
+        assert loop.begin(name)["verdict"] == "advance"
+        loop.await_stage(name, "triggered")
+        maybe_kill("triggered")
+        assert loop.stage(name) == "triggered", "nobody acked"
         brokers.start_agents()
         for stage in ("live_dual_read", "build", "promote"):
-            loop.await_seen(WHOLE, stage)
-            kill_everything(clusters, loop)
-        loop.await_stage(WHOLE, "hold")
-        kill_everything(clusters, loop)
+            loop.await_seen(name, stage)
+            maybe_kill(stage)
+        loop.await_stage(name, "hold")
+        maybe_kill("hold")
 
         assert clusters.tree(f"/{OLD}") == source, "nothing of the source is changed before the clean-up"
         assert brokers.attributions() == {key: {NEW} for key in brokers.ledgers}
         assert brokers.copies_differ() == []
         assert brokers.registry("directive") == {"epoch": 1, "target": NEW}
-        assert loop.command(WHOLE, CommandName.ROLLBACK)["code"] == "WINDOW_EXPIRED"
-        listed = loop.command(WHOLE, CommandName.CLEANUP)
+        assert loop.command(name, CommandName.ROLLBACK)["code"] == "WINDOW_EXPIRED"
+        listed = loop.command(name, CommandName.CLEANUP)
         assert (listed["verdict"], f"{len(brokers.ledgers)} ledgers" in listed["explanation"]) == ("preview", True)
         assert clusters.tree(f"/{OLD}") == source, "a dry run deletes nothing"
 
-        assert loop.command(WHOLE, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
-        loop.await_seen(WHOLE, "cleanup")
-        kill_everything(clusters, loop)
-        loop.await_stage(WHOLE, "done")
+        assert loop.command(name, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
+        loop.await_seen(name, "cleanup")
+        maybe_kill("cleanup")
+        loop.await_stage(name, "done")
         assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set()
         assert brokers.copies_differ() == []
-        assert [brokers.registry(f"clusters/{name}")["status"] for name in (OLD, NEW)] == ["deprecated", "active"]
+        assert [brokers.registry(f"clusters/{each}")["status"] for each in (OLD, NEW)] == ["deprecated", "active"]
         assert brokers.registry("committed") == {"epoch": 1}
 
         def may_close() -> bool:
-            closing = loop.command(WHOLE, CommandName.CLOSE_CLIENT, args={"name": OLD})
+            closing = loop.command(name, CommandName.CLOSE_CLIENT, args={"name": OLD})
             return bool(closing["verdict"] == "close-client")
 
         eventually("the client of the old cluster may be closed", may_close)
@@ -151,6 +166,7 @@ def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
         assert brokers.copies_differ() == []
 
 
+@pytest.mark.lean
 def test_a_switch_commanded_by_hand_is_rolled_back_and_its_copies_deleted_later(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:

@@ -38,10 +38,9 @@ from tests.connectors.quarantine.orders import CLUSTER, decision
 from tests.system.loop import Topic, produce
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
-ROUNDS = 1000
 DEFAULT = {"bk1:3181": {"rack": "/r1", "hostname": "bk1", "since": 1.10}}
 MANY = 1_000_000
 
@@ -161,14 +160,14 @@ class Acting:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self.actuator.standing.news.set()
-        self._thread.join(60)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 
     def decide(self, *bookies: str, **fields: Any) -> None:
         for bookie in bookies:
             self.actuator.standing.arrived(now_decided(bookie, **fields))
 
-    def awaits(self, outcome: str, bookie: str | None = None, seconds: float = 60.0) -> dict[str, Any]:
+    def awaits(self, outcome: str, bookie: str | None = None) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
             return next((s for s in self.said if s["outcome"] == outcome and bookie in (None, s["bookie"])), None)
 
@@ -283,19 +282,20 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
     client.close()
 
 
-def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: Bookies) -> None:
-    mine = [f"b{number}:1" for number in range(ROUNDS)]
+@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: Bookies, rounds: int) -> None:
+    mine = [f"b{number}:1" for number in range(rounds)]
     mortal.register(*mine)
     context = multiprocessing.get_context("spawn")
     enough, written = context.Event(), context.Value("i", 0)
-    rival = context.Process(target=compete, args=(mortal.connection.servers, ROUNDS, enough, written))
+    rival = context.Process(target=compete, args=(mortal.connection.servers, rounds, enough, written))
     with acting(mortal) as actor:
         rival.start()
         try:
             eventually("the other writer is at work", lambda: written.value > 0)
             started = time.monotonic()
             actor.decide(*mine)
-            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == ROUNDS)
+            eventually("all is done", lambda: sum(s["outcome"] == "done" for s in actor.said) == rounds)
             took_seconds = time.monotonic() - started
             enough.set()
             rival.join(120)
@@ -307,10 +307,10 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
     last = range(written.value - 100, written.value)
     assert racks["shared"] == {f"op{number % 100}:1": {"rack": f"/r{number}"} for number in last}
     # Each write of either side counts, and no more were made: nothing was written twice, nothing overwritten.
-    assert mortal.client.exists("/bookies").version == ROUNDS + written.value
+    assert mortal.client.exists("/bookies").version == rounds + written.value
     conflicts = sum(said["attempt"] - 1 for said in actor.said)
     print(f"{took_seconds:.1f} s beside {written.value} writes, {conflicts} conflicts")  # noqa: T201 - for who measures
-    assert conflicts > ROUNDS / 20, "they hardly met: the test shows nothing"
+    assert conflicts > rounds / 20, "they hardly met: the test shows nothing"
 
 
 def test_an_operators_assignment_between_look_and_write_wins(bookies: Bookies) -> None:
@@ -363,7 +363,7 @@ def test_a_write_that_got_no_answer_is_found_and_not_repeated(mortal: Bookies) -
     with acting(mortal, meddle=[mortal.server.freeze]) as actor:
         thaw.start()
         actor.decide("bk11:3181")
-        said = actor.awaits("done", seconds=120)
+        said = actor.awaits("done")
     assert said["attempt"] > 1
     assert mortal.client.retry(mortal.client.exists, "/bookies").version == 1
 
@@ -373,11 +373,11 @@ def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal
     with acting(mortal) as actor:
         mortal.server.stop()
         actor.decide("bk11:3181")
-        actor.awaits("failed", seconds=120)
+        actor.awaits("failed")
         failing = {"cluster": CLUSTER}
         eventually("failing", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 1)
         mortal.server.start()
-        actor.awaits("done", seconds=120)
+        actor.awaits("done")
         eventually("well again", lambda: actor.registry.get_sample_value("headgate_quarantine_failing", failing) == 0)
     assert [said["outcome"] for said in actor.said] == ["failed", "done"]
 
@@ -392,18 +392,19 @@ def act_in_process(servers: str, bookies: list[str], ready: Any) -> None:
         time.sleep(60)
 
 
-def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills: int) -> None:
     draw = random.Random(20261121)
     everyone = [f"bk{number}:3181" for number in range(11, 3000)]
     bookies.register(*everyone)
     context = multiprocessing.get_context("spawn")
     sizes = [0]
-    for _ in range(10):
+    for _ in range(kills):
         ready = context.Event()
         servers = bookies.server.servers + bookies.chroot
         actor = context.Process(target=act_in_process, args=(servers, everyone, ready))
         actor.start()
-        assert ready.wait(120)
+        assert ready.wait(DEADLINE_SECONDS)
         held = sizes[-1]
         eventually("it has written", lambda held=held: len(bookies.quarantined) > held)  # type: ignore[misc]
         time.sleep(draw.uniform(0, 0.05))
@@ -476,7 +477,7 @@ class Running:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(DEADLINE_SECONDS)
         self._publisher.close()
         assert not self._thread.is_alive()
 

@@ -173,7 +173,7 @@ def acting(settings: dict[str, Any], tmp_path: Path) -> Iterator[Headgate]:
         assert "Traceback" not in headgate.output(), headgate.output()
 
 
-def has(watched: Watched, entity: Entity, rate: int | None, seconds: float = 60.0) -> float:
+def has(watched: Watched, entity: Entity, rate: int | None) -> float:
     """Await a rate; how long it took."""
     started = time.monotonic()
     eventually(f"{entity} has {rate}", lambda: watched.rate(entity) == rate)
@@ -304,7 +304,7 @@ def test_without_a_successor_the_fallback_holds_until_a_decision_comes(
     with acting(settings, tmp_path):
         decider.decide(0.5, valid_seconds=2.0)
         has(watched, ANY_CLIENT, MEGABYTE)
-        has(watched, ANY_CLIENT, 500_000, 5.0)
+        has(watched, ANY_CLIENT, 500_000)
         assert said(decider, reason="stale")["factor"] == 0.25
         decider.decide(0.75)
         has(watched, ANY_CLIENT, 1_500_000)
