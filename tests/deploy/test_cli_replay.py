@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,19 +175,12 @@ def test_until_gives_the_heartbeats_after_the_last_event(headgate: Headgate, eve
     assert ended.factors[4:] == [("08:02:30", 0.0), ("08:03:30", 0.0)]
 
 
+@pytest.mark.usefixtures("in_kathmandu")
 @pytest.mark.parametrize(
     "until", ["2026-11-21T08:04:00Z", "2026-11-21T10:04:00+02:00", "2026-11-21T08:04:00", "2026-11-21 08:04"]
 )
-def test_times_are_utc_unless_they_say_otherwise(
-    headgate: Headgate, evening: Path, settings: Path, until: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TZ", "Asia/Kathmandu")
-    time.tzset()
-    try:
-        assert len(headgate("replay", "-s", settings, evening, "--until", until).factors) == 6
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+def test_times_are_utc_unless_they_say_otherwise(headgate: Headgate, evening: Path, settings: Path, until: str) -> None:
+    assert len(headgate("replay", "-s", settings, evening, "--until", until).factors) == 6
 
 
 def test_silence_after_the_last_event_ends_in_the_fallback(headgate: Headgate, evening: Path, settings: Path) -> None:

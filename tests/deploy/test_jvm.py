@@ -1,12 +1,14 @@
 """Finding Java, and running servers that leave nothing behind; with stand-ins for the Java launcher."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ from deploy.jvm import JvmCommand, JvmProcess, end_orphan, find_java, run_java, 
 from policies.errors import UserError
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 120.0
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
 # Java's command line as far as we use it: `-version`, or flags, `-cp`, a class path, a main class and its arguments.
 FAKE_JAVA = f"""#!{sys.executable} -S
-import signal, sys, time
+import os, signal, sys
 if sys.argv[1:] == ["-version"]:
     print('openjdk version "17.0.15" 2025-04-15', file=sys.stderr)
     sys.exit()
@@ -27,19 +30,27 @@ main = sys.argv[sys.argv.index("-cp") + 2]
 if main == "Stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("main", main, flush=True)
+os.write(os.open(os.environ["FAKE_JAVA_STARTED"], os.O_RDWR), b"1")
 if main == "Failing":
     sys.exit(3)
-time.sleep(120)
+signal.sigtimedwait((), 120)
 """
 
 
-def eventually(condition: Callable[[], bool], timeout_seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def has_ended(pid: int) -> bool:
+    """Wait for the end of a process, also of one that is no child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return is_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_readable(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], PATIENCE_SECONDS)[0])
 
 
 def is_running(pid: int) -> bool:
@@ -62,16 +73,31 @@ def java_that_says(line: str, exit_code: int = 0) -> str:
     return f"#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Da=b' >&2\necho '{line}' >&2\nexit {exit_code}\n"
 
 
+@dataclass(frozen=True)
+class FakeJava:
+    """What stands in for Java tells through a pipe that it has started."""
+
+    started: int
+
+    def await_start(self) -> None:
+        assert is_readable(self.started), "the process has not started"
+        os.read(self.started, 1)
+
+    def start(self, run_dir: Path, main_class: str = "Server") -> JvmProcess:
+        process = JvmProcess(JvmCommand(main_class, (Path("a.jar"), Path("b.jar"))), run_dir)
+        self.await_start()
+        return process
+
+
 @pytest.fixture
-def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJava]:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    return install_java(tmp_path / "jdk", FAKE_JAVA)
-
-
-def started(run_dir: Path, main_class: str = "Server") -> JvmProcess:
-    process = JvmProcess(JvmCommand(main_class, (Path("a.jar"), Path("b.jar"))), run_dir)
-    assert eventually(lambda: process.console_tail() != [] or not process.is_alive)
-    return process
+    install_java(tmp_path / "jdk", FAKE_JAVA)
+    os.mkfifo(tmp_path / "started")
+    monkeypatch.setenv("FAKE_JAVA_STARTED", str(tmp_path / "started"))
+    descriptor = os.open(tmp_path / "started", os.O_RDWR)
+    yield FakeJava(descriptor)
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize(
@@ -130,13 +156,13 @@ def test_launcher_without_a_java_behind_it_is_refused(tmp_path: Path, monkeypatc
         find_java()
 
 
-def test_run_gives_lines_and_exit_code(fake_java: Path) -> None:
+def test_run_gives_lines_and_exit_code(fake_java: FakeJava) -> None:
     lines: list[str] = []
     assert run_java(["-cp", "x", "Failing"], on_line=lines.append) == 3
     assert lines == ["main Failing"]
 
 
-def test_run_ends_the_program_when_its_reader_fails(fake_java: Path) -> None:
+def test_run_ends_the_program_when_its_reader_fails(fake_java: FakeJava) -> None:
     def fail(line: str) -> None:
         raise RuntimeError(line)
 
@@ -146,8 +172,8 @@ def test_run_ends_the_program_when_its_reader_fails(fake_java: Path) -> None:
     assert time.monotonic() - began < 60  # the program by itself takes 120
 
 
-def test_server_runs_until_terminated(fake_java: Path, tmp_path: Path) -> None:
-    process = started(tmp_path / "run")
+def test_server_runs_until_terminated(fake_java: FakeJava, tmp_path: Path) -> None:
+    process = fake_java.start(tmp_path / "run")
     assert process.is_alive
     assert os.getsid(process.pid) == process.pid
     assert (tmp_path / "run" / "jvm.pid").read_text() == f"{process.pid}\n"
@@ -156,14 +182,14 @@ def test_server_runs_until_terminated(fake_java: Path, tmp_path: Path) -> None:
     assert not is_running(process.pid)
 
 
-def test_server_that_does_not_heed_is_killed_after_the_grace(fake_java: Path, tmp_path: Path) -> None:
-    process = started(tmp_path / "run", "Stubborn")
+def test_server_that_does_not_heed_is_killed_after_the_grace(fake_java: FakeJava, tmp_path: Path) -> None:
+    process = fake_java.start(tmp_path / "run", "Stubborn")
     process.terminate(grace_seconds=0.1)
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_server_that_ends_by_itself_shows_code_and_words(fake_java: Path, tmp_path: Path) -> None:
-    process = started(tmp_path / "run", "Failing")
+def test_server_that_ends_by_itself_shows_code_and_words(fake_java: FakeJava, tmp_path: Path) -> None:
+    process = fake_java.start(tmp_path / "run", "Failing")
     assert process.wait(20)
     assert process.exit_code == 3
     assert process.console_tail() == ["main Failing"]
@@ -171,9 +197,9 @@ def test_server_that_ends_by_itself_shows_code_and_words(fake_java: Path, tmp_pa
     process.kill()
 
 
-def test_server_outlives_the_thread_that_started_it(fake_java: Path, tmp_path: Path) -> None:
+def test_server_outlives_the_thread_that_started_it(fake_java: FakeJava, tmp_path: Path) -> None:
     processes: list[JvmProcess] = []
-    thread = threading.Thread(target=lambda: processes.append(started(tmp_path / "run")))
+    thread = threading.Thread(target=lambda: processes.append(fake_java.start(tmp_path / "run")))
     thread.start()
     thread.join()
     try:
@@ -182,42 +208,44 @@ def test_server_outlives_the_thread_that_started_it(fake_java: Path, tmp_path: P
         processes[0].kill()
 
 
-def test_old_temporary_files_are_cleared_at_start(fake_java: Path, tmp_path: Path) -> None:
+def test_old_temporary_files_are_cleared_at_start(fake_java: FakeJava, tmp_path: Path) -> None:
     (tmp_path / "run" / "tmp").mkdir(parents=True)
     (tmp_path / "run" / "tmp" / "libnative.so").touch()
-    process = started(tmp_path / "run")
+    process = fake_java.start(tmp_path / "run")
     process.kill()
     assert list((tmp_path / "run" / "tmp").iterdir()) == []
 
 
-def parent_that_starts_a_server(run_dir: Path, *, tied: bool) -> tuple["subprocess.Popen[str]", int]:
+def parent_that_starts_a_server(
+    fake_java: FakeJava, run_dir: Path, *, tied: bool
+) -> tuple["subprocess.Popen[str]", int]:
     """Start a Python process which starts a server; return it and the server's pid."""
     script = (
-        "import sys, time; from pathlib import Path; import deploy.jvm as jvm\n"
+        "import signal; from pathlib import Path; import deploy.jvm as jvm\n"
         f"jvm._ON_LINUX = {tied}\n"
         f"process = jvm.JvmProcess(jvm.JvmCommand('Server', ()), Path({str(run_dir)!r}))\n"
-        "while not process.console_tail(): time.sleep(0.02)\n"
-        "print(process.pid, flush=True); time.sleep(120)\n"
+        "print(process.pid, flush=True); signal.sigtimedwait((), 120)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     parent.stdout.close()
+    fake_java.await_start()
     return parent, pid
 
 
 @on_linux
-def test_server_dies_with_a_killed_parent(fake_java: Path, tmp_path: Path) -> None:
-    parent, pid = parent_that_starts_a_server(tmp_path / "run", tied=True)
+def test_server_dies_with_a_killed_parent(fake_java: FakeJava, tmp_path: Path) -> None:
+    parent, pid = parent_that_starts_a_server(fake_java, tmp_path / "run", tied=True)
     assert is_running(pid)
     parent.kill()
     parent.wait()
-    assert eventually(lambda: not is_running(pid))
+    assert has_ended(pid)
 
 
 @on_linux
-def test_next_start_awaits_the_end_of_a_server_that_is_just_dying(fake_java: Path, tmp_path: Path) -> None:
-    parent, pid = parent_that_starts_a_server(tmp_path / "run", tied=True)
+def test_next_start_awaits_the_end_of_a_server_that_is_just_dying(fake_java: FakeJava, tmp_path: Path) -> None:
+    parent, pid = parent_that_starts_a_server(fake_java, tmp_path / "run", tied=True)
     parent.kill()
     parent.wait()
     end_orphan(tmp_path / "run")
@@ -225,8 +253,8 @@ def test_next_start_awaits_the_end_of_a_server_that_is_just_dying(fake_java: Pat
 
 
 @on_linux
-def test_orphan_is_found_by_its_run_dir_and_ended(fake_java: Path, tmp_path: Path) -> None:
-    parent, pid = parent_that_starts_a_server(tmp_path / "run", tied=False)
+def test_orphan_is_found_by_its_run_dir_and_ended(fake_java: FakeJava, tmp_path: Path) -> None:
+    parent, pid = parent_that_starts_a_server(fake_java, tmp_path / "run", tied=False)
     parent.kill()
     parent.wait()
     assert is_running(pid)
