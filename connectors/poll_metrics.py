@@ -29,7 +29,7 @@ class PollMetrics:
             registry=registry,
         )
 
-    def survives(self, cluster: str, poll: Callable[[], None]) -> bool:
+    def run_poll(self, cluster: str, poll: Callable[[], None]) -> bool:
         """Poll; an unexpected error is counted and logged, and ends nothing. Returns whether there was none."""
         try:
             poll()

@@ -45,7 +45,7 @@ def _hidden(kind: str, place: tuple[int | str, ...], message: str) -> InitErrorD
 
 
 def unreadable(file: Path) -> str | None:
-    """Why a file cannot be read, in one clause that names it; null when it can."""
+    """Why a file cannot be read, in one clause that names it; None when it can."""
     try:
         with file.open("rb") as stream:
             stream.read(1)
@@ -76,7 +76,7 @@ def read_text(file: Path, place: str) -> str:
 
 
 def secret(value: SecretStr | None, file: Path | None, place: str) -> str | None:
-    """The secret given in the settings or in a file (without its last line end); null when there is neither.
+    """The secret given in the settings or in a file (without its last line end); None when there is neither.
 
     Raises:
         UserError: the file cannot be read, or is empty.

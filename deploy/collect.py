@@ -15,7 +15,7 @@ from connectors.kafka.publisher import Publisher, observations_to
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.bookies import PulsarBookieCollector
 from connectors.pulsar.health import MemberHealthCollector
-from connectors.zookeeper.bookies import BookieCollector
+from connectors.zookeeper.bookies import ZooKeeperBookieCollector
 from connectors.zookeeper.ownership import OwnershipCollector
 from connectors.zookeeper.sessions import SessionCollector
 from deploy.app import Part
@@ -70,7 +70,7 @@ def _bookies(
     zookeeper, pulsar, part = connections.zookeeper(name), connections.pulsar(name), f"bookie collector of {name}"
     if cluster.bookies is not None and zookeeper is not None:
         publish = sink(Bookies, connectors.zookeeper.bookies.SOURCE)
-        yield Part(part, BookieCollector(name, cluster.bookies, zookeeper, publish, metrics).run)
+        yield Part(part, ZooKeeperBookieCollector(name, cluster.bookies, zookeeper, publish, metrics).run)
     if cluster.pulsar_bookies is not None and pulsar is not None:
         publish = sink(Bookies, connectors.pulsar.bookies.SOURCE)
         yield Part(part, PulsarBookieCollector(name, cluster.pulsar_bookies, pulsar, publish, metrics).run)

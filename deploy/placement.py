@@ -10,9 +10,10 @@ import typer
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
+from connectors.bookie_collector import BookieCollector
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.bookies import PulsarBookieCollector
-from connectors.zookeeper.bookies import BookieCollector
+from connectors.zookeeper.bookies import ZooKeeperBookieCollector
 from deploy.connections import Connections
 from deploy.placement_view import bookie_table, overview, summary
 from deploy.settings import Settings
@@ -84,9 +85,9 @@ def _read(settings: Settings, cluster: str) -> list[Reading]:
     watched, readings, metrics = settings.clusters[cluster], list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
         zookeeper, pulsar = connections.zookeeper(cluster), connections.pulsar(cluster)
-        collector: BookieCollector | PulsarBookieCollector
+        collector: BookieCollector
         if watched.bookies is not None and zookeeper is not None:
-            collector = BookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics)
+            collector = ZooKeeperBookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics)
         elif watched.pulsar_bookies is not None and pulsar is not None:
             collector = PulsarBookieCollector(cluster, watched.pulsar_bookies, pulsar, readings.append, metrics)
         else:

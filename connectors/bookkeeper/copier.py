@@ -19,9 +19,14 @@ from datetime import timedelta
 import msgspec
 import structlog
 
-from connectors.bookkeeper.copy_answers import Answer, copy_result
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, Journal, JournalConflictError, JournalError
+from connectors.bookkeeper.copy_journal import (
+    CopiedLedger,
+    CopyJournal,
+    CopyJournalConflictError,
+    CopyJournalError,
+    CopyRecord,
+)
 from connectors.bookkeeper.copy_outcomes import (
     CopyOutcome,
     CopyResult,
@@ -30,6 +35,7 @@ from connectors.bookkeeper.copy_outcomes import (
     outcome_of_failure,
 )
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, RemoteCopier
+from connectors.bookkeeper.java_results import JavaResult, copy_result
 from policies.errors import UserError
 from policies.units import MAX_INT64
 
@@ -48,7 +54,7 @@ _log = structlog.get_logger(__name__)
 class _NotPreparedError(Exception):
     """What must be known before a copy is created could not be found out; the answer says why."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: JavaResult) -> None:
         super().__init__(answer.detail or answer.status)
         self.outcome = (
             CopyOutcome.TIMED_OUT
@@ -65,7 +71,7 @@ class LedgerCopier:
         source: where ledgers are read.
         target: where they are created.
         journal: of copies from this source to this target.
-        replication: of the copies; null: as in the source.
+        replication: of the copies; None: as in the source.
         concurrency: how many ledgers at once.
         timeout: how long one request of the client may take.
         window_bytes: how much of a ledger is read at once, by the size of its entries so far; a copy holds two windows.
@@ -79,7 +85,7 @@ class LedgerCopier:
         jvm: BookKeeperJvm,
         source: LedgerCluster,
         target: LedgerCluster,
-        journal: Journal,
+        journal: CopyJournal,
         *,
         replication: Replication | None = None,
         concurrency: int = CONCURRENCY,
@@ -143,9 +149,9 @@ class LedgerCopier:
             result = self._delete(ledger_id, {"kind": "delete_own", **_named(record)})
             if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT):
                 self._journal.forget(record)
-        except JournalConflictError as error:
+        except CopyJournalConflictError as error:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
-        except JournalError as error:
+        except CopyJournalError as error:
             return DeleteResult(ledger_id, DeleteOutcome.FAILED, str(error))
         return result
 
@@ -154,9 +160,9 @@ class LedgerCopier:
         _check(ledger_id)
         try:
             record = self._journal.find(ledger_id)
-        except JournalConflictError as error:
+        except CopyJournalConflictError as error:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
-        except JournalError as error:
+        except CopyJournalError as error:
             return DeleteResult(ledger_id, DeleteOutcome.FAILED, str(error))
         if record is None or record.copied is None:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no complete copy of it is journalled")
@@ -167,7 +173,7 @@ class LedgerCopier:
         """Close the clients of both clusters; the next use opens them again."""
         with self._lock:
             remote, self._remote = self._remote, None
-        if remote is not None and remote.is_of_use:
+        if remote is not None and remote.is_usable:
             try:
                 remote.close()
             except (JvmDiedError, JavaError) as error:
@@ -183,9 +189,9 @@ class LedgerCopier:
             result = copy_result(ledger_id, answer, record.source, time.monotonic() - started, record.target_id)
             if result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None:
                 return self._taken(record, result)
-        except JournalConflictError as error:
+        except CopyJournalConflictError as error:
             return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
-        except JournalError as error:
+        except CopyJournalError as error:
             return CopyResult(ledger_id, CopyOutcome.JOURNAL_FAILED, detail=str(error))
         except _NotPreparedError as error:
             return CopyResult(ledger_id, error.outcome, detail=str(error))
@@ -241,7 +247,7 @@ class LedgerCopier:
                     created_ms=source.created_ms or 0,
                 ),
             )
-        except JournalError as error:
+        except CopyJournalError as error:
             return CopyResult(
                 result.ledger_id, CopyOutcome.JOURNAL_FAILED, source=source, target=result.target, detail=str(error)
             )
@@ -261,14 +267,14 @@ class LedgerCopier:
                 return DeleteResult(ledger_id, DeleteOutcome.REFUSED, "what stands there is not what was journalled")
         return DeleteResult(ledger_id, DeleteOutcome.FAILED, answer.detail or answer.status)
 
-    def _run(self, ledger_id: int, request: Mapping[str, object], progress: Progress | None) -> Answer:
+    def _run(self, ledger_id: int, request: Mapping[str, object], progress: Progress | None) -> JavaResult:
         """Have something done, and follow it; given up when it does not move."""
         remote, name = self._current(), f"{ledger_id}/{next(self._numbers)}"
         remote.start(name, msgspec.json.encode({**request, "ledger_id": ledger_id}).decode())
         seen, limit_seconds = 0, _STALLS * self._timeout_seconds
         until = time.monotonic() + limit_seconds
         while True:
-            answer = msgspec.json.decode(remote.answer(name, _POLL_MS), type=Answer)
+            answer = msgspec.json.decode(remote.answer(name, _POLL_MS), type=JavaResult)
             if progress is not None and answer.entries:
                 progress(ledger_id, answer.entries, answer.bytes)
             if answer.status not in ("queued", "running"):
@@ -280,7 +286,7 @@ class LedgerCopier:
 
     def _current(self) -> RemoteCopier:
         with self._lock:
-            if self._remote is None or not self._remote.is_of_use:
+            if self._remote is None or not self._remote.is_usable:
                 self._remote = self._jvm.new_copier(self._settings)
             return self._remote
 

@@ -27,11 +27,11 @@ _TOKEN_BYTES = 16
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
 
-class JournalError(Exception):
+class CopyJournalError(Exception):
     """It cannot be read or written now; the message says why in one short line. A write may have been done or not."""
 
 
-class JournalConflictError(JournalError):
+class CopyJournalConflictError(CopyJournalError):
     """It says something else than expected: the id is another source's, or somebody else wrote."""
 
 
@@ -57,7 +57,7 @@ class CopyRecord:
     at_ms: int
     """When the intent was written, by ZooKeeper's clock."""
     copied: CopiedLedger | None = None
-    """Null until the copy was found equal."""
+    """None until the copy was found equal."""
     version: int = 0
     target_id: int | None = None
     """Its id in the target, where it got a new one there."""
@@ -73,15 +73,15 @@ class CopyRecord:
         return f"{self.source}/{self.token}"
 
 
-class Journal(Protocol):
+class CopyJournal(Protocol):
     """The copies from one cluster to another. Safe to use from many threads."""
 
     def find(self, ledger_id: int) -> CopyRecord | None:
-        """What is known of a ledger's copy; null: it was never meant to be copied.
+        """What is known of a ledger's copy; None: it was never meant to be copied.
 
         Raises:
-            JournalError: it cannot be read.
-            JournalConflictError: its copy comes from another source.
+            CopyJournalError: it cannot be read.
+            CopyJournalConflictError: its copy comes from another source.
         """
         ...
 
@@ -98,8 +98,8 @@ class Journal(Protocol):
         """Write down that the copy is equal.
 
         Raises:
-            JournalError: it cannot be written.
-            JournalConflictError: the record was changed since it was read.
+            CopyJournalError: it cannot be written.
+            CopyJournalConflictError: the record was changed since it was read.
         """
         ...
 
@@ -118,7 +118,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
     target_id: int | None = None
 
 
-class ZnodeJournal:
+class ZnodeCopyJournal:
     """One znode a copy, by target and the ledger's id in the source, in folders as BookKeeper's long layout has them.
 
     Args:
@@ -135,7 +135,7 @@ class ZnodeJournal:
         self._target = target
 
     def find(self, ledger_id: int) -> CopyRecord | None:
-        """See `Journal`."""
+        """See `CopyJournal`."""
         try:
             data, stat = self._ask("get_async", self._node(ledger_id))
         except NoNodeError:
@@ -143,7 +143,7 @@ class ZnodeJournal:
         return self._record(ledger_id, data, stat)
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        """See `Journal`."""
+        """See `CopyJournal`."""
         token = secrets.token_hex(_TOKEN_BYTES)
         note = _Note(source=self._source, target=self._target, token=token, target_id=target_id)
         data = msgspec.json.encode(note)
@@ -152,12 +152,12 @@ class ZnodeJournal:
         except NodeExistsError:
             found = self.find(ledger_id)
             if found is None:
-                raise JournalConflictError(f"the record of ledger {ledger_id} was removed just now") from None
+                raise CopyJournalConflictError(f"the record of ledger {ledger_id} was removed just now") from None
             return found
         return self._record(ledger_id, data, stat)
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        """See `Journal`."""
+        """See `CopyJournal`."""
         if record.copied == copied:
             return record
         note = _Note(
@@ -167,17 +167,17 @@ class ZnodeJournal:
         try:
             stat = self._ask("set_async", node, msgspec.json.encode(note), version=record.version)
         except (BadVersionError, NoNodeError):
-            raise JournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
+            raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
         return replace(record, copied=copied, version=stat.version)
 
     def forget(self, record: CopyRecord) -> None:
-        """See `Journal`."""
+        """See `CopyJournal`."""
         try:
             self._ask("delete_async", self._node(record.ledger_id), version=record.version)
         except NoNodeError:
             return
         except BadVersionError:
-            raise JournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
+            raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
 
     def _node(self, ledger_id: int) -> str:
         return f"{self._path}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
@@ -186,9 +186,9 @@ class ZnodeJournal:
         try:
             note = msgspec.json.decode(data, type=_Note)
         except msgspec.MsgspecError as error:
-            raise JournalError(f"{self._node(ledger_id)} is no record of a copy: {error}") from None
+            raise CopyJournalError(f"{self._node(ledger_id)} is no record of a copy: {error}") from None
         if (note.source, note.target) != (self._source, self._target):
-            raise JournalConflictError(
+            raise CopyJournalConflictError(
                 f"ledger {ledger_id} of {note.target} is journalled as a copy from {note.source}"
             )
         return CopyRecord(
@@ -203,4 +203,4 @@ class ZnodeJournal:
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except _FAILURES as error:
-            raise JournalError(f"the journal of copies: {detail_of(error)}") from None
+            raise CopyJournalError(f"the journal of copies: {detail_of(error)}") from None

@@ -81,7 +81,7 @@ class DeleteResult:
     detail: str = ""
 
 
-ANSWERS: Mapping[CopyOutcome, LedgerOutcome] = {
+POLICY_OUTCOMES: Mapping[CopyOutcome, LedgerOutcome] = {
     CopyOutcome.COPIED: LedgerOutcome.COPIED,
     CopyOutcome.COPY_DIFFERS: LedgerOutcome.COPIED,  # the policy compares, and orders the copy deleted and made again
     CopyOutcome.BUILT: LedgerOutcome.EXISTS,
@@ -118,7 +118,7 @@ def outcome_of_failure(phase: str, code: int | None) -> CopyOutcome:
 
     Args:
         phase: where it happened: `source-…` or `target-…`.
-        code: of `BKException.Code`; null for any other exception.
+        code: of `BKException.Code`; None for any other exception.
     """
     side, _, step = phase.partition("-")
     match side:

@@ -29,8 +29,8 @@ ANSWER_SECONDS = 30.0
 _SOURCE = Path(__file__).parent / "java" / "LedgerCopier.java"
 _CLASS = "headgate.LedgerCopier"
 _NEEDED = ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
-_LAST_WORDS_BYTES = 4096
-_DEATH_SECONDS = 1.0
+_CONSOLE_TAIL_BYTES = 4096
+_EXIT_SECONDS = 1.0
 
 _LOG4J = """\
 status = error
@@ -101,12 +101,12 @@ class BookKeeperJvm:
         self._process: subprocess.Popen[bytes] | None = None
         self._gateway: Any = None
         self._loader: Any = None
-        self._epitaph = "it was closed"
+        self._exit_reason = "it was closed"
         self._generation = 0  # counts the starts: what was made in an earlier JVM is gone
 
     @property
     def pid(self) -> int | None:
-        """Its process id; null when it does not run."""
+        """Its process id; None when it does not run."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -150,13 +150,13 @@ class BookKeeperJvm:
             JavaError: the method threw.
         """
         if not self.is_current(generation):
-            raise JvmDiedError(self._bury(generation, ConnectionResetError("it has ended")))
+            raise JvmDiedError(self._end_lost(generation, ConnectionResetError("it has ended")))
         try:
             return method(*arguments)
         except Py4JJavaError as error:
             raise JavaError(str(error.java_exception)) from None
         except (Py4JError, OSError) as error:  # no answer; or an answer of another JVM, which does not know the object
-            raise JvmDiedError(self._bury(generation, error)) from None
+            raise JvmDiedError(self._end_lost(generation, error)) from None
 
     def is_current(self, generation: int) -> bool:
         """Whether the JVM of a generation still runs."""
@@ -190,9 +190,9 @@ class BookKeeperJvm:
             self._gateway = _connect(process)
             self._loader = _compile(self._gateway)
         except (Py4JError, OSError, ValueError) as error:
-            last_words = self._last_words(process, error)
+            details = self._exit_details(process, error)
             self._end()
-            raise JvmDiedError(f"the JVM of the BookKeeper client does not start: {last_words}") from None
+            raise JvmDiedError(f"the JVM of the BookKeeper client does not start: {details}") from None
         self._generation += 1
         _log.info("BookKeeper JVM started", pid=process.pid, seconds=round(time.monotonic() - started, 2))
 
@@ -218,16 +218,16 @@ class BookKeeperJvm:
             "0",
         ]
 
-    def _bury(self, generation: int, error: BaseException) -> str:
+    def _end_lost(self, generation: int, error: BaseException) -> str:
         """End the JVM that failed, unless another thread has done so and a new one runs; gives its last words."""
         with self._lock:
             if generation != self._generation:
                 return "the JVM of the BookKeeper client is gone: another one runs by now"
             if self._process is not None:
-                self._epitaph = self._last_words(self._process, error)
-                _log.warning("BookKeeper JVM lost", pid=self._process.pid, why=self._epitaph)
+                self._exit_reason = self._exit_details(self._process, error)
+                _log.warning("BookKeeper JVM lost", pid=self._process.pid, why=self._exit_reason)
                 self._end()
-            return f"the JVM of the BookKeeper client is gone: {self._epitaph}"
+            return f"the JVM of the BookKeeper client is gone: {self._exit_reason}"
 
     def _end(self) -> None:
         gateway, self._gateway, self._loader = self._gateway, None, None
@@ -242,7 +242,7 @@ class BookKeeperJvm:
             with suppress(Py4JError, OSError):
                 gateway.close()
 
-    def _last_words(self, process: "subprocess.Popen[bytes]", error: BaseException) -> str:
+    def _exit_details(self, process: "subprocess.Popen[bytes]", error: BaseException) -> str:
         """What is known of the end of the JVM: how it ended, and what it said last when that was its own doing."""
         code = _exit_code(process)
         if code is None:
@@ -250,7 +250,7 @@ class BookKeeperJvm:
         if code < 0:
             return f"it was killed by signal {-code}"
         with suppress(OSError), (self._run_dir / "console.log").open("rb") as console:
-            console.seek(max(0, console.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
+            console.seek(max(0, console.seek(0, os.SEEK_END) - _CONSOLE_TAIL_BYTES))
             lines = console.read().decode(errors="replace").splitlines()
             return f"exit code {code}; {' / '.join(line.strip() for line in lines[-2:])[:300] or 'it said nothing'}"
         return f"exit code {code}"
@@ -271,7 +271,7 @@ class RemoteCopier:
         self._java = java
 
     @property
-    def is_of_use(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether its JVM still runs."""
         return self._jvm.is_current(self._generation)
 
@@ -293,9 +293,9 @@ class RemoteCopier:
 
 
 def _exit_code(process: "subprocess.Popen[bytes]") -> int | None:
-    """How it ended, a moment given to do so; null when it runs on."""
+    """How it ended, a moment given to do so; None when it runs on."""
     with suppress(subprocess.TimeoutExpired):
-        return process.wait(_DEATH_SECONDS)
+        return process.wait(_EXIT_SECONDS)
     return None
 
 

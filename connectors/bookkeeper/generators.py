@@ -15,7 +15,7 @@ _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 
 
 def read_generator(reader: Reader, root: str) -> IdGenerator | None:
-    """Its counters at this moment; null when they cannot be made sense of.
+    """Its counters at this moment; None when they cannot be made sense of.
 
     Raises:
         UnreadError: a znode cannot be read.

@@ -34,7 +34,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
 
 
 def read_layout(reader: Reader, root: str) -> Layout | None:
-    """How it arranges its ledgers; null when that is unknown, or is not one that can be served."""
+    """How it arranges its ledgers; None when that is unknown, or is not one that can be served."""
     text = _text(reader, f"{root}/LAYOUT")
     return None if text is None else layout_of(text)
 

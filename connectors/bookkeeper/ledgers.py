@@ -62,7 +62,7 @@ _STATES = {1: LedgerState.OPEN, 2: LedgerState.IN_RECOVERY, 3: LedgerState.CLOSE
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLedgers:
     """Ledgers that exist."""
 
     ids: set[int] = field(default_factory=set)
@@ -142,14 +142,14 @@ def _metadata(data: bytes) -> Any:
     return checked(metadata)
 
 
-def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable[int]) -> Found:
+def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable[int]) -> FoundLedgers:
     """Look ledgers up; ids that no ledger can have do not exist.
 
     Raises:
         UnreadError: a znode cannot be read.
     """
     places = {root + path_of(layout, i): i for i in sorted(set(ledger_ids)) if NO_LEDGER < i <= MAX_INT64}
-    found = Found()
+    found = FoundLedgers()
     for path, answer in reader.each(reader.client.get_async, _likely(reader, places)):
         if answer is None:
             continue

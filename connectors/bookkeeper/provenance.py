@@ -2,20 +2,20 @@
 
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopyRecord, Journal, JournalConflictError
-from connectors.bookkeeper.ledgers import Found
+from connectors.bookkeeper.copy_journal import CopyJournal, CopyJournalConflictError, CopyRecord
+from connectors.bookkeeper.ledgers import FoundLedgers
 from policies.switching.ledgers import CopyIntent, Ledger
 
 NOT_OURS = ""
 
 
-def confirmed(found: Found, journal: Journal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
+def confirmed(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
     """What was found in a target, each ledger with its confirmed provenance, and the intents that are journalled.
 
     Costs a request for each ledger that carries a mark.
 
     Raises:
-        JournalError: the journal cannot be read.
+        CopyJournalError: the journal cannot be read.
     """
     ledgers, intents = {}, {}
     for ledger_id, ledger in found.facts.items():
@@ -28,8 +28,8 @@ def confirmed(found: Found, journal: Journal) -> tuple[dict[int, Ledger], dict[i
     return ledgers, intents
 
 
-def _find(journal: Journal, ledger_id: int) -> CopyRecord | None:
+def _find(journal: CopyJournal, ledger_id: int) -> CopyRecord | None:
     try:
         return journal.find(ledger_id)
-    except JournalConflictError:  # another source's: not a copy of this ledger
+    except CopyJournalConflictError:  # another source's: not a copy of this ledger
         return None

@@ -39,11 +39,11 @@ _METADATA_VERSION = 9
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 NodeId = int | str
-Answer = tuple[NodeId, Any]
+NodeAnswer = tuple[NodeId, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class KafkaBroker:
     """A registered broker and where it listens."""
 
     broker: int
@@ -72,7 +72,7 @@ class ClusterClient:
         self._manager = KafkaConnectionManager(self._net, client_id=client_id, **options)
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix=f"{client_id}-resolve")
         self._bootstrap = {node.node_id: node.host for node in self._manager.cluster.bootstrap_brokers()}
-        self._brokers: dict[int, Broker] = {}
+        self._brokers: dict[int, KafkaBroker] = {}
         self._answering: set[NodeId] = set()
         self._resolving: set[NodeId] = set()
         self._preferred: NodeId | None = None
@@ -87,7 +87,7 @@ class ClusterClient:
             self._net.close()
             self._handshakes.close()
 
-    def describe(self) -> tuple[Broker, ...]:
+    def describe(self) -> tuple[KafkaBroker, ...]:
         """All registered brokers, fenced ones included where the cluster tells (Kafka 4.0 and later), by id.
 
         The broker that answered last time is asked first, and others beside it when it is slow or fails.
@@ -105,19 +105,19 @@ class ClusterClient:
         if not response.brokers:
             raise errors.MetadataEmptyBrokerList("the cluster names no brokers")
         brokers = sorted(
-            (Broker(b.broker_id, b.host, b.port, b.rack, bool(b.is_fenced)) for b in response.brokers),
+            (KafkaBroker(b.broker_id, b.host, b.port, b.rack, bool(b.is_fenced)) for b in response.brokers),
             key=lambda b: b.broker,
         )
         self._learn(brokers)
         return tuple(brokers)
 
-    def log_dirs(self, brokers: Iterable[Broker]) -> Iterator[tuple[int, Any]]:
+    def log_dirs(self, brokers: Iterable[KafkaBroker]) -> Iterator[tuple[int, Any]]:
         """Ask brokers that `describe` gave for their log dirs, all at once.
 
         Yields:
             A broker's id with its response or its error, each as soon as it is known; all of them by the time-out.
         """
-        answers: SimpleQueue[Answer] = SimpleQueue()
+        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         waiting = [broker.broker for broker in brokers]
         for broker in waiting:
             # An empty list of topics asks for the volumes alone, null for every partition on them. One request each:
@@ -143,8 +143,8 @@ class ClusterClient:
         random.shuffle(bootstrap)
         return sorted(serving, key=lambda node: (node != self._preferred, node not in self._answering)) + bootstrap
 
-    def _first_answer(self, candidates: list[NodeId]) -> Answer:
-        answers: SimpleQueue[Answer] = SimpleQueue()
+    def _first_answer(self, candidates: list[NodeId]) -> NodeAnswer:
+        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         to_ask, asked, failures = deque(candidates), 0, list[BaseException]()
         deadline = time.monotonic() + self._timeout_seconds + _GRACE_SECONDS
         while to_ask or len(failures) < asked:
@@ -164,7 +164,7 @@ class ClusterClient:
             failures.append(answer)
         raise most_telling(failures)
 
-    def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[Answer]") -> None:
+    def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         """Send a request; its response or error comes to `answers` with the node."""
         if node in self._answering or _is_address(self._host(node)):
             self._send(node, request, answers)
@@ -175,7 +175,7 @@ class ClusterClient:
             # kafka-python resolves names on its one thread: a name server that hangs would hold up all brokers.
             self._resolvers.submit(self._resolve_and_send, node, request, answers)
 
-    def _resolve_and_send(self, node: NodeId, request: Any, answers: "SimpleQueue[Answer]") -> None:
+    def _resolve_and_send(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         try:
             socket.getaddrinfo(self._host(node), None, type=socket.SOCK_STREAM)
             self._send(node, request, answers)
@@ -186,7 +186,7 @@ class ClusterClient:
         finally:
             self._resolving.discard(node)
 
-    def _send(self, node: NodeId, request: Any, answers: "SimpleQueue[Answer]") -> None:
+    def _send(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         timeout_ms = self._timeout_seconds * 1000
 
         def send() -> Any:
@@ -204,7 +204,7 @@ class ClusterClient:
 
         self._manager.call_soon(send).add_both(answered)
 
-    def _learn(self, brokers: list[Broker]) -> None:
+    def _learn(self, brokers: list[KafkaBroker]) -> None:
         """Tell kafka-python where the brokers are; those at a new address are connected anew."""
         for broker in brokers:
             known = self._brokers.get(broker.broker)
@@ -227,7 +227,7 @@ class ClusterClient:
         return error
 
 
-def _metadata(brokers: Iterable[Broker]) -> Any:
+def _metadata(brokers: Iterable[KafkaBroker]) -> Any:
     node, version = MetadataResponse.MetadataResponseBroker, _METADATA_VERSION
     nodes = [node(b.broker, b.host, b.port, b.rack, version=version) for b in brokers]
     return MetadataResponse(version=version, brokers=nodes, topics=[], cluster_id=None, controller_id=-1)

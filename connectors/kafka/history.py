@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS = 10.0
 _LATEST = -1
 
 
-class Appended(NamedTuple):
+class AppendedRecord(NamedTuple):
     """One record. Tuples of it sort by when they were appended."""
 
     appended_at: datetime
@@ -26,7 +26,7 @@ class Appended(NamedTuple):
 
 def read_history(
     connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime
-) -> Iterator[Appended]:
+) -> Iterator[AppendedRecord]:
     """Give the records appended from `since` up to `to`, by append time.
 
     Raises:
@@ -52,7 +52,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in found.partitions]
 
 
-def _read(consumer: Consumer, partition: TopicPartition, since: datetime, to: datetime) -> Iterator[Appended]:
+def _read(consumer: Consumer, partition: TopicPartition, since: datetime, to: datetime) -> Iterator[AppendedRecord]:
     start = _offset_at(consumer, partition, since)
     end = _offset_at(consumer, partition, to)
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
@@ -65,7 +65,7 @@ def _read(consumer: Consumer, partition: TopicPartition, since: datetime, to: da
             position = (message.offset() or 0) + 1
             if position <= end and message.error() is None:
                 place = f"{partition.topic}/{partition.partition}/{position - 1}"
-                yield Appended(from_millis(message.timestamp()[1]), place, position - 1, message.value() or b"")
+                yield AppendedRecord(from_millis(message.timestamp()[1]), place, position - 1, message.value() or b"")
 
 
 def _offset_at(consumer: Consumer, partition: TopicPartition, instant: datetime) -> int:

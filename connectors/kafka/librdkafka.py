@@ -10,7 +10,7 @@ REPEAT_SECONDS = 60.0
 _VARYING = re.compile(r"\d+")
 
 
-class Seldom(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets a message pass once in `REPEAT_SECONDS`; numbers in it do not make it another one.
 
     librdkafka reports each failed connection, which with a wrong certificate are twenty a second.
@@ -34,4 +34,4 @@ class Seldom(logging.Filter):
 LOGGER = logging.getLogger("headgate.librdkafka")
 """For the `logger` argument of confluent-kafka's clients."""
 
-LOGGER.addFilter(Seldom())
+LOGGER.addFilter(RepeatFilter())

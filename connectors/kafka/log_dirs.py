@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from pydantic import Field
 
-from connectors.kafka.cluster_client import Broker, ClusterClient
+from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
 from connectors.outcome_log import OutcomeLog
@@ -69,7 +69,7 @@ class LogDirsCollector:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                if not self._metrics.survives(self._cluster, self.poll_once):
+                if not self._metrics.run_poll(self._cluster, self.poll_once):
                     self.close()
         finally:
             self.close()
@@ -106,7 +106,7 @@ class LogDirsCollector:
             self._fingerprint = fingerprint
         return self._client
 
-    def _read(self, client: ClusterClient, brokers: tuple[Broker, ...]) -> None:
+    def _read(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:
         outcomes = set()
         for broker, answer in client.log_dirs(brokers):
             reading = log_dirs_reading(self._cluster, broker, answer)
@@ -124,7 +124,7 @@ class LogDirsCollector:
         self._outcome_log.note(broker, reading, **({} if broker is None else {"broker": broker}))
 
 
-def cluster_reading(cluster: str, brokers: tuple[Broker, ...]) -> KafkaCluster:
+def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...]) -> KafkaCluster:
     """The reading of a cluster that answered."""
     members = tuple(BrokerMember(broker=b.broker, rack=b.rack, fenced=b.fenced) for b in brokers)
     return KafkaCluster(cluster=cluster, outcome=Outcome.OK, brokers=members)

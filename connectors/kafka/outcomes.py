@@ -5,10 +5,9 @@ from typing import Any
 
 from kafka import errors
 
+from connectors.read_errors import one_line, rank
 from policies.errors import UserError
 from policies.observations import Outcome
-
-_DETAIL_LENGTH = 200
 
 # The first that fits counts: subclasses stand before what they derive from.
 _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
@@ -24,15 +23,6 @@ _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
     (errors.UnknownBrokerIdError, Outcome.UNREACHABLE),
     (errors.BrokerNotAvailableError, Outcome.UNREACHABLE),
     (errors.Cancelled, Outcome.UNREACHABLE),
-)
-
-# Of several failures, what says most about what to mend.
-_TELLING = (
-    Outcome.UNAUTHORIZED,
-    Outcome.UNSUPPORTED,
-    Outcome.ERROR,
-    Outcome.TIMEOUT,
-    Outcome.UNREACHABLE,
 )
 
 
@@ -51,20 +41,20 @@ def outcome_of(error: BaseException) -> Outcome:
 def detail_of(error: BaseException) -> str:
     """What went wrong, in one short line; kafka-python's errors hold no credentials."""
     if isinstance(error, UserError):
-        return _line(str(error))
+        return one_line(str(error))
     name = type(error).__name__
     # kafka-python puts this before what it has to say.
     text = re.sub(rf"^(?:\[Error -?\d+\] )?{name}(?:: |$)", "", str(error))
-    return _line(text or name.removesuffix("Error"))
+    return one_line(text or name.removesuffix("Error"))
 
 
 def most_telling(failures: list[BaseException]) -> BaseException:
     """Of several failures the one that says most about what to mend."""
-    return min(failures, key=lambda error: _TELLING.index(outcome_of(error)))
+    return min(failures, key=lambda error: rank(outcome_of(error)))
 
 
 def error_in(response: Any) -> Exception | None:
-    """The error that a response carries as a whole; null for none."""
+    """The error that a response carries as a whole; None for none."""
     if response.error_code == errors.NoError.errno:
         return None
     message = getattr(response, "error_message", None)
@@ -73,12 +63,8 @@ def error_in(response: Any) -> Exception | None:
 
 
 def error_name(error_code: int) -> str | None:
-    """Kafka's own name of an error code, such as ``KAFKA_STORAGE_ERROR``; null for no error."""
+    """Kafka's own name of an error code, such as ``KAFKA_STORAGE_ERROR``; None for no error."""
     if error_code == errors.NoError.errno:
         return None
     name: str = errors.for_code(error_code).message
     return name
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())[:_DETAIL_LENGTH]

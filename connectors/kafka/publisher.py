@@ -25,7 +25,7 @@ Short on purpose: an observation's age counts from when Kafka appended it, so on
 look fresh. Its successor is on the way anyhow.
 """
 
-_SERVE_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
 
@@ -84,7 +84,7 @@ class Publisher:
         self._retiring: list[Producer] = []
         self._failing: set[str] = set()
         self._closed = threading.Event()
-        self._server = threading.Thread(target=self._serve, name=f"{client_id}-publisher", daemon=True)
+        self._server = threading.Thread(target=self._run, name=f"{client_id}-publisher", daemon=True)
         self._server.start()
 
     def __enter__(self) -> Self:
@@ -110,7 +110,7 @@ class Publisher:
             except BufferError:
                 # The queue is full of records whose fate is decided but not reported yet, or the cluster is away.
                 self._producer.poll(0)
-                self._attempt_last(topic, key, value)
+                self._retry_once(topic, key, value)
             except KafkaException as error:
                 self._count(error.args[0], topic)
 
@@ -140,7 +140,7 @@ class Publisher:
     def _produce(self, topic: str, key: str, value: bytes) -> None:
         self._producer.produce(topic, value=value, key=key, on_delivery=self._count_delivery)
 
-    def _attempt_last(self, topic: str, key: str, value: bytes) -> None:
+    def _retry_once(self, topic: str, key: str, value: bytes) -> None:
         try:
             self._produce(topic, key, value)
         except BufferError:
@@ -170,7 +170,7 @@ class Publisher:
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         """Report deliveries, and look at the connection's files now and then."""
         look_at = time.monotonic() + _FINGERPRINT_SECONDS
         while not self._closed.is_set():
@@ -178,7 +178,7 @@ class Publisher:
                 producer, retiring = self._producer, list(self._retiring)
             for old in retiring:
                 old.poll(0)
-            producer.poll(_SERVE_SECONDS)
+            producer.poll(_POLL_SECONDS)
             self._drop_empty()
             if time.monotonic() >= look_at:
                 self._follow_files()

@@ -11,7 +11,7 @@ from typing import Any
 from kafka import errors
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
-from connectors.kafka.cluster_client import Answer, ClusterClient, NodeId
+from connectors.kafka.cluster_client import ClusterClient, NodeAnswer, NodeId
 from connectors.kafka.outcomes import error_in
 from policies.errors import UserError
 from policies.throttle.quota_plan import Rate
@@ -73,7 +73,7 @@ class QuotaClient(ClusterClient):
             KafkaError: none answered, or this client may not read configurations.
         """
         brokers = [broker for broker in self.describe() if not broker.fenced]
-        answers: SimpleQueue[Answer] = SimpleQueue()
+        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         for broker in brokers:
             resources = [(_BROKER, str(broker.broker), [CALLBACK_KEY])]
             self._ask(broker.broker, DescribeConfigsRequest(resources=resources), answers)
@@ -93,12 +93,12 @@ class QuotaClient(ClusterClient):
     def _ask_one(self, requests: Sequence[Any]) -> list[Any]:
         """Send requests to the broker that answered last; their responses, in order."""
         node = self._candidates()[0]
-        queues: list[SimpleQueue[Answer]] = [SimpleQueue() for _ in requests]
+        queues: list[SimpleQueue[NodeAnswer]] = [SimpleQueue() for _ in requests]
         for request, queue in zip(requests, queues, strict=True):
             self._ask(node, request, queue)
         return [_response(answer) for queue in queues for _, answer in self._answers(queue, 1)]
 
-    def _answers(self, queue: "SimpleQueue[Answer]", count: int) -> Iterator[tuple[NodeId, Any]]:
+    def _answers(self, queue: "SimpleQueue[NodeAnswer]", count: int) -> Iterator[tuple[NodeId, Any]]:
         deadline = time.monotonic() + self._timeout_seconds + _GRACE_SECONDS
         for _ in range(count):
             try:
@@ -118,7 +118,7 @@ def _response(answer: Any) -> Any:
 
 
 def _parts(entity: Entity) -> list[tuple[str, str | None]]:
-    """As the messages have it: null is the default."""
+    """As the messages have it: None is the default."""
     parts = ((_USER, entity.user), (_CLIENT_ID, entity.client_id))
     return [(kind, None if name == DEFAULT else name) for kind, name in parts if name is not None]
 

@@ -19,7 +19,7 @@ PROXY_URL = "headgate://"
 """The `proxy_url` that makes kafka-python take these sockets; nothing is proxied."""
 
 
-class _LastWordsFirst(Socket):
+class _DataBeforeEofSocket(Socket):
     """Reports the end of the stream one call later when it comes right after data, so that the data is handled."""
 
     _has_unhandled = False
@@ -33,7 +33,7 @@ class _LastWordsFirst(Socket):
         return data
 
 
-class _TlsSocket(_LastWordsFirst, ssl.SSLSocket):
+class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
     """The same, encrypted; its handshake is among `handshakes` while it lasts, and the socket closed when it fails."""
 
     handshakes: "Handshakes"
@@ -78,7 +78,7 @@ class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has n
 
     def socket(self, family: int = -1, kind: int = SOCK_STREAM, protocol: int = 0) -> Socket:
         """A socket to connect."""
-        return _LastWordsFirst(family, kind, protocol)
+        return _DataBeforeEofSocket(family, kind, protocol)
 
     async def sock_connect(self, net: Any, sock: Socket, address: Any, timeout_at: float | None = None) -> Any:
         """Connect, or close the socket and raise."""

@@ -3,7 +3,6 @@
 There is no consumer group: every exporter reads everything, and where it is in a topic is nobody else's business.
 """
 
-import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,21 +14,21 @@ import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
 from policies.units import millis_of
 
 _BATCH = 1000
-_SURVEY_SECONDS = 10.0
-_HASTY_SURVEY_SECONDS = 1.0
+_REFRESH_SECONDS = 10.0
+_RETRY_REFRESH_SECONDS = 1.0
 """While topics are missing or Kafka does not answer."""
 _REQUEST_SECONDS = 2.0
 
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
-_LIBRDKAFKA = logging.getLogger("headgate.librdkafka")
 
 _log = structlog.get_logger(__name__)
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """(topic, partition)."""
 
 
@@ -47,34 +46,34 @@ class Record(NamedTuple):
 class _Clients:
     """The two clients of one connection.
 
-    The consumer's connections are busy with fetches that wait for news, and brokers answer in turn; so the surveyor has
-    connections of its own. Not an admin client: that asks the controller, where any broker would do, and may create the
-    topics it asks for.
+    The consumer's connections are busy with fetches that wait for records, and brokers answer in turn; so there is a
+    second consumer that only asks for topics and offsets. Not an admin client: that asks the controller, where any
+    broker would do, and may create the topics it asks for.
     """
 
     fingerprint: str
     consumer: Consumer
-    surveyor: Consumer
+    metadata_client: Consumer
 
     def close(self) -> None:
         self.consumer.close()
-        self.surveyor.close()
+        self.metadata_client.close()
 
 
 @dataclass
 class _Progress:
     """How far each partition is read."""
 
-    next_offsets: dict[Place, int] = field(default_factory=dict)
-    behind: dict[Place, int] = field(default_factory=dict)
+    next_offsets: dict[Partition, int] = field(default_factory=dict)
+    behind: dict[Partition, int] = field(default_factory=dict)
     """The end, as seen at the start, of those not read so far yet."""
 
-    def reached(self, place: Place, next_offset: int) -> None:
+    def reached(self, place: Partition, next_offset: int) -> None:
         self.next_offsets[place] = next_offset
         if next_offset >= self.behind.get(place, 0):
             self.behind.pop(place, None)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: Partition) -> None:
         self.next_offsets.pop(place, None)
         self.behind.pop(place, None)
 
@@ -86,7 +85,7 @@ class Tail:
 
     Args:
         connection: how to reach the cluster; connected anew when the content of its files changes.
-        histories: the topics, and how much of their past is read; null means all of it, zero nothing.
+        histories: the topics, and how much of their past is read; None means all of it, zero nothing.
         client_id: how the brokers' logs and quotas name this client; the consumer's group id too, which is never used.
 
     Raises:
@@ -97,10 +96,10 @@ class Tail:
         self._connection = connection
         self._histories = histories
         self._client_id = client_id
-        self._surveyed = False
-        self._survey_at = 0.0
+        self._discovered = False
+        self._refresh_at = 0.0
         self._progress = _Progress()
-        self._refusals: dict[Place, str] = {}
+        self._refusals: dict[Partition, str] = {}
         self._unreachable: str | None = None
         self._last_error: KafkaError | None = None
         self._fatal = False
@@ -117,11 +116,11 @@ class Tail:
     @property
     def caught_up(self) -> bool:
         """Whether everything that was there at the start has been read; once true it stays so."""
-        return self._surveyed and not self._progress.behind
+        return self._discovered and not self._progress.behind
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be read at present, or not everything; null when all is well."""
+        """Why nothing can be read at present, or not everything; None when all is well."""
         if self._unreachable is not None:
             return self._unreachable
         return next((f"{topic}/{number} is not read: {why}" for (topic, number), why in self._refusals.items()), None)
@@ -129,14 +128,14 @@ class Tail:
     @property
     def backlog(self) -> str:
         """How much is missing to be caught up, in a clause."""
-        if not self._surveyed:
+        if not self._discovered:
             return "its topics have not been found yet"
         places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._progress.behind)[:3])
         return f"{len(self._progress.behind)} partitions are behind ({places})"
 
     def poll(self, timeout_seconds: float) -> list[Record]:
         """The next records, as soon as there is one; none when there is none in time."""
-        if time.monotonic() >= self._survey_at:
+        if time.monotonic() >= self._refresh_at:
             self._maintain()
         first = self._clients.consumer.poll(timeout_seconds)
         if first is None:
@@ -145,7 +144,7 @@ class Tail:
         return [record for message in messages if (record := self._accept(message)) is not None]
 
     def _accept(self, message: Message) -> Record | None:
-        """Note how far we are; null for what is an event of the client's, not a record."""
+        """Note how far we are; None for what is an event of the client's, not a record."""
         error, place = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             self._refuse(error, place)
@@ -162,10 +161,10 @@ class Tail:
         self._progress.reached(place, offset + 1)
         return Record(place[0], _bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
 
-    def _refuse(self, error: KafkaError, place: Place) -> None:
+    def _refuse(self, error: KafkaError, place: Partition) -> None:
         self._fatal = self._fatal or error.fatal()
         _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
-        # Anything else passes by itself or is found by the next survey, and no record need tell that it has.
+        # Anything else passes by itself or is found by the next refresh, and no record need tell that it has.
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and place in self._progress.next_offsets:
             self._refusals[place] = f"{error.name()}: {error.str()}"
 
@@ -173,21 +172,21 @@ class Tail:
         """Follow the connection's files, and look for topics and partitions that are new or gone."""
         self._follow_files()
         # Serves its callbacks: the reasons of failures, and tokens.
-        self._clients.surveyor.poll(0)
+        self._clients.metadata_client.poll(0)
         try:
             found = self._find()
             self._drop(found)
             self._add(found)
         except KafkaException as error:
-            self._clients.surveyor.poll(0)
+            self._clients.metadata_client.poll(0)
             self._note_failure(error.args[0])
-            self._survey_at = time.monotonic() + _HASTY_SURVEY_SECONDS
+            self._refresh_at = time.monotonic() + _RETRY_REFRESH_SECONDS
             return
         if self._unreachable is not None:
             _log.info("Kafka answers again")
-        self._unreachable, self._last_error, self._surveyed = None, None, True
+        self._unreachable, self._last_error, self._discovered = None, None, True
         complete = {topic for topic, _ in found} == set(self._histories)
-        self._survey_at = time.monotonic() + (_SURVEY_SECONDS if complete else _HASTY_SURVEY_SECONDS)
+        self._refresh_at = time.monotonic() + (_REFRESH_SECONDS if complete else _RETRY_REFRESH_SECONDS)
 
     def _note_failure(self, error: KafkaError) -> None:
         # librdkafka says that nobody answers, and why only to the callback.
@@ -197,24 +196,24 @@ class Tail:
         servers = ",".join(self._connection.servers())
         self._unreachable = f"Kafka at {servers} does not answer as it should: {why.name()}: {why.str()}"
 
-    def _find(self) -> list[Place]:
+    def _find(self) -> list[Partition]:
         """The partitions that exist."""
         # Topic by topic: the cluster may have thousands of others.
         return [place for name in self._histories for place in self._partitions(name)]
 
-    def _partitions(self, name: str) -> list[Place]:
-        topic = self._clients.surveyor.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
+    def _partitions(self, name: str) -> list[Partition]:
+        topic = self._clients.metadata_client.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
         if topic.error is None:
             return [(name, number) for number in topic.partitions]
         if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return []
         raise KafkaException(KafkaError(topic.error.code(), f"{name}: {topic.error.str()}"))
 
-    def _drop(self, found: Iterable[Place]) -> None:
+    def _drop(self, found: Iterable[Partition]) -> None:
         """Leave partitions that are gone with their topic: when they come again, they begin anew.
 
-        A topic that is made anew between two surveys goes unnoticed here. The client then goes on at its old place, or
-        begins anew when there is none such; what it may miss is repeated, as readings and decisions are levels.
+        A topic that is made anew between two refreshes goes unnoticed here. The client then goes on at its old offset,
+        or begins anew when there is none such; what it may miss is repeated, as readings and decisions are levels.
         """
         gone = set(self._progress.next_offsets).difference(found)
         if not gone:
@@ -225,7 +224,7 @@ class Tail:
             self._progress.forget(place)
             self._refusals.pop(place, None)
 
-    def _add(self, found: Iterable[Place]) -> None:
+    def _add(self, found: Iterable[Partition]) -> None:
         """Begin with partitions that are new to us."""
         new = [place for place in found if place not in self._progress.next_offsets]
         spans = {place: self._span(place) for place in new}
@@ -234,22 +233,23 @@ class Tail:
         self._clients.consumer.incremental_assign([TopicPartition(*place, span[0]) for place, span in spans.items()])
         for place, (start, end) in spans.items():
             self._progress.next_offsets[place] = start
-            if not self._surveyed and start < end:
+            if not self._discovered and start < end:
                 self._progress.behind[place] = end
 
-    def _span(self, place: Place) -> tuple[int, int]:
+    def _span(self, place: Partition) -> tuple[int, int]:
         """Where to begin, and the end that is there now."""
-        oldest, end = self._clients.surveyor.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
+        client = self._clients.metadata_client
+        oldest, end = client.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
         # What appears after our start is new as a whole.
-        history = None if self._surveyed else self._histories[place[0]]
+        history = None if self._discovered else self._histories[place[0]]
         if history is None:
             return oldest, end
         return (self._since(place, history, end) if history else end), end
 
-    def _since(self, place: Place, history: timedelta, end: int) -> int:
+    def _since(self, place: Partition, history: timedelta, end: int) -> int:
         """The first record so young; the end when there is none."""
         since_ms = time.time_ns() // 1_000_000 - millis_of(history)
-        (found,) = self._clients.surveyor.offsets_for_times(
+        (found,) = self._clients.metadata_client.offsets_for_times(
             [TopicPartition(*place, since_ms)], timeout=_REQUEST_SECONDS
         )
         if found.error is not None:
@@ -275,10 +275,10 @@ class Tail:
         fingerprint = self._connection.fingerprint()
         options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
         try:
-            consumer, surveyor = (Consumer(options, logger=_LIBRDKAFKA) for _ in range(2))
+            consumer, metadata_client = (Consumer(options, logger=LOGGER) for _ in range(2))
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
-        return _Clients(fingerprint, consumer, surveyor)
+        return _Clients(fingerprint, consumer, metadata_client)
 
     def _note(self, error: KafkaError) -> None:
         self._fatal = self._fatal or error.fatal()

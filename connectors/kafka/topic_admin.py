@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
-from connectors.kafka.topics import Difference, TopicPlan, TopicSettings, differences, plan
+from connectors.kafka.topics import TopicDifference, TopicPlan, TopicSettings, differences, plan
 from policies.errors import UserError
 
 TIMEOUT_SECONDS = 10.0
@@ -28,7 +28,7 @@ class TopicReport:
     created: tuple[str, ...] = ()
     existing: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[TopicDifference, ...] = ()
 
     @property
     def as_planned(self) -> bool:
@@ -107,7 +107,9 @@ class _Admin:
         futures = self._client.create_topics(new, request_timeout=self._timeout_seconds)
         return {topic for topic, future in futures.items() if self._is_created(topic, future)}
 
-    def differences(self, topics: Sequence[TopicPlan], shapes: Mapping[str, tuple[int, int]]) -> tuple[Difference, ...]:
+    def differences(
+        self, topics: Sequence[TopicPlan], shapes: Mapping[str, tuple[int, int]]
+    ) -> tuple[TopicDifference, ...]:
         """Where topics that exist differ from the plan."""
         if not topics:
             return ()

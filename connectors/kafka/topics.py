@@ -63,7 +63,7 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """Where a topic is not as planned."""
 
     topic: str
@@ -92,24 +92,28 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
 
 def differences(
     planned: TopicPlan, partitions: int, replication_factor: int, config: Mapping[str, str]
-) -> list[Difference]:
+) -> list[TopicDifference]:
     """Where a topic as it is differs from the plan; what the plan leaves to the brokers never does."""
     return list(_differences(planned, partitions, replication_factor, config))
 
 
-def _differences(planned: TopicPlan, partitions: int, copies: int, config: Mapping[str, str]) -> Iterator[Difference]:
+def _differences(
+    planned: TopicPlan, partitions: int, copies: int, config: Mapping[str, str]
+) -> Iterator[TopicDifference]:
     name = planned.topic
     if partitions != planned.partitions:
         remedy = f"set topics.partitions to {partitions}, or add partitions with kafka-topics.sh --alter"
-        yield Difference(name, "partitions", str(planned.partitions), str(partitions), remedy)
+        yield TopicDifference(name, "partitions", str(planned.partitions), str(partitions), remedy)
     if planned.replication_factor not in (_BROKER_DEFAULT, copies):
         remedy = f"set topics.replication_factor to {copies}, or reassign with kafka-reassign-partitions.sh"
-        yield Difference(name, "replication factor", str(planned.replication_factor), str(copies), remedy)
+        yield TopicDifference(name, "replication factor", str(planned.replication_factor), str(copies), remedy)
     for key, expected in planned.config.items():
         found = config.get(key, "unknown")
         if found != expected:
             alter = "kafka-configs.sh --alter --entity-type topics"
-            yield Difference(name, key, expected, found, f"{alter} --entity-name {name} --add-config {key}={expected}")
+            yield TopicDifference(
+                name, key, expected, found, f"{alter} --entity-name {name} --add-config {key}={expected}"
+            )
 
 
 def _observed(settings: TopicSettings) -> dict[str, str]:

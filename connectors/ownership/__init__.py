@@ -12,19 +12,19 @@ See docs/ownership-agent.md for the guarantees, and deploy/examples/bundle_servi
 
 from connectors.ownership.agent import OwnershipAgent
 from connectors.ownership.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
-from connectors.ownership.decisions import Decisions
-from connectors.ownership.guide import Guide, LocalGuide
-from connectors.ownership.loop_guide import DecisionSource, LoopGuide
+from connectors.ownership.decisions import MemberDecisions
+from connectors.ownership.loop_strategy import DecisionSource, LoopStrategy
+from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
 
 __all__ = [
     "DecisionSource",
-    "Decisions",
-    "Guide",
-    "LocalGuide",
-    "LoopGuide",
+    "LocalStrategy",
+    "LoopStrategy",
+    "MemberDecisions",
     "NoSessionError",
     "OwnedByOtherError",
     "OwnershipAgent",
     "OwnershipCallbacks",
     "OwnershipError",
+    "RecoveryStrategy",
 ]

@@ -12,17 +12,16 @@ from kazoo.client import KazooClient
 from kazoo.protocol.paths import normpath
 from kazoo.protocol.states import KazooState, WatchedEvent
 
+from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.ownership.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
-from connectors.ownership.caretaker import Caretaker, Present
-from connectors.ownership.comeback import Comeback
 from connectors.ownership.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
-from connectors.ownership.guide import Guide, LocalGuide
-from connectors.ownership.holding import Holding, Stage
-from connectors.ownership.holdings import LIVE, Holdings
-from connectors.ownership.jobs import Jobs
-from connectors.ownership.nodes import NoAnswerError, Nodes
-from connectors.ownership.reports import Report, Reports
-from connectors.ownership.standing import Observed, Standing
+from connectors.ownership.nodes import NoZooKeeperAnswerError, OwnershipNodes
+from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
+from connectors.ownership.recovery import SessionRecovery
+from connectors.ownership.reporter import ReadingSink, RecoveryReporter
+from connectors.ownership.session_tracker import SessionTracker, StateChange
+from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
+from connectors.ownership.work_queue import WorkQueue
 from connectors.zookeeper.owners import owner_member
 from policies.errors import UserError
 from policies.sessions.decision import SessionEvent, Status
@@ -30,7 +29,7 @@ from policies.sessions.settings import SessionsSettings, monitor_ms
 
 _IDLE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
-"""After a request that was not answered: the news that the connection is gone is on its way."""
+"""After a request that was not answered: kazoo is about to tell that the connection is gone."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +61,7 @@ class OwnershipAgent:
         member: `host:port` or any other name, which the values of its nodes carry (see `own`).
         callbacks: what the application does when ownership comes and goes.
         cluster: the name reports carry: of the cluster in the loop's settings.
-        guide: who says what to do after a loss; null: the rules that `settings` name, applied here.
+        strategy: who says what to do after a loss; None: the rules that `settings` name, applied here.
         settings: `ownership_rules`, `recovery_order` and `wait_for_deletion` count.
         fence: see above.
         report: takes each `headgate.recovery.v1`, and a `headgate.zk-session.v1` with each new session after a loss,
@@ -81,10 +80,10 @@ class OwnershipAgent:
         callbacks: OwnershipCallbacks,
         *,
         cluster: str = "local",
-        guide: Guide | None = None,
+        strategy: RecoveryStrategy | None = None,
         settings: SessionsSettings | None = None,
         fence: bool = False,
-        report: Report | None = None,
+        report: ReadingSink | None = None,
         role: str = "broker",
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
@@ -98,23 +97,23 @@ class OwnershipAgent:
         self._settings = settings or SessionsSettings()
         self._fence = fence
         self._clock = clock
-        self._guide = guide or LocalGuide(self._settings.ownership_rules, self._settings.recovery_order)
+        self._strategy = strategy or LocalStrategy(self._settings.ownership_rules, self._settings.recovery_order)
         self._timeout = NegotiatedTimeout(client)
         self._heartbeat = Heartbeat(client, self._timeout, clock, self._suspect_taken)
-        self._standing = Standing(self._timeout, clock)
-        self._holdings = Holdings()
-        reports = self._reports = Reports(cluster, member, report, role=role)
-        nodes = Nodes(client, lambda: self._timeout.ms / 1000)
-        self._caretaker = Caretaker(
-            member, self._holdings, nodes, self._guide, callbacks, reports, clock, self._on_watch
+        self._tracker = SessionTracker(self._timeout, clock)
+        self._bundles = Bundles()
+        reporter = self._reporter = RecoveryReporter(cluster, member, report, role=role)
+        nodes = OwnershipNodes(client, lambda: self._timeout.ms / 1000)
+        self._reconciler = OwnershipReconciler(
+            member, self._bundles, nodes, self._strategy, callbacks, reporter, clock, self._on_watch
         )
-        self._comeback = Comeback(self._caretaker, self._holdings, self._guide, callbacks, reports, clock)
-        self._present: Present | None = None
+        self._recovery = SessionRecovery(self._reconciler, self._bundles, self._strategy, callbacks, reporter, clock)
+        self._current: CurrentSession | None = None
         self._paused_until = 0.0
-        self._jobs = Jobs()
+        self._work = WorkQueue()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"ownership {member}", daemon=True)
-        self._jobs.belong_to(self._thread)
+        self._work.run_in(self._thread)
 
     def __enter__(self) -> Self:
         self.start()
@@ -127,16 +126,16 @@ class OwnershipAgent:
 
     @property
     def status(self) -> Status | None:
-        """How the session stands, seen from here; null until there was one."""
-        return self._standing.status
+        """How the session stands, seen from here; None until there was one."""
+        return self._tracker.status
 
     def start(self) -> None:
         """Begin to follow the client's session. The client may be started before or after.
 
         Raises:
-            UserError: the guide cannot be followed.
+            UserError: the strategy cannot start.
         """
-        self._guide.follow(partial(self._jobs.put, self._on_news))
+        self._strategy.start(partial(self._work.put, self._on_news))
         self._client.add_listener(self._on_state)
         if self._client.connected:
             self._on_state(KazooState.CONNECTED)
@@ -147,11 +146,11 @@ class OwnershipAgent:
         """End the agent; from here on nothing may be served. Nodes stay as long as the client's session."""
         self._client.remove_listener(self._on_state)
         self._closed = True
-        self._jobs.wake()
+        self._work.wake()
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join()
         self._heartbeat.close()
-        self._guide.close()
+        self._strategy.close()
 
     def own(self, path: str, value: bytes, timeout_seconds: float = 30.0) -> bool:
         """Take a bundle: `preload` is called, then its node is created, ephemeral, never in place of another's.
@@ -178,7 +177,7 @@ class OwnershipAgent:
                 f"the value for {path} does not name {self.member}: "
                 f'write it as {{"brokerId": "{self.member}"}}, else nobody can tell whose node it is.'
             )
-        return self._jobs.ask(path, partial(self._own, path, value), timeout_seconds)
+        return self._work.call(path, partial(self._own, path, value), timeout_seconds)
 
     def release(self, path: str, timeout_seconds: float = 30.0) -> None:
         """Give a bundle back: it is not served from here on, `unload` is called, and then its node is deleted.
@@ -188,15 +187,15 @@ class OwnershipAgent:
         Raises:
             OwnershipError: `unload` did not end in time; it goes on.
         """
-        self._jobs.ask(path, partial(self._release, path), timeout_seconds)
+        self._work.call(path, partial(self._release, path), timeout_seconds)
 
     def owned(self) -> tuple[str, ...]:
         """The bundles whose nodes belong to the present session, as last read."""
-        return tuple(holding.path for holding in self._holdings.of((Stage.OWNED,)))
+        return tuple(bundle.path for bundle in self._bundles.of((BundleStage.OWNED,)))
 
     def held(self) -> tuple[str, ...]:
         """The bundles that are owned or that the agent tries to own."""
-        return tuple(holding.path for holding in self._holdings.of(LIVE))
+        return tuple(bundle.path for bundle in self._bundles.of(LIVE))
 
     def serving(self, path: str) -> bool:
         """Whether this member may serve a bundle now: see the bounds above."""
@@ -204,12 +203,12 @@ class OwnershipAgent:
 
     def seconds_left(self, path: str) -> float:
         """How long this member may serve a bundle without another contact: 0 for not at all, infinite unless fenced."""
-        holding = self._holdings.get(path)
-        if holding is None or self._closed or self._standing.status is Status.CLOSED:
+        bundle = self._bundles.get(path)
+        if bundle is None or self._closed or self._tracker.status is Status.CLOSED:
             return 0.0
-        with self._holdings.lock:
-            stage, session = holding.stage, holding.session
-            servable = holding.loaded and not holding.suspected and stage in LIVE
+        with self._bundles.lock:
+            stage, session = bundle.stage, bundle.session
+            servable = bundle.loaded and not bundle.suspected and stage in LIVE
         if not servable:
             return 0.0
         return math.inf if not self._fence else self._lease_seconds(session)
@@ -221,20 +220,20 @@ class OwnershipAgent:
     # From kazoo's threads, which must not wait.
 
     def _on_state(self, state: str) -> None:
-        observed = Observed(state, self._client.client_state, session_of(self._client), self._clock())
+        change = StateChange(state, self._client.client_state, session_of(self._client), self._clock())
         self._heartbeat.beat_now()
-        self._jobs.put(partial(self._observe, observed))
+        self._work.put(partial(self._observe, change))
 
     def _on_watch(self, event: WatchedEvent) -> None:
-        if event.path is not None and self._holdings.changed(event.path, event.type):
-            self._jobs.wake()
+        if event.path is not None and self._bundles.changed(event.path, event.type):
+            self._work.wake()
 
     # From the thread of the heartbeat.
 
     def _suspect_taken(self, session: str) -> bool:
         try:
-            self._caretaker.suspect_taken(session)
-        except NoAnswerError:
+            self._reconciler.suspect_taken(session)
+        except NoZooKeeperAnswerError:
             return False
         return True
 
@@ -246,83 +245,83 @@ class OwnershipAgent:
     def _run(self) -> None:
         while not self._closed:
             try:
-                self._jobs.take(self._idle_seconds())
+                self._work.run(self._idle_seconds())
                 self._advance()
-            except NoAnswerError:
+            except NoZooKeeperAnswerError:
                 self._paused_until = self._clock() + _PAUSE_SECONDS
             except Exception:  # a mistake in here must not take the application's ownership with it
                 _log.exception("the ownership agent goes on after an error", member=self.member)
                 self._paused_until = self._clock() + _IDLE_SECONDS
 
     def _idle_seconds(self) -> float:
-        dues = [self._standing.due]
-        if self._standing.connected:
-            dues += [self._holdings.next_due(), self._comeback.due]
+        dues = [self._tracker.due]
+        if self._tracker.connected:
+            dues += [self._bundles.next_due(), self._recovery.due]
         soonest = max(min(due for due in (*dues, math.inf) if due is not None), self._paused_until)
         return min(max(soonest - self._clock(), 0.0), _IDLE_SECONDS)
 
     def _advance(self) -> None:
-        self._standing.pass_time()
-        self._comeback.obey(self._standing.session)
-        if self._standing.lost_at is not None:
-            self._comeback.not_yet(self._standing.lost_at, self._timeout.ms)
+        self._tracker.pass_time()
+        self._recovery.shut_down_if_decided(self._tracker.session)
+        if self._tracker.lost_at is not None:
+            self._recovery.report_no_session(self._tracker.lost_at, self._timeout.ms)
         if self._clock() < self._paused_until:
             return
-        if self._present is None or not self._standing.connected:
-            self._caretaker.close_given_up()
+        if self._current is None or not self._tracker.connected:
+            self._reconciler.close_given_up()
             return
-        self._caretaker.care(self._present)
-        self._comeback.go_on(self._present)
+        self._reconciler.reconcile(self._current)
+        self._recovery.advance(self._current)
 
-    def _observe(self, observed: Observed) -> None:
-        events = self._standing.observe(observed)
-        session = self._standing.session
-        _log.info("ZooKeeper session", member=self.member, session=session, status=self._standing.status)
-        if not self._standing.connected or session is None:
+    def _observe(self, change: StateChange) -> None:
+        events = self._tracker.observe(change)
+        session = self._tracker.session
+        _log.info("ZooKeeper session", member=self.member, session=session, status=self._tracker.status)
+        if not self._tracker.connected or session is None:
             return
         reestablished = SessionEvent.SESSION_REESTABLISHED in events
-        if self._present is None or self._present.session != session or reestablished:
-            self._present = Present(session, observed.at, self._wait_ms)
-            self._holdings.new_session()
+        if self._current is None or self._current.session != session or reestablished:
+            self._current = CurrentSession(session, change.at, self._wait_ms)
+            self._bundles.new_session()
         else:
-            self._holdings.look_again()  # watches do not outlive a connection
+            self._bundles.look_again()  # watches do not outlive a connection
         if reestablished:
-            self._reports.connected(session, self._timeout.ms)
-            self._comeback.begin()
+            self._reporter.connected(session, self._timeout.ms)
+            self._recovery.begin()
         elif SessionEvent.RECONNECTED in events:
-            self._comeback.resume()
+            self._recovery.reconnected()
 
     def _on_news(self) -> None:
-        self._holdings.look_again((Stage.WANTED,))
+        self._bundles.look_again((BundleStage.WANTED,))
 
     def _own(self, path: str, value: bytes) -> bool:
-        holding = self._holdings.get(path)
-        if holding is not None and (holding.stage not in LIVE or holding.value != value):
+        bundle = self._bundles.get(path)
+        if bundle is not None and (bundle.stage not in LIVE or bundle.value != value):
             raise OwnershipError(path, "it is being given up, or held with another value: release it first")
-        if holding is None:
-            if self._present is None or self._standing.status is not Status.ESTABLISHED:
+        if bundle is None:
+            if self._current is None or self._tracker.status is not Status.ESTABLISHED:
                 raise NoSessionError(path, "there is no ZooKeeper session at present, and nothing new is loaded")
-            holding = Holding(path, value, self._clock())
-            self._holdings.add(holding)
-            self._try_now(self._present)
-        if holding.stage is Stage.UNLOADING and holding.reason is not None:
-            raise OwnedByOtherError(path, holding.owner, holding.reason)
-        return holding.stage is Stage.OWNED
+            bundle = Bundle(path, value, self._clock())
+            self._bundles.add(bundle)
+            self._try_now(self._current)
+        if bundle.stage is BundleStage.UNLOADING and bundle.reason is not None:
+            raise OwnedByOtherError(path, bundle.owner, bundle.reason)
+        return bundle.stage is BundleStage.OWNED
 
     def _release(self, path: str) -> bool:
-        holding = self._holdings.get(path)
-        if holding is not None and holding.stage in LIVE:
-            with self._holdings.lock:
-                holding.give_up(None)
-            self._caretaker.close_given_up()
-            if self._present is not None and self._standing.connected:
-                self._try_now(self._present)
+        bundle = self._bundles.get(path)
+        if bundle is not None and bundle.stage in LIVE:
+            with self._bundles.lock:
+                bundle.give_up(None)
+            self._reconciler.close_given_up()
+            if self._current is not None and self._tracker.connected:
+                self._try_now(self._current)
         return True
 
-    def _try_now(self, present: Present) -> None:
+    def _try_now(self, current: CurrentSession) -> None:
         try:
-            self._caretaker.care(present)
-        except NoAnswerError:
+            self._reconciler.reconcile(current)
+        except NoZooKeeperAnswerError:
             self._paused_until = self._clock() + _PAUSE_SECONDS
 
 

@@ -20,7 +20,7 @@ class OwnershipCallbacks:
 
         Args:
             path: its node.
-            reason: why it had to go; null when the application released it.
+            reason: why it had to go; None when the application released it.
         """
 
     def republish(self) -> None:
@@ -51,7 +51,7 @@ class OwnedByOtherError(OwnershipError):
 
     Args:
         path: the node.
-        owner: the member its value names; null when that is not known.
+        owner: the member its value names; None when that is not known.
         reason: why it is not ours.
     """
 

@@ -24,7 +24,7 @@ def boot_seconds() -> float:
 
 
 def session_of(client: KazooClient) -> str | None:
-    """The session a client has now, as `0x…`; null while it is not connected."""
+    """The session a client has now, as `0x…`; None while it is not connected."""
     identity = client.client_id
     return None if not identity or not identity[0] else session_name(identity[0])
 
@@ -112,7 +112,7 @@ class Heartbeat:
         self._at_once.set()
 
     def age_seconds(self, session: str) -> float | None:
-        """How long ago, at most, a server heard from this session; null when it never has."""
+        """How long ago, at most, a server heard from this session; None when it never has."""
         last = self._last
         return None if last is None or last.session != session else self._clock() - last.sent_at
 

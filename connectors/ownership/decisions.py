@@ -12,7 +12,7 @@ from policies.wire import BadRecordError, EventReader
 _DOWN = (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
 
 
-class Decisions:
+class MemberDecisions:
     """What the loop last said about one member and its bundles. Safe to use from several threads.
 
     Args:
@@ -52,7 +52,7 @@ class Decisions:
         return decision.mode is Mode.ACTIVE
 
     def ruling(self, path: str, session: str | None, node: NodeNow, now: datetime) -> Ruling | None:
-        """What was decided about a bundle for this session and for its node as it is now; null: nothing."""
+        """What was decided about a bundle for this session and for its node as it is now; None: nothing."""
         with self._lock:
             decision = self._of_bundles.get(path)
         if decision is None or session is None or decision.session != session or now > decision.valid_until:
@@ -66,7 +66,7 @@ class Decisions:
         return _ruling_of(decision, now)
 
     def plan(self, session: str, now: datetime) -> tuple[RecoveryStep, ...] | None:
-        """The order in which to come back, as decided for this session; null: nothing."""
+        """The order in which to come back, as decided for this session; None: nothing."""
         decision = self._in_force(session, now)
         return decision.plan if decision is not None and decision.verdict is SessionVerdict.RECOVER else None
 

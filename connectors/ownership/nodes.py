@@ -37,19 +37,19 @@ class LostRaceError(Exception):
     """The node is not as it was when it was read: another was faster."""
 
 
-class NoAnswerError(Exception):
+class NoZooKeeperAnswerError(Exception):
     """Whether something was done is not known: the connection or the session went, or the server is too slow."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeRead:
     """What a read told: the node, or why it could not be read."""
 
     node: NodeNow | None
     obstacle: str | None = None
 
 
-class Nodes:
+class OwnershipNodes:
     """The nodes of one client.
 
     Args:
@@ -61,11 +61,11 @@ class Nodes:
         self._client = client
         self._request_seconds = request_seconds
 
-    def read(self, paths: Iterable[str], watch: Watch) -> dict[str, Answer]:
+    def read(self, paths: Iterable[str], watch: Watch) -> dict[str, NodeRead]:
         """What each node is now; the watch is called once when one changes.
 
         Raises:
-            NoAnswerError: there is no connection any more.
+            NoZooKeeperAnswerError: there is no connection any more.
         """
         sent = {path: (self._client.get_async(path, watch), self._client.exists_async(path, watch)) for path in paths}
         return {path: self._answer(*results) for path, results in sent.items()}
@@ -75,7 +75,7 @@ class Nodes:
 
         Raises:
             LostRaceError: there is one.
-            NoAnswerError: it may have been created or not, or the session is not the given one any more.
+            NoZooKeeperAnswerError: it may have been created or not, or the session is not the given one any more.
         """
         self._still(session)
         self._wait(self._client.create_async(path, value, ephemeral=True, makepath=True))
@@ -90,7 +90,7 @@ class Nodes:
             if isinstance(result, RolledBackError | RuntimeInconsistency):
                 continue  # the other one's error is the reason
             if isinstance(result, NoNodeError):
-                raise NoAnswerError from result  # it went by itself: look again, and create
+                raise NoZooKeeperAnswerError from result  # it went by itself: look again, and create
             if isinstance(result, _LOST):
                 raise LostRaceError(path) from result
             if isinstance(result, KazooException):
@@ -104,9 +104,9 @@ class Nodes:
     def _still(self, session: str) -> None:
         """Nothing is carried out for another session than the one it was decided for."""
         if session_of(self._client) != session:
-            raise NoAnswerError
+            raise NoZooKeeperAnswerError
 
-    def _answer(self, got: Any, seen: Any) -> Answer:
+    def _answer(self, got: Any, seen: Any) -> NodeRead:
         # `get` tells the value, but leaves no watch where there is no node; `exists` does.
         try:
             value, stat = self._wait(got)
@@ -114,21 +114,21 @@ class Nodes:
         except LostRaceError:
             return self._absent(seen)
         except KazooException as error:
-            return Answer(None, type(error).__name__)
-        return Answer(_node(value, stat))
+            return NodeRead(None, type(error).__name__)
+        return NodeRead(_node(value, stat))
 
-    def _absent(self, seen: Any) -> Answer:
+    def _absent(self, seen: Any) -> NodeRead:
         try:
             created_since = self._wait(seen) is not None
         except KazooException as error:
-            return Answer(None, type(error).__name__)
-        return Answer(None, "it was created just now") if created_since else Answer(NodeNow(exists=False))
+            return NodeRead(None, type(error).__name__)
+        return NodeRead(None, "it was created just now") if created_since else NodeRead(NodeNow(exists=False))
 
     def _wait(self, result: Any) -> Any:
         try:
             return result.get(timeout=self._request_seconds())
         except _NO_ANSWER as error:
-            raise NoAnswerError from error
+            raise NoZooKeeperAnswerError from error
         except _LOST as error:
             raise LostRaceError from error
 

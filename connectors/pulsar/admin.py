@@ -1,7 +1,7 @@
 """A thin typed client of those parts of Pulsar's admin REST that Headgate needs.
 
-What each says is noted from a real Pulsar 4.2.4. Every method raises as `Rest.get` does; where the namespace or tenant
-may have been deleted a moment ago, that is no error but null or empty.
+What each says is noted from a real Pulsar 4.2.4. Every method raises as `RestClient.get` does; where the namespace or
+tenant may have been deleted a moment ago, that is no error but None or empty.
 """
 
 from typing import Annotated, TypeVar
@@ -12,31 +12,31 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
-from connectors.pulsar.rest import Rest
+from connectors.pulsar.rest import RestClient
 from connectors.zookeeper.affinity import Affinity, Persistence
 from policies.isolation.readings import RackInfo
 from policies.observations import Outcome
 
-Answer = TypeVar("Answer")
+Parsed = TypeVar("Parsed")
 
 
 def _nothing(value: object) -> object:
     return {} if value is None else value
 
 
-class _Document(BaseModel):
+class _AdminDocument(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Bookie(_Document):
+class _Bookie(_AdminDocument):
     id: str = Field(alias="bookieId", min_length=1)
 
 
-class _Bookies(_Document):
+class _Bookies(_AdminDocument):
     bookies: tuple[_Bookie, ...]
 
 
-class Lookup(_Document):
+class Lookup(_AdminDocument):
     """Which broker serves a topic."""
 
     broker_url: str = Field(alias="brokerUrl")
@@ -65,7 +65,7 @@ class AdminApi:
 
     def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
         self.settings = settings
-        self._rest = Rest(lambda: settings.http_client(transport), settings.fingerprint)
+        self._rest = RestClient(lambda: settings.http_client(transport), settings.fingerprint)
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -96,13 +96,13 @@ class AdminApi:
         return self._unless_missing(_path("/admin/v2/namespaces", tenant), _NAMES, ())
 
     def affinity(self, namespace: str) -> Affinity | None:
-        """Which groups a namespace may use; null when it does not say."""
+        """Which groups a namespace may use; None when it does not say."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence", "bookieAffinity")
         affinity = self._unless_missing(path, _AFFINITY, None)
         return affinity if affinity and (affinity.primary or affinity.secondary) else None
 
     def persistence(self, namespace: str) -> Persistence | None:
-        """How many bookies a namespace's ledgers spread over; null when it leaves that to the brokers."""
+        """How many bookies a namespace's ledgers spread over; None when it leaves that to the brokers."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
         return self._unless_missing(path, _PERSISTENCE, None)
 
@@ -124,7 +124,7 @@ class AdminApi:
         tenant, namespace, name = topic.split("/", 2)
         return self._rest.get(_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
 
-    def _unless_missing(self, path: str, shape: TypeAdapter[Answer], otherwise: Answer) -> Answer:
+    def _unless_missing(self, path: str, shape: TypeAdapter[Parsed], otherwise: Parsed) -> Parsed:
         try:
             return self._rest.get(path, shape)
         except AdminError as error:

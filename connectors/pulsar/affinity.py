@@ -1,6 +1,5 @@
 """Which groups of bookies the namespaces of Pulsar may use, through its admin REST."""
 
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -13,30 +12,29 @@ from policies.isolation.readings import BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome
 
 Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Told = TypeVar("Told")
 
 
-class AffinityWalk:
+class AffinityReader:
     """One reading of all namespaces: two requests for one with affinity, one for one without.
 
     Args:
         admin: asked by as many threads as it has connections.
-        limit_seconds: how long it may take.
-        stopped: whether to break off.
+        limit_seconds: how long it may take, for the message when it takes longer.
+        left_seconds: how much of that is left; none when it is to break off.
     """
 
-    def __init__(self, admin: AdminApi, limit_seconds: float, stopped: Callable[[], bool]) -> None:
+    def __init__(self, admin: AdminApi, limit_seconds: float, left_seconds: Callable[[], float]) -> None:
         self._admin = admin
         self._limit_seconds = limit_seconds
-        self._deadline = time.monotonic() + limit_seconds
-        self._stopped = stopped
+        self._left_seconds = left_seconds
 
     def read(self, cluster: str) -> BookieAffinity:
         """Ask for all; namespaces without affinity are left out.
 
         Raises:
-            AdminError: the limit is reached, or it was broken off; or one could not be asked, as `Rest.get` has it:
-                then nothing is said of any.
+            AdminError: the limit is reached, or it was broken off; or one could not be asked, as `RestClient.get` has
+                it: then nothing is said of any.
         """
         with ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"affinity {cluster}") as threads:
             try:
@@ -49,11 +47,9 @@ class AffinityWalk:
         found = {name: affinity for name, affinity in zip(names, affinities, strict=True) if affinity is not None}
         return BookieAffinity(cluster=cluster, outcome=Outcome.OK, namespaces=dict(sorted(found.items())))
 
-    def _each(
-        self, threads: ThreadPoolExecutor, ask: Callable[[Asked], Answer], about: Iterable[Asked]
-    ) -> list[Answer]:
-        def in_time(one: Asked) -> Answer:
-            if self._stopped() or time.monotonic() > self._deadline:
+    def _each(self, threads: ThreadPoolExecutor, ask: Callable[[Asked], Told], about: Iterable[Asked]) -> list[Told]:
+        def in_time(one: Asked) -> Told:
+            if self._left_seconds() <= 0:
                 message = f"not all namespaces answered within the affinity_interval, {self._limit_seconds:g} s"
                 raise AdminError(Outcome.TIMEOUT, message)
             return ask(one)

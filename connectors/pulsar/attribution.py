@@ -24,7 +24,7 @@ from connectors.pulsar.metadata import (
 from policies.switching.references import LedgerKind, Reference
 
 
-class Part(StrEnum):
+class ValuePart(StrEnum):
     """What may differ between two values of a znode."""
 
     ATTRIBUTION = "attribution"
@@ -37,15 +37,15 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _ParsedValue:
     """A znode's value, taken apart."""
 
     message: Any
-    places: tuple["_Place", ...]
+    fields: tuple["_LedgerField", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LedgerField:
     """Where a value names a ledger."""
 
     message: Any
@@ -79,20 +79,20 @@ def attributed(
         kind: whether it is a schema's locator, or a cursor.
         data: the value.
         ledger_id: the ledger; positions that name others stay.
-        owners: clusters; null among them stands for no attribute.
+        owners: clusters; None among them stands for no attribute.
         to: the cluster.
-        new_id: the ledger's id there; null: the same one. The ids of its entries stay.
+        new_id: the ledger's id there; None: the same one. The ids of its entries stay.
 
     Raises:
         ValueError: it is no locator, or no cursor.
     """
     opened = _open(kind, data)
-    mine = [place for place in opened.places if place.ledger_id == ledger_id]
-    edited = [place for place in mine if attribution_of(place.properties) in owners]
-    for place in edited:
-        _set(place.properties, to)
+    mine = [field for field in opened.fields if field.ledger_id == ledger_id]
+    edited = [field for field in mine if attribution_of(field.properties) in owners]
+    for field in edited:
+        _set(field.properties, to)
         if new_id is not None:
-            setattr(place.message, place.id_field, new_id)
+            setattr(field.message, field.id_field, new_id)
     return bytes(opened.message.SerializeToString()) if edited else data
 
 
@@ -105,8 +105,8 @@ def _set(properties: Any, to: str) -> None:
 
 def difference(
     kind: LedgerKind, ledger_id: int, before: bytes, after: bytes, new_id: int | None = None
-) -> tuple[Part, ...]:
-    """What differs between two values of a znode, in the order of `Part`; compressed or not makes no difference.
+) -> tuple[ValuePart, ...]:
+    """What differs between two values of a znode, in the order of `ValuePart`; compressed or not makes no difference.
 
     It knows nothing of how values are edited, so that it finds what an edit should not have done.
 
@@ -122,17 +122,17 @@ def difference(
         ValueError: one is no locator, or no cursor.
     """
     one, two = _open(kind, before), _open(kind, after)
-    parts = set() if len(one.places) == len(two.places) else {Part.OTHER}
-    for left, right in zip(one.places, two.places, strict=False):
+    parts = set() if len(one.fields) == len(two.fields) else {ValuePart.OTHER}
+    for left, right in zip(one.fields, two.fields, strict=False):
         parts.update(_differs(left, right, ledger_id, new_id))
     if _rest(one) != _rest(two):
-        parts.add(Part.OTHER)
-    return tuple(part for part in Part if part in parts)
+        parts.add(ValuePart.OTHER)
+    return tuple(part for part in ValuePart if part in parts)
 
 
-def _differs(left: _Place, right: _Place, ledger_id: int, new_id: int | None) -> Iterator[Part]:
+def _differs(left: _LedgerField, right: _LedgerField, ledger_id: int, new_id: int | None) -> Iterator[ValuePart]:
     if _entry_id(left) != _entry_id(right):
-        yield Part.ENTRY_ID
+        yield ValuePart.ENTRY_ID
     clusters, others = _halves(left.properties)
     clusters_then, others_then = _halves(right.properties)
     ids = (left.ledger_id, right.ledger_id)
@@ -140,21 +140,22 @@ def _differs(left: _Place, right: _Place, ledger_id: int, new_id: int | None) ->
     if new_id is None:
         yield from _moved(ids, ledger_id, moved)
     elif moved or ids[0] != ids[1]:
-        yield from (Part.ATTRIBUTION, Part.LEDGER_ID) if moved and ids == (ledger_id, new_id) else (Part.OTHER,)
+        is_meant = moved and ids == (ledger_id, new_id)
+        yield from (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID) if is_meant else (ValuePart.OTHER,)
     # An attribute that there was not is no other property; of one that there was, only the value may differ.
     if others != others_then or (clusters and _bare(clusters) != _bare(clusters_then)):
-        yield Part.PROPERTIES
+        yield ValuePart.PROPERTIES
 
 
-def _moved(ids: tuple[int, int], ledger_id: int, moved: bool) -> Iterator[Part]:
+def _moved(ids: tuple[int, int], ledger_id: int, moved: bool) -> Iterator[ValuePart]:
     if ids[0] != ids[1]:
-        yield Part.LEDGER_ID
+        yield ValuePart.LEDGER_ID
     if moved:
-        yield Part.ATTRIBUTION if ids[0] == ledger_id else Part.OTHER
+        yield ValuePart.ATTRIBUTION if ids[0] == ledger_id else ValuePart.OTHER
 
 
-def _entry_id(place: _Place) -> int | None:
-    return getattr(place.message, "entryId", None)
+def _entry_id(field: _LedgerField) -> int | None:
+    return getattr(field.message, "entryId", None)
 
 
 def _halves(properties: Any) -> tuple[list[Any], list[Any]]:
@@ -170,19 +171,19 @@ def _bare(clusters: list[Any]) -> list[Any]:
     return copies
 
 
-def _rest(opened: _Opened) -> Any:
+def _rest(opened: _ParsedValue) -> Any:
     """What is left once that which has a name of its own is taken away."""
-    for place in opened.places:
-        for field in (place.id_field, "entryId", place.properties_field):
-            if field in place.message.DESCRIPTOR.fields_by_name:
-                place.message.ClearField(field)
+    for field in opened.fields:
+        for name in (field.id_field, "entryId", field.properties_field):
+            if name in field.message.DESCRIPTOR.fields_by_name:
+                field.message.ClearField(name)
     return opened.message
 
 
-def _open(kind: LedgerKind, data: bytes) -> _Opened:
+def _open(kind: LedgerKind, data: bytes) -> _ParsedValue:
     if kind is LedgerKind.CURSOR:
         cursor = cursor_message(data)
-        return _Opened(cursor, (_Place(cursor, "cursorsLedgerId", "cursorProperties"),))
+        return _ParsedValue(cursor, (_LedgerField(cursor, "cursorsLedgerId", "cursorProperties"),))
     locator = locator_message(data)
     positions = (entry.position for entry in (locator.info, *locator.index))
-    return _Opened(locator, tuple(_Place(each, "ledgerId", "properties") for each in positions))
+    return _ParsedValue(locator, tuple(_LedgerField(each, "ledgerId", "properties") for each in positions))

@@ -8,7 +8,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from connectors.pulsar.connection import PulsarAdmin, plain_client
-from connectors.pulsar.rest import Rest
+from connectors.pulsar.rest import RestClient
 
 _LISTED = TypeAdapter(dict[str, str | None])
 
@@ -23,14 +23,14 @@ class BookieHttp:
     """
 
     def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
-        self._rest = Rest(lambda: plain_client(url, settings, transport), settings.fingerprint)
+        self._rest = RestClient(lambda: plain_client(url, settings, transport), settings.fingerprint)
 
     def writable(self) -> tuple[str, ...]:
-        """Bookies that are registered and take new data, sorted. Raises as `Rest.get` does."""
+        """Bookies that are registered and take new data, sorted. Raises as `RestClient.get` does."""
         return self._listed("rw")
 
     def read_only(self) -> tuple[str, ...]:
-        """Bookies that are registered and take none, sorted. Raises as `Rest.get` does."""
+        """Bookies that are registered and take none, sorted. Raises as `RestClient.get` does."""
         return self._listed("ro")
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class PulsarAdmin(RedactedBlock):
         return self.timeout.total_seconds()
 
     def bearer_token(self) -> str | None:
-        """The token in the clear, as it is now; null when there is none.
+        """The token in the clear, as it is now; None when there is none.
 
         Raises:
             UserError: its file cannot be read, or holds no token.
@@ -102,7 +102,7 @@ class BearerAuth(httpx.Auth):
     """Puts the token of this moment into each request.
 
     Args:
-        token: gives it; null for none.
+        token: gives it; None for none.
     """
 
     def __init__(self, token: Callable[[], str | None]) -> None:

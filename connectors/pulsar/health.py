@@ -19,9 +19,8 @@ from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import MemberUrl, PulsarAdmin, url_of_member
-from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
+from connectors.pulsar.outcomes import READ_ERRORS, AdminError, detail_of, outcome_of
 from connectors.schedule import ticks
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
 from policies.units import PositiveDuration, parse_duration
@@ -33,7 +32,6 @@ CONCURRENCY = 16
 """Brokers asked at once."""
 
 _MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
-_OBSERVED = (AdminError, httpx.RequestError, UserError)
 
 _Answer = tuple[Outcome, str | None, bool | None]
 
@@ -112,7 +110,7 @@ class MemberHealthCollector:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._metrics.survives(self._cluster, self.poll_once)
+                self._metrics.run_poll(self._cluster, self.poll_once)
         finally:
             self.close()
 
@@ -139,10 +137,10 @@ class MemberHealthCollector:
             self._apis.popitem()[1].close()
 
     def _listed(self) -> frozenset[str] | None:
-        """Who is listed; null when nobody could say."""
+        """Who is listed; None when nobody could say."""
         try:
             listed = frozenset(self._list.brokers(self._cluster))
-        except _OBSERVED as error:
+        except READ_ERRORS.expected as error:
             if self._is_listing:
                 _log.warning("no list of brokers", cluster=self._cluster, detail=detail_of(error))
             self._is_listing = False
@@ -197,6 +195,6 @@ def _ask(api: AdminApi) -> _Answer:
             # It answers, and what it says is that it is not well.
             return Outcome.OK, detail_of(error), False
         return error.outcome, detail_of(error), None
-    except _OBSERVED as error:
+    except READ_ERRORS.expected as error:
         return outcome_of(error), detail_of(error), None
     return Outcome.OK, None, True

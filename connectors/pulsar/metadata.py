@@ -95,7 +95,7 @@ def cursor_message(data: bytes) -> Any:
 
 
 def attribution_of(properties: Iterable[Any]) -> str | None:
-    """The cluster that the properties of a position name; null where they name none."""
+    """The cluster that the properties of a position name; None where they name none."""
     return next((each.value for each in properties if each.name == CLUSTER_PROPERTY), None) or None
 
 

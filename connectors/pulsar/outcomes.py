@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
+from connectors.read_errors import ReadErrors, one_line
 from policies.errors import UserError
 from policies.observations import Outcome
 
-_DETAIL_LENGTH = 200
 _SHORTEST_SECRET = 4
 
 _OUTCOMES: dict[int, Outcome] = {
@@ -26,7 +26,7 @@ class AdminError(Exception):
     Args:
         outcome: how the attempt ended.
         message: why, with the request's method and path; no secret.
-        status: of the answer; null when the answer itself was good.
+        status: of the answer; None when the answer itself was good.
         missing: the server knows the request, and says that the tenant, namespace or bookie asked for does not exist.
     """
 
@@ -38,7 +38,7 @@ class AdminError(Exception):
 
 
 def refusal(response: httpx.Response) -> AdminError | None:
-    """The error that an answer stands for; null for a success."""
+    """The error that an answer stands for; None for a success."""
     if response.is_success:
         return None
     status, reason = response.status_code, _reason(response)
@@ -78,10 +78,10 @@ def outcome_of(error: BaseException) -> Outcome:
 
 def detail_of(error: BaseException) -> str:
     """What went wrong, in one short line without a secret."""
-    return " ".join(_words(error).split())[:_DETAIL_LENGTH]
+    return one_line(_text(error))
 
 
-def _words(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     match error:
         case AdminError() | UserError():
             return str(error)
@@ -112,7 +112,7 @@ def _is_tls(error: BaseException | None) -> bool:
 
 
 def _reason(response: httpx.Response) -> str | None:
-    """What Pulsar says in JSON about a refusal; null when it is not Pulsar that speaks."""
+    """What Pulsar says in JSON about a refusal; None when it is not Pulsar that speaks."""
     try:
         said: Any = response.json()
     except ValueError:
@@ -123,3 +123,7 @@ def _reason(response: httpx.Response) -> str | None:
     # Whoever answers may quote the request.
     token = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
     return reason.replace(token, "***") if len(token) >= _SHORTEST_SECRET else reason
+
+
+READ_ERRORS = ReadErrors((AdminError, httpx.RequestError, UserError), outcome_of, detail_of)
+"""What a request may raise."""

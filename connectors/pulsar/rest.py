@@ -18,10 +18,10 @@ _REDIRECTS = 5  # a broker that does not own a bundle names the one that does, a
 
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 
-Answer = TypeVar("Answer")
+Parsed = TypeVar("Parsed")
 
 
-class Rest:
+class RestClient:
     """One server's REST, for any number of threads.
 
     Args:
@@ -37,7 +37,7 @@ class Rest:
         self._client: httpx.Client | None = None
         self._retired: list[httpx.Client] = []
 
-    def get(self, path: str, shape: TypeAdapter[Answer], params: Mapping[str, str] | None = None) -> Answer:
+    def get(self, path: str, shape: TypeAdapter[Parsed], params: Mapping[str, str] | None = None) -> Parsed:
         """Read something; an empty answer is read as null.
 
         Tried up to three times when the server drops the connection or says that it is too busy. Not when nobody
@@ -110,7 +110,7 @@ def _redirected(request: httpx.Request, target: httpx.Request) -> httpx.Request:
     return target
 
 
-def _shaped(response: httpx.Response, shape: TypeAdapter[Answer]) -> Answer:
+def _shaped(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
     try:
         return shape.validate_json(response.content or b"null")
     except ValidationError as error:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, metadata_service_uri
-from connectors.bookkeeper.copy_journal import COPIES, Journal, ZnodeJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournal, ZnodeCopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.places import Places
 from connectors.zookeeper.outcomes import UnreadError
@@ -28,7 +28,7 @@ class Move:
     """A copier, and the journal of its copies."""
 
     copier: LedgerCopier
-    journal: Journal
+    journal: CopyJournal
 
 
 class Copiers:
@@ -69,7 +69,7 @@ class Copiers:
 
     def _make(self, source: str, target: str) -> Move:
         one, other = self._cluster(source), self._cluster(target)
-        journal = ZnodeJournal(self._places.brokers, COPIES, source=one.instance_id, target=other.instance_id)
+        journal = ZnodeCopyJournal(self._places.brokers, COPIES, source=one.instance_id, target=other.instance_id)
         copier = LedgerCopier(
             self._jvm(), one, other, journal, replication=self._settings.replication,
             concurrency=self._settings.concurrency, timeout=self._settings.timeout,

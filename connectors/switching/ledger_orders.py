@@ -12,8 +12,8 @@ from dataclasses import replace
 import structlog
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import JournalError
-from connectors.bookkeeper.copy_outcomes import ANSWERS, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.copy_journal import CopyJournalError
+from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.provenance import NOT_OURS
 from connectors.switching.copiers import Copiers, Move
 from connectors.switching.inventory import ledger_reading
@@ -128,7 +128,7 @@ class LedgerOrders:
             return self._ways[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
             return order.answer(LedgerOutcome.FAILED, detail_of(error))
-        except (JournalError, ReferencesError, UserError, ValueError) as error:
+        except (CopyJournalError, ReferencesError, UserError, ValueError) as error:
             return order.answer(LedgerOutcome.FAILED, str(error))
         except Exception as error:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
@@ -151,7 +151,7 @@ class LedgerOrders:
             return order.answer(LedgerOutcome.FAILED, f"{self._closed_by_owner(order)}{result.detail}".strip())
         if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
             result = self._with_target(order, result)
-        return order.answer(ANSWERS[result.outcome], result.detail, **_ledgers(result))
+        return order.answer(POLICY_OUTCOMES[result.outcome], result.detail, **_ledgers(result))
 
     def _closed_by_owner(self, order: Order) -> str:
         """An open ledger cannot be copied; whoever has the topic loaded can roll its cursor over, which closes it."""

@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Self
 
 from connectors.bookkeeper.identity import read_cluster, read_layout
-from connectors.bookkeeper.ledgers import Found, read_ledgers
+from connectors.bookkeeper.ledgers import FoundLedgers, read_ledgers
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
-from connectors.bookkeeper.snapshot import Place
+from connectors.switching.snapshot import ClusterMetadata
 from connectors.switching.topic_owner import cursor_of, owner_of_topic
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import UnreadError
@@ -71,21 +71,21 @@ class Places:
         """How the ZooKeeper of a BookKeeper cluster is reached; raises as `place` does."""
         return self._known(name).zookeeper or self._connection
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ClusterMetadata:
         """A BookKeeper cluster.
 
         Raises:
             UserError: the settings name no such cluster.
         """
-        return Place(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
+        return ClusterMetadata(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
 
     def read(self, name: str) -> ClusterSnapshot:
         """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find` does."""
         place = self.place(name)
         return read_cluster(place.session.reader(within(_FIND_SECONDS)), name, place.ledgers_root, 0)
 
-    def find(self, name: str, ledger_ids: Collection[int]) -> Found:
-        """Look ledgers of a BookKeeper cluster up.
+    def find(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
+        """SnapshotResult ledgers of a BookKeeper cluster up.
 
         Raises:
             UnreadError: a znode cannot be read, or the cluster's layout is unknown.

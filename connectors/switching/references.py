@@ -8,7 +8,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from connectors.pulsar.attribution import Part, attributed, difference, references_in
+from connectors.pulsar.attribution import ValuePart, attributed, difference, references_in
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
@@ -43,7 +43,7 @@ class Attributed:
     """What became of a ledger's references."""
 
     result: Result
-    changed: tuple[Part, ...] = ()
+    changed: tuple[ValuePart, ...] = ()
     """What the writes changed: nothing but the attribution, and the id where that is new, or something is wrong."""
     new_id: int | None = None
     """rolled_over: the cursor's ledger now."""
@@ -68,9 +68,11 @@ class _Goal:
         return self.ledger_id if self.new_id is None else self.new_id, self.to
 
     @property
-    def changes(self) -> frozenset[Part]:
+    def changes(self) -> frozenset[ValuePart]:
         """What may differ between before and after."""
-        return frozenset({Part.ATTRIBUTION} if self.new_id is None else {Part.ATTRIBUTION, Part.LEDGER_ID})
+        return frozenset(
+            {ValuePart.ATTRIBUTION} if self.new_id is None else {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,9 @@ class References:
             return Attributed(Result.GONE, detail=f"{path} was deleted meanwhile")
         if stat.czxid != before.created:
             # Deleted and made anew between our reading and our writing, with the same version: a person must look.
-            return Attributed(Result.DONE, (Part.ATTRIBUTION, Part.OTHER), detail=f"{path}: a new one was overwritten")
+            return Attributed(
+                Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER), detail=f"{path}: a new one was overwritten"
+            )
         now = self._read(path)
         # What others wrote after us is none of our changes.
         ours = now.data if now is not None and now.modified == stat.mzxid else data
@@ -223,7 +227,7 @@ def _references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
         raise ReferencesError(f"{znode.path}: {error}") from None
 
 
-def _changed(goal: _Goal, before: bytes, after: bytes) -> tuple[Part, ...]:
+def _changed(goal: _Goal, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
     return difference(goal.kind, goal.ledger_id, before, after, goal.new_id)
 
 
@@ -236,7 +240,7 @@ def _together(found: list[Attributed], goal: _Goal) -> Attributed:
     if not found:
         return Attributed(Result.FAILED, detail="the order names no znode")
     parts = {part for each in found for part in each.changed}
-    changed = tuple(part for part in Part if part in parts)
+    changed = tuple(part for part in ValuePart if part in parts)
     told = min(found, key=lambda each: _TELLING.index(each.result))
     result = Result.DONE if parts - goal.changes else told.result
     return replace(told, result=result, changed=changed)

@@ -4,12 +4,12 @@ import secrets
 import time
 from collections.abc import Iterator
 
-from connectors.bookkeeper.copy_journal import COPIES, JournalError, ZnodeJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.provenance import confirmed
-from connectors.bookkeeper.snapshot import take_snapshot
 from connectors.pulsar.metadata import read_references
 from connectors.switching.inventory import inventory_readings
 from connectors.switching.places import Places, within
+from connectors.switching.snapshot import take_snapshot
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -82,7 +82,7 @@ class Sightings:
             references = self._references()
             existing = self._existing(references, bootstrap, source, target) if target else {}
             yield from inventory_readings(self._cluster, name, references, existing, target, _ms_since(began))
-        except (*_UNREAD, JournalError, UserError, ValueError) as error:
+        except (*_UNREAD, CopyJournalError, UserError, ValueError) as error:
             yield SwitchInventory(cluster=self._cluster, inventory=name, **_why(error))
 
     def _references(self) -> list[Reference]:
@@ -97,7 +97,7 @@ class Sightings:
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
         ids = [self._instance(name) for name in (source, target)]
-        journal = ZnodeJournal(self._places.brokers, COPIES, source=ids[0], target=ids[1])
+        journal = ZnodeCopyJournal(self._places.brokers, COPIES, source=ids[0], target=ids[1])
         return confirmed(found, journal)[0]
 
     def _instance(self, name: str) -> str:

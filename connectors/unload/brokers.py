@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin, url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, request_line
-from connectors.pulsar.rest import Rest
+from connectors.pulsar.rest import RestClient
 from connectors.unload.settings import UnloadSettings
 from policies.errors import UserError
 
@@ -84,7 +84,7 @@ class Brokers:
         self._settings = settings
         self._transport = transport
         self._any = _rest(admin.settings, transport)
-        self._members: dict[str, Rest] = {}
+        self._members: dict[str, RestClient] = {}
 
     def survey(self, members: Iterable[str]) -> Survey:
         """Ask `members`, and all brokers that are registered, what they serve.
@@ -185,14 +185,14 @@ def _of_action(error: Exception) -> BrokerError:
     return (BrokerError if refused else UnknownOutcomeError)(detail_of(error))
 
 
-def _rest(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> Rest:
+def _rest(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> RestClient:
     def build() -> httpx.Client:
         client = settings.http_client(transport)
         if direct:
             client.event_hooks = {"response": [_refuse_redirect]}
         return client
 
-    return Rest(build, settings.fingerprint)
+    return RestClient(build, settings.fingerprint)
 
 
 def _refuse_redirect(response: httpx.Response) -> None:

@@ -5,15 +5,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from connectors.read_errors import DETAIL_LENGTH
 from connectors.zookeeper.registrations import first_problem
-from connectors.zookeeper.tree import ChangedNodes, Node, Reader
+from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
 from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome
 
 LOCAL_POLICIES = "/admin/local-policies"
 POLICIES = "/admin/policies"
-
-_DETAIL_LENGTH = 200
 
 
 def _listed(value: object) -> object:
@@ -66,7 +65,7 @@ class _Policies(_Document):
 
 
 def parse_affinity(data: bytes) -> Affinity | None:
-    """A namespace's affinity from its local policies; null when they have none.
+    """A namespace's affinity from its local policies; None when they have none.
 
     Raises:
         ValueError: the bytes are no local policies; the message tells where.
@@ -81,7 +80,7 @@ def parse_affinity(data: bytes) -> Affinity | None:
 
 
 def parse_persistence(data: bytes) -> Persistence | None:
-    """A namespace's persistence from its policies; null when they have none.
+    """A namespace's persistence from its policies; None when they have none.
 
     Raises:
         ValueError: the bytes are no policies; the message tells where.
@@ -124,7 +123,7 @@ class AffinityTree:
         detail = _problems({**affinities, **persistences})
         return BookieAffinity(cluster=cluster, outcome=Outcome.OK, detail=detail, namespaces=namespaces)
 
-    def _local_policies(self, reader: Reader) -> dict[str, Node[Affinity]]:
+    def _local_policies(self, reader: Reader) -> dict[str, ParsedNode[Affinity]]:
         tenants = _below(reader, [LOCAL_POLICIES])
         nodes = self._affinities.refresh(reader, _below(reader, tenants))
         # Namespaces of the first kind, tenant/cluster/namespace, lie one deeper; what has children is their cluster.
@@ -140,7 +139,7 @@ def _below(reader: Reader, paths: Iterable[str]) -> list[str]:
     return [f"{path}/{name}" for path, names in answers for name in names or ()]
 
 
-def _namespace(affinity: Affinity, policies: Node[Persistence] | None) -> NamespaceAffinity:
+def _namespace(affinity: Affinity, policies: ParsedNode[Persistence] | None) -> NamespaceAffinity:
     persistence = (policies.value if policies is not None else None) or Persistence()
     return NamespaceAffinity(
         primary=affinity.primary,
@@ -152,9 +151,9 @@ def _namespace(affinity: Affinity, policies: Node[Persistence] | None) -> Namesp
     )
 
 
-def _problems(nodes: Mapping[str, Node[Affinity] | Node[Persistence]]) -> str | None:
+def _problems(nodes: Mapping[str, ParsedNode[Affinity] | ParsedNode[Persistence]]) -> str | None:
     problems = sorted(f"{path}: {node.problem}" for path, node in nodes.items() if node.problem is not None)
     if not problems:
         return None
     count = f"{len(problems)} {'node' if len(problems) == 1 else 'nodes'}"
-    return f"{count} cannot be parsed, the last good values stand: {'; '.join(problems)}"[:_DETAIL_LENGTH]
+    return f"{count} cannot be parsed, the last good values stand: {'; '.join(problems)}"[:DETAIL_LENGTH]

@@ -88,7 +88,7 @@ class ZooKeeperConnection(RedactedBlock):
         return self.session_timeout.total_seconds()
 
     def credential(self) -> SecretStr | None:
-        """`user:password` of the digest scheme; null without a user.
+        """`user:password` of the digest scheme; None without a user.
 
         Raises:
             UserError: the password's file cannot be read, or is empty.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from connectors.read_errors import DETAIL_LENGTH, most_telling
 from connectors.zookeeper.server_status import (
     Connection,
     KeepPath,
@@ -15,14 +16,10 @@ from connectors.zookeeper.server_status import (
     detail_of,
     outcome_of,
 )
-from connectors.zookeeper.session_states import Contact, Look
+from connectors.zookeeper.session_states import EnsembleSnapshot, SessionConnections
 from policies.observations import Outcome
 
-_DETAIL_LENGTH = 200
 _SLACK_SECONDS = 0.5  # each request has a limit of its own; this is for what has none, such as finding out an address
-
-# Of several failures, what says most about what to mend.
-_TELLING = (Outcome.UNAUTHORIZED, Outcome.UNSUPPORTED, Outcome.ERROR, Outcome.TIMEOUT, Outcome.UNREACHABLE)
 
 Answer = TypeVar("Answer")
 
@@ -61,7 +58,7 @@ class Ensemble:
         for source in self._sources.values():
             source.close()
 
-    def look(self, keep: KeepPath) -> Look:
+    def snapshot(self, keep: KeepPath) -> EnsembleSnapshot:
         """Ask who leads and for the sessions, and after that who is connected: who is new has a connection by then.
 
         Args:
@@ -79,7 +76,7 @@ class Ensemble:
         # A leader that lost its followers believes for some seconds that it still leads; it misses what happens now.
         table = max(leading, key=lambda each: each[0])[1]
         answers = self._all({server: self._sources[server] for server in tables}, lambda source: source.connections())
-        return Look(began_at, self._clock(), table, _contacts(answers), complete=not self.unread)
+        return EnsembleSnapshot(began_at, self._clock(), table, _session_connections(answers), complete=not self.unread)
 
     def _all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Answer]) -> dict[str, Answer]:
         """The answers of those that gave one; the others are noted as unread."""
@@ -104,11 +101,11 @@ class Ensemble:
         others = f"asked were {', '.join(f'{server} ({role.mode})' for server, role in roles.items())}" if roles else ""
         if not self.unread:
             return StatusError(
-                Outcome.ERROR, f"no server leads: are all of them in `servers`? {others}"[:_DETAIL_LENGTH]
+                Outcome.ERROR, f"no server leads: are all of them in `servers`? {others}"[:DETAIL_LENGTH]
             )
-        outcomes = sorted((outcome_of(error) for error in self.unread.values()), key=_TELLING.index)
+        outcome = most_telling([outcome_of(error) for error in self.unread.values()])
         details = [detail_of(server, error) for server, error in self.unread.items()]
-        return StatusError(outcomes[0], "; ".join([*details, *([others] if others else [])])[:_DETAIL_LENGTH])
+        return StatusError(outcome, "; ".join([*details, *([others] if others else [])])[:DETAIL_LENGTH])
 
 
 def _role_and_table(source: StatusSource, keep: KeepPath) -> tuple[ServerRole, SessionTable | None]:
@@ -116,11 +113,11 @@ def _role_and_table(source: StatusSource, keep: KeepPath) -> tuple[ServerRole, S
     return role, source.sessions(keep) if role.lists_all_sessions else None
 
 
-def _contacts(answers: Mapping[str, tuple[Connection, ...]]) -> dict[int, Contact]:
-    contacts: dict[int, Contact] = {}
+def _session_connections(answers: Mapping[str, tuple[Connection, ...]]) -> dict[int, SessionConnections]:
+    found: dict[int, SessionConnections] = {}
     for server, connections in answers.items():
         for each in connections:
-            known = contacts.get(each.session)
+            known = found.get(each.session)
             received = {(server, each.received)} | (known.received if known else frozenset())
-            contacts[each.session] = Contact(each.timeout_ms, frozenset(received))
-    return contacts
+            found[each.session] = SessionConnections(each.timeout_ms, frozenset(received))
+    return found

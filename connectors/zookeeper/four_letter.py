@@ -47,7 +47,7 @@ class FourLetterWords:
     Args:
         server: `host:port` of its client port.
         timeout_seconds: for one whole answer, connecting included.
-        tls: null for no encryption.
+        tls: None for no encryption.
     """
 
     def __init__(self, server: str, timeout_seconds: float, tls: Tls | None = None) -> None:

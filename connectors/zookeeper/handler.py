@@ -25,7 +25,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is unt
 
     Args:
         name: of its threads.
-        tls: null for no encryption.
+        tls: None for no encryption.
         connect_seconds: the most that connecting to one server may take.
     """
 

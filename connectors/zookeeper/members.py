@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connectors.zookeeper.server_status import SessionTable, session_name
-from connectors.zookeeper.session_states import Look, SessionStates
+from connectors.zookeeper.session_states import EnsembleSnapshot, SessionStates
 from policies.sessions.readings import MAX_NAME, SessionState
 
 
@@ -35,7 +35,7 @@ class _Member:
     ended_at: float | None = None
 
 
-class Members:
+class MemberTracker:
     """The members of a cluster and their sessions, from one look to the next.
 
     A member whose node has gone is remembered with the session it had: as long as that lives, and for
@@ -56,11 +56,11 @@ class Members:
         """Whether an ephemeral node's whole path is that of a member's registration."""
         return path.rpartition("/")[0] in self._trees and len(path) <= MAX_NAME
 
-    def update(self, look: Look) -> tuple[MemberSession, ...]:
+    def update(self, snapshot: EnsembleSnapshot) -> tuple[MemberSession, ...]:
         """Take in what was seen, and tell of all members that are known."""
-        self._states.update(look)
-        self._members.update(self._registered(look.table))
-        self._forget(look)
+        self._states.update(snapshot)
+        self._members.update(self._registered(snapshot.table))
+        self._forget(snapshot)
         self._states.forget_ended_but({member.session for member in self._members.values()})
         return tuple(
             MemberSession(
@@ -83,11 +83,11 @@ class Members:
                     found[name] = rank, _Member(role, session)
         return {name: member for name, (_, member) in found.items()}
 
-    def _forget(self, look: Look) -> None:
+    def _forget(self, snapshot: EnsembleSnapshot) -> None:
         for name, member in list(self._members.items()):
-            if member.session in look.table.expiries_ms:
+            if member.session in snapshot.table.expiries_ms:
                 member.ended_at = None
             elif member.ended_at is None:
-                member.ended_at = look.began_at
-            elif look.began_at - member.ended_at > self._forget_after_seconds:
+                member.ended_at = snapshot.began_at
+            elif snapshot.began_at - member.ended_at > self._forget_after_seconds:
                 del self._members[name]

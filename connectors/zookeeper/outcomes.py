@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
+from connectors.read_errors import ReadErrors, most_telling, one_line, rank
 from policies.errors import UserError
 from policies.observations import Outcome
-
-_DETAIL_LENGTH = 200
 
 
 class UnreadError(Exception):
@@ -55,9 +54,6 @@ _MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
     (OSError, Outcome.UNREACHABLE, None),
 )
 
-# Of several failures, what says most about what to mend.
-_TELLING = (Outcome.UNAUTHORIZED, Outcome.UNSUPPORTED, Outcome.ERROR, Outcome.TIMEOUT, Outcome.UNREACHABLE)
-
 
 def outcome_of(error: BaseException) -> Outcome:
     """The outcome that an error of reading stands for."""
@@ -65,22 +61,21 @@ def outcome_of(error: BaseException) -> Outcome:
         case UnreadError():
             return outcome_of(error.cause)
         case NotConnectedError():
-            outcomes = [outcome_of(obstacle) for obstacle in error.obstacles.values()]
-            return min(outcomes, key=_TELLING.index, default=Outcome.UNREACHABLE)
+            return most_telling([outcome_of(obstacle) for obstacle in error.obstacles.values()])
     return next((outcome for kind, outcome, _ in _MEANINGS if isinstance(error, kind)), Outcome.ERROR)
 
 
 def detail_of(error: BaseException) -> str:
     """What went wrong, in one short line; none of these errors holds a credential."""
-    return " ".join(_words(error).split())[:_DETAIL_LENGTH]
+    return one_line(_text(error))
 
 
-def _words(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     match error:
         case UnreadError():
-            return f"{error.path}: {_words(error.cause)}"
+            return f"{error.path}: {_text(error.cause)}"
         case NotConnectedError():
-            each = (f"{server}: {_words(obstacle)}" for server, obstacle in _telling_first(error.obstacles))
+            each = (f"{server}: {_text(obstacle)}" for server, obstacle in _telling_first(error.obstacles))
             return "; ".join(each) or "no server's name resolves to an address"
         case UserError():
             return str(error)
@@ -90,4 +85,8 @@ def _words(error: BaseException) -> str:
 
 
 def _telling_first(obstacles: Mapping[str, BaseException]) -> list[tuple[str, BaseException]]:
-    return sorted(obstacles.items(), key=lambda item: _TELLING.index(outcome_of(item[1])))
+    return sorted(obstacles.items(), key=lambda item: rank(outcome_of(item[1])))
+
+
+READ_ERRORS = ReadErrors((UnreadError, NotConnectedError, UserError), outcome_of, detail_of)
+"""What a reading of a tree may raise."""

@@ -16,7 +16,7 @@ _HOST_PORT = re.compile(r".+:\d{1,5}")
 
 
 def owner_member(value: bytes) -> str | None:
-    """The member (`host:port`) that a node's value names; null when it names none that can be read."""
+    """The member (`host:port`) that a node's value names; None when it names none that can be read."""
     try:
         document = from_json(value)
     except ValueError:

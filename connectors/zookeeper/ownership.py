@@ -12,11 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
-from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
+from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.owned_nodes import OwnedNodes, owned_node
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import BROKERS, LEADER, NAMESPACES, NodeKind, OwnedNode, Ownership, Ownerships
 from policies.units import PositiveDuration, parse_duration
@@ -35,7 +34,6 @@ _BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 # What a node takes up in a record beyond its path and its owner, and a record beyond its nodes; both are less.
 _NODE_BYTES = 300
 _ENVELOPE_BYTES = 4096
-_OBSERVED = (UnreadError, NotConnectedError, UserError)
 
 _log = structlog.get_logger(__name__)
 
@@ -95,7 +93,7 @@ class OwnershipCollector:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         self._stop = stop
         for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-            self._metrics.survives(self._cluster, self.poll_once)
+            self._metrics.run_poll(self._cluster, self.poll_once)
 
     def poll_once(self) -> None:
         """Read all trees, and publish what has changed or is due."""
@@ -105,7 +103,7 @@ class OwnershipCollector:
             self._forget_watches()
         try:
             reader = self._session.reader(lambda: self._left_seconds(started))
-        except _OBSERVED as error:
+        except READ_ERRORS.expected as error:
             self._announce([self._tree_failure(tree, error) for tree in self._trees])
             self._announce([self._leader_failure(error)])
         else:
@@ -120,14 +118,14 @@ class OwnershipCollector:
     def _read_tree(self, tree: OwnedNodes, reader: Reader) -> list[Ownerships]:
         try:
             nodes = tree.read(reader)
-        except _OBSERVED as error:
+        except READ_ERRORS.expected as error:
             return [self._tree_failure(tree, error)]
         return list(in_records(self._cluster, tree.root, nodes, tree.branches))
 
     def _read_leader(self, reader: Reader) -> Ownership:
         try:
             answer = reader.one(reader.client.get_async, LEADER)
-        except _OBSERVED as error:
+        except READ_ERRORS.expected as error:
             return self._leader_failure(error)
         if answer is None:
             return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, exists=False)
@@ -135,11 +133,10 @@ class OwnershipCollector:
         return Ownership(cluster=self._cluster, **node.model_dump())
 
     def _tree_failure(self, tree: OwnedNodes, error: BaseException) -> Ownerships:
-        return Ownerships(cluster=self._cluster, tree=tree.root, outcome=outcome_of(error), detail=detail_of(error))
+        return Ownerships(cluster=self._cluster, tree=tree.root, **READ_ERRORS.failure(error))
 
     def _leader_failure(self, error: BaseException) -> Ownership:
-        outcome, detail = outcome_of(error), detail_of(error)
-        return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, outcome=outcome, detail=detail)
+        return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, **READ_ERRORS.failure(error))
 
     def _announce(self, readings: Sequence[Ownership | Ownerships]) -> None:
         if self._stop.is_set():

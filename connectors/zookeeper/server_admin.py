@@ -67,7 +67,7 @@ class AdminServer:
     Args:
         url: of its admin server, such as ``http://zk-1.example.org:8080``.
         timeout_seconds: for one whole answer, connecting included.
-        tls: for an ``https`` address; null for the system's authorities.
+        tls: for an ``https`` address; None for the system's authorities.
         transport: in place of the network, for tests.
     """
 

@@ -24,7 +24,7 @@ Listener = Callable[[], None]
 
 _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 1.0
-_FAREWELL_SECONDS = 1.0  # for the server to take note that a session ends
+_CLOSE_SECONDS = 1.0  # for the server to take note that a session ends
 
 # At debug level kazoo logs its requests, passwords among them; below errors, each failed attempt to connect. What
 # matters is in the readings.
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass
-class _Live:
+class _LiveClient:
     """A client that was started, and with what."""
 
     client: KazooClient
@@ -57,9 +57,9 @@ class ZooKeeperSession:
         self.name = name
         self.connection = connection
         self._lock = threading.Lock()
-        self._live: _Live | None = None
+        self._live: _LiveClient | None = None
         self._listeners: tuple[Listener, ...] = ()
-        self._farewells: list[threading.Thread] = []
+        self._closing: list[threading.Thread] = []
         self._closed = False
 
     def listen(self, listener: Listener) -> None:
@@ -95,25 +95,25 @@ class ZooKeeperSession:
         with self._lock:
             self._closed = True
             self._retire()
-        for farewell in self._farewells:
-            farewell.join(3 * _FAREWELL_SECONDS)
+        for closing in self._closing:
+            closing.join(3 * _CLOSE_SECONDS)
 
-    def _check_chroot(self, live: _Live, reader: Reader) -> None:
+    def _check_chroot(self, live: _LiveClient, reader: Reader) -> None:
         """Below a chroot that does not exist everything is absent: that must not be taken for a reading."""
         if live.client.chroot and not live.chroot_seen:
             if reader.one(live.client.exists_async, "/") is None:
                 raise UserError(f"there is no node {live.client.chroot}, the chroot that `servers` names.")
             live.chroot_seen = True
 
-    def _current(self) -> _Live:
+    def _current(self) -> _LiveClient:
         with self._lock:
             if self._closed:
                 raise NotConnectedError({self.name: ConnectionClosedError()})
-            if self._live is not None and not self._is_of_use(self._live):
+            if self._live is not None and not self._is_usable(self._live):
                 self._retire()
             return self._live or self._start()
 
-    def _is_of_use(self, live: _Live) -> bool:
+    def _is_usable(self, live: _LiveClient) -> bool:
         if not live.handler.is_alive:
             return False
         try:
@@ -121,7 +121,7 @@ class ZooKeeperSession:
         except UserError:  # the file is away for the moment; who is in stays in
             return True
 
-    def _start(self) -> _Live:
+    def _start(self) -> _LiveClient:
         connection, credential = self.connection, self.connection.credential()
         hosts = connection.hosts()
         handler = Handler(self.name, connection.tls, connection.session_timeout_seconds / len(hosts))
@@ -138,15 +138,15 @@ class ZooKeeperSession:
             ),
             logger=_kazoo_log,
         )
-        live = _Live(client, handler, credential)
+        live = _LiveClient(client, handler, credential)
         client.add_listener(lambda state: self._on_state(live, state))
         self._live = live  # before its state changes
         client.start_async()
         return live
 
-    def _on_state(self, live: _Live, state: str) -> None:
+    def _on_state(self, live: _LiveClient, state: str) -> None:
         if live is not self._live:
-            return  # its farewell is no news
+            return  # it is being closed
         if state == KazooState.CONNECTED:
             live.handler.obstacles.clear()
             live.connected.set()
@@ -160,15 +160,15 @@ class ZooKeeperSession:
         live, self._live = self._live, None
         if live is None:
             return
-        self._farewells = [thread for thread in self._farewells if thread.is_alive()]
-        farewell = threading.Thread(target=_end, args=(live,), name=f"zookeeper {self.name} ends", daemon=True)
-        self._farewells.append(farewell)
-        farewell.start()
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        closing = threading.Thread(target=_end, args=(live,), name=f"zookeeper {self.name} ends", daemon=True)
+        self._closing.append(closing)
+        closing.start()
 
 
-def _end(live: _Live) -> None:
+def _end(live: _LiveClient) -> None:
     """End a client in order, or by force when the server does not answer, so that none of its threads stays."""
-    timer = threading.Timer(_FAREWELL_SECONDS, live.handler.hang_up)
+    timer = threading.Timer(_CLOSE_SECONDS, live.handler.hang_up)
     timer.daemon = True
     timer.start()
     try:

@@ -35,7 +35,7 @@ _FORWARDING_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class SessionConnections:
     """A session as the servers have it that it is connected to: one, or two for a moment while it moves."""
 
     timeout_ms: int
@@ -44,7 +44,7 @@ class Contact:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EnsembleSnapshot:
     """One look at the whole ensemble."""
 
     began_at: float
@@ -52,24 +52,24 @@ class Look:
     ended_at: float
     """And not newer."""
     table: SessionTable
-    contacts: Mapping[int, Contact]
+    connections: Mapping[int, SessionConnections]
     """By session; those that are connected to some server."""
     complete: bool
     """Whether every server told who is connected to it."""
 
 
 @dataclass(slots=True)
-class _Life:
+class _SessionHistory:
     timeout_ms: int | None
     expiry_ms: int
-    contact: Contact | None
+    connections: SessionConnections | None
     """As last told."""
     seen_alive_at: float
     """The end of the look that saw its last sign of life: that sign is not later."""
     alive_after: float | None
-    """The beginning of the look before: that sign is not earlier. Null when there was none before."""
+    """The beginning of the look before: that sign is not earlier. None when there was none before."""
     alone_since: float | None = None
-    """Since when no server has told of a connection; null while one does."""
+    """Since when no server has told of a connection; None while one does."""
     is_elsewhere: bool = False
     """It shows signs of life, but on no server that we ask."""
     is_lost: bool = False
@@ -84,90 +84,99 @@ class SessionStates:
     """The states of sessions, from one look to the next."""
 
     def __init__(self) -> None:
-        self._lives: dict[int, _Life] = {}
+        self._live: dict[int, _SessionHistory] = {}
         self._ended: dict[int, tuple[SessionState, int | None]] = {}
-        self._before: Look | None = None
+        self._before: EnsembleSnapshot | None = None
 
-    def update(self, look: Look) -> None:
+    def update(self, snapshot: EnsembleSnapshot) -> None:
         """Take in what was seen. Looks come in order of time."""
         # A server moves a session that shows signs of life from one expiry to the next, and may list it under neither
         # for a moment. While it is connected, it has not ended.
-        listed = {*look.table.expiries_ms, *look.contacts}
-        for session in [session for session in self._lives if session not in listed]:
-            life = self._lives.pop(session)
-            self._ended[session] = (_end_of(life, look), life.timeout_ms)
-        for session, expiry_ms in look.table.expiries_ms.items():
-            contact = look.contacts.get(session)
-            if session in self._lives:
-                self._go_on(self._lives[session], expiry_ms, contact, look)
+        listed = {*snapshot.table.expiries_ms, *snapshot.connections}
+        for session in [session for session in self._live if session not in listed]:
+            history = self._live.pop(session)
+            self._ended[session] = (_end_of(history, snapshot), history.timeout_ms)
+        for session, expiry_ms in snapshot.table.expiries_ms.items():
+            connections = snapshot.connections.get(session)
+            if session in self._live:
+                self._go_on(self._live[session], expiry_ms, connections, snapshot)
             else:
                 self._ended.pop(session, None)
-                self._lives[session] = self._begin(expiry_ms, contact, look)
-        self._before = look
+                self._live[session] = self._begin(expiry_ms, connections, snapshot)
+        self._before = snapshot
 
     def state(self, session: int) -> SessionState:
         """Its state as of the last look; one that was never seen has expired."""
-        life = self._lives.get(session)
-        if life is not None and self._before is not None:
-            return SessionState.CONNECTED if _is_connected(life, self._before) else SessionState.DISCONNECTED
+        history = self._live.get(session)
+        if history is not None and self._before is not None:
+            return SessionState.CONNECTED if _is_connected(history, self._before) else SessionState.DISCONNECTED
         return self._ended.get(session, (SessionState.EXPIRED, None))[0]
 
     def timeout_ms(self, session: int) -> int | None:
-        """Its timeout; null as long as it was not seen connected."""
-        life = self._lives.get(session)
-        return self._ended.get(session, (None, None))[1] if life is None else life.timeout_ms
+        """Its timeout; None as long as it was not seen connected."""
+        history = self._live.get(session)
+        return self._ended.get(session, (None, None))[1] if history is None else history.timeout_ms
 
     def forget_ended_but(self, sessions: set[int]) -> None:
         """Keep how a session ended for these only."""
         self._ended = {session: end for session, end in self._ended.items() if session in sessions}
 
-    def _looked_before_at(self) -> float | None:
+    def _before_began_at(self) -> float | None:
         return None if self._before is None else self._before.began_at
 
-    def _begin(self, expiry_ms: int, contact: Contact | None, look: Look) -> _Life:
-        life = _Life(None, expiry_ms, contact, look.ended_at, self._looked_before_at())
-        if contact is None:
-            life.alone_since, life.is_lost = look.ended_at, look.complete
+    def _begin(
+        self, expiry_ms: int, connections: SessionConnections | None, snapshot: EnsembleSnapshot
+    ) -> _SessionHistory:
+        history = _SessionHistory(None, expiry_ms, connections, snapshot.ended_at, self._before_began_at())
+        if connections is None:
+            history.alone_since, history.is_lost = snapshot.ended_at, snapshot.complete
         else:
-            life.timeout_ms = contact.timeout_ms
-        return life
+            history.timeout_ms = connections.timeout_ms
+        return history
 
-    def _go_on(self, life: _Life, expiry_ms: int, contact: Contact | None, look: Look) -> None:
-        if contact is not None:
+    def _go_on(
+        self,
+        history: _SessionHistory,
+        expiry_ms: int,
+        connections: SessionConnections | None,
+        snapshot: EnsembleSnapshot,
+    ) -> None:
+        if connections is not None:
             # A server that could not be asked for a while has the same old connection afterwards: that says nothing.
-            is_alive = life.is_lost or life.contact is None or not contact.received <= life.contact.received
-            life.contact = contact
-            life.timeout_ms, life.expiry_ms = contact.timeout_ms, expiry_ms
-            life.alone_since, life.is_elsewhere, life.is_lost = None, False, False
+            before = history.connections
+            is_alive = history.is_lost or before is None or not connections.received <= before.received
+            history.connections = connections
+            history.timeout_ms, history.expiry_ms = connections.timeout_ms, expiry_ms
+            history.alone_since, history.is_elsewhere, history.is_lost = None, False, False
         else:
-            is_alive = self._has_moved_alone(life, expiry_ms, look)
-            life.is_elsewhere = life.is_elsewhere or is_alive
-            life.is_lost = not is_alive and (life.is_lost or look.complete)
+            is_alive = self._has_moved_alone(history, expiry_ms, snapshot)
+            history.is_elsewhere = history.is_elsewhere or is_alive
+            history.is_lost = not is_alive and (history.is_lost or snapshot.complete)
         if is_alive:
-            life.seen_alive_at, life.alive_after = look.ended_at, self._looked_before_at()
+            history.seen_alive_at, history.alive_after = snapshot.ended_at, self._before_began_at()
 
-    def _has_moved_alone(self, life: _Life, expiry_ms: int, look: Look) -> bool:
-        if life.alone_since is None:
-            life.alone_since = look.ended_at
-        if look.began_at - life.alone_since < _FORWARDING_SECONDS or expiry_ms < life.expiry_ms - _MOVED_MS:
-            life.expiry_ms = expiry_ms
+    def _has_moved_alone(self, history: _SessionHistory, expiry_ms: int, snapshot: EnsembleSnapshot) -> bool:
+        if history.alone_since is None:
+            history.alone_since = snapshot.ended_at
+        if snapshot.began_at - history.alone_since < _FORWARDING_SECONDS or expiry_ms < history.expiry_ms - _MOVED_MS:
+            history.expiry_ms = expiry_ms
             return False
-        has_moved = expiry_ms - life.expiry_ms >= _MOVED_MS
+        has_moved = expiry_ms - history.expiry_ms >= _MOVED_MS
         if has_moved:
-            life.expiry_ms = expiry_ms
+            history.expiry_ms = expiry_ms
         return has_moved
 
 
-def _is_connected(life: _Life, look: Look) -> bool:
-    silent_seconds = look.began_at - life.seen_alive_at
-    if life.alone_since is None:
-        return silent_seconds <= life.timeout_seconds * _SILENT_AFTER
-    in_doubt = life.is_elsewhere or not (look.complete or life.is_lost)
-    return in_doubt and silent_seconds <= life.timeout_seconds * _DOUBT_ENDS_AFTER
+def _is_connected(history: _SessionHistory, snapshot: EnsembleSnapshot) -> bool:
+    silent_seconds = snapshot.began_at - history.seen_alive_at
+    if history.alone_since is None:
+        return silent_seconds <= history.timeout_seconds * _SILENT_AFTER
+    in_doubt = history.is_elsewhere or not (snapshot.complete or history.is_lost)
+    return in_doubt and silent_seconds <= history.timeout_seconds * _DOUBT_ENDS_AFTER
 
 
-def _end_of(life: _Life, look: Look) -> SessionState:
-    if life.alive_after is None or life.timeout_ms is None:
+def _end_of(history: _SessionHistory, snapshot: EnsembleSnapshot) -> SessionState:
+    if history.alive_after is None or history.timeout_ms is None:
         return SessionState.EXPIRED
-    cannot_be_up = look.ended_at < life.alive_after + life.timeout_seconds
+    cannot_be_up = snapshot.ended_at < history.alive_after + history.timeout_seconds
     return SessionState.CLOSED if cannot_be_up else SessionState.EXPIRED

@@ -15,7 +15,7 @@ from connectors.schedule import ticks
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 from connectors.zookeeper.ensemble import Ensemble
 from connectors.zookeeper.four_letter import FourLetterWords
-from connectors.zookeeper.members import Members, MemberSession, RegistrationTree
+from connectors.zookeeper.members import MemberSession, MemberTracker, RegistrationTree
 from connectors.zookeeper.outcomes import detail_of
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError, StatusSource, outcome_of
@@ -136,7 +136,7 @@ class SessionCollector:
         self._metrics = metrics
         self._ensemble = Ensemble(settings.sources(connection), settings.timeout.total_seconds(), clock)
         trees = [RegistrationTree(f"{connection.chroot}{each.path}", each.role) for each in settings.members]
-        self._members = Members(trees, settings.forget_after.total_seconds())
+        self._members = MemberTracker(trees, settings.forget_after.total_seconds())
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._unread: dict[str, Outcome] = {}
 
@@ -144,7 +144,7 @@ class SessionCollector:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._metrics.survives(self._cluster, self.poll_once)
+                self._metrics.run_poll(self._cluster, self.poll_once)
         finally:
             self.close()
 
@@ -152,14 +152,14 @@ class SessionCollector:
         """Look at all servers, and publish what has changed or is due."""
         started = time.monotonic()
         try:
-            look = self._ensemble.look(self._members.is_registration)
+            snapshot = self._ensemble.snapshot(self._members.is_registration)
         except StatusError as error:
             failure = ZkSession(cluster=self._cluster, outcome=error.outcome, detail=detail_of(error))
             self._changed.republish_others(self._cluster)
             self._changed.publish_if_due(self._cluster, failure)
         else:
             readings = [ZkSession(cluster=self._cluster, outcome=Outcome.OK)]
-            readings += [session_reading(self._cluster, each) for each in self._members.update(look)]
+            readings += [session_reading(self._cluster, each) for each in self._members.update(snapshot)]
             for reading in readings:
                 self._changed.publish_if_due(reading.subject(), reading)
             self._changed.keep_only(reading.subject() for reading in readings)

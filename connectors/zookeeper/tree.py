@@ -37,14 +37,14 @@ class Reader:
         self._left_seconds = left_seconds
 
     def one(self, ask: Ask, path: str) -> Any:
-        """The answer for one node; null when there is no such node. Raises as `each` does."""
+        """The answer for one node; None when there is no such node. Raises as `each` does."""
         return next(self.each(ask, (path,)))[1]
 
     def each(self, ask: Ask, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Ask for many nodes.
 
         Yields:
-            Each path, in the order given, with its answer; null when there is no such node.
+            Each path, in the order given, with its answer; None when there is no such node.
 
         Raises:
             UnreadError: for the first node that cannot be read, or has not been in time.
@@ -76,13 +76,13 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Node(Generic[Value]):
+class ParsedNode(Generic[Value]):
     """A node's value, as of its last change."""
 
     version: tuple[int, ...]
     children: int
     value: Value | None
-    """What it says; where that cannot be parsed, what it said last, or null."""
+    """What it says; where that cannot be parsed, what it said last, or None."""
     problem: str | None = None
     """Why it cannot be parsed."""
 
@@ -96,9 +96,9 @@ class ChangedNodes(Generic[Value]):
 
     def __init__(self, parse: Callable[[bytes], Value | None]) -> None:
         self._parse = parse
-        self._nodes: dict[str, Node[Value]] = {}
+        self._nodes: dict[str, ParsedNode[Value]] = {}
 
-    def refresh(self, reader: Reader, paths: Iterable[str]) -> dict[str, Node[Value]]:
+    def refresh(self, reader: Reader, paths: Iterable[str]) -> dict[str, ParsedNode[Value]]:
         """The nodes at these paths as they are now, those that do not exist left out.
 
         Costs one request for each node, and another one for each that has changed. What was read before an error is
@@ -117,7 +117,7 @@ class ChangedNodes(Generic[Value]):
                 stale.append(path)
             elif stat.numChildren != self._nodes[path].children:
                 node = self._nodes[path]
-                self._nodes[path] = Node(node.version, stat.numChildren, node.value, node.problem)
+                self._nodes[path] = ParsedNode(node.version, stat.numChildren, node.value, node.problem)
         for path, answer in reader.each(reader.client.get_async, stale):
             if answer is None:
                 self._nodes.pop(path, None)
@@ -130,13 +130,13 @@ class ChangedNodes(Generic[Value]):
         wanted = set(paths)
         self._nodes = {path: node for path, node in self._nodes.items() if path in wanted}
 
-    def _node(self, path: str, data: bytes, stat: Any) -> Node[Value]:
+    def _node(self, path: str, data: bytes, stat: Any) -> ParsedNode[Value]:
         version = _version(stat)
         try:
-            return Node(version, stat.numChildren, self._parse(data))
+            return ParsedNode(version, stat.numChildren, self._parse(data))
         except ValueError as error:
             before = self._nodes.get(path)
-            return Node(version, stat.numChildren, None if before is None else before.value, str(error))
+            return ParsedNode(version, stat.numChildren, None if before is None else before.value, str(error))
 
 
 def _version(stat: Any) -> tuple[int, ...]:

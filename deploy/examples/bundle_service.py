@@ -36,17 +36,17 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.topics import TopicSettings
 from connectors.ownership import (
-    Decisions,
     DecisionSource,
-    Guide,
-    LocalGuide,
-    LoopGuide,
+    LocalStrategy,
+    LoopStrategy,
+    MemberDecisions,
     OwnershipAgent,
     OwnershipCallbacks,
     OwnershipError,
+    RecoveryStrategy,
 )
 from connectors.ownership.contact import boot_seconds
-from connectors.ownership.reports import Report
+from connectors.ownership.reporter import ReadingSink
 from deploy.signals import stop_on_signals
 from policies.errors import UserError
 from policies.sessions.decision import OwnershipReason, SessionDecision
@@ -163,9 +163,9 @@ def bundle_of(path: str) -> str:
 
 @contextmanager
 def _loop(
-    kafka: str | None, prefix: str, cluster: str, member: str, local: Guide
-) -> Iterator[tuple[Guide, Report | None]]:
-    """Who guides, and where reports go."""
+    kafka: str | None, prefix: str, cluster: str, member: str, local: RecoveryStrategy
+) -> Iterator[tuple[RecoveryStrategy, ReadingSink | None]]:
+    """Who decides what is done after a loss, and where reports go."""
     if kafka is None:
         yield local, None
         return
@@ -174,9 +174,10 @@ def _loop(
     except ValidationError as error:
         raise UserError(f"--loop-kafka or --loop-prefix: {error.errors()[0]['msg']}.") from None
     source = DecisionSource(connection, topics.topic(SessionDecision.topic), f"bundle-service-{member}")
-    guide = LoopGuide(Decisions(cluster, member), source, otherwise=local)
+    strategy = LoopStrategy(MemberDecisions(cluster, member), source, otherwise=local)
     with Publisher(connection, PublisherMetrics(CollectorRegistry())) as publisher:
-        yield guide, observations_to(publisher.publish, topics.topic("observed.sessions"), f"bundle-service/{member}")
+        topic = topics.topic("observed.sessions")
+        yield strategy, observations_to(publisher.publish, topic, f"bundle-service/{member}")
 
 
 def _connect(client: KazooClient, servers: str) -> None:
@@ -211,11 +212,13 @@ def main(
     """Own bundles, and serve them."""
     stop = stop_on_signals()
     try:
-        with _loop(loop_kafka, loop_prefix, cluster, member, LocalGuide(rules)) as (guide, report):
+        with _loop(loop_kafka, loop_prefix, cluster, member, LocalStrategy(rules)) as (strategy, report):
             client = _client(zookeeper, session_timeout)
             out = sys.stdout if log is None else log.open("a", encoding="utf-8")
             service = Service(client, member, Log(member, out), stop)
-            agent = OwnershipAgent(client, member, service, cluster=cluster, guide=guide, fence=fence, report=report)
+            agent = OwnershipAgent(
+                client, member, service, cluster=cluster, strategy=strategy, fence=fence, report=report
+            )
             _run(client, zookeeper, service, agent, [bundle for bundle in bundles.split(",") if bundle])
     except UserError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a program's own words

@@ -11,8 +11,8 @@ from msgspec import structs
 from rich.console import Console
 
 from connectors.bookkeeper.settings import BookKeeperClusters
-from connectors.bookkeeper.snapshot import Look, take_snapshot
 from connectors.switching.places import Places
+from connectors.switching.snapshot import SnapshotResult, take_snapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
 from deploy.settings import Settings, WatchedCluster
 from deploy.switch.view import report_lines
@@ -28,7 +28,7 @@ class Checked:
     cluster: str
     """The broker cluster."""
     report: PrecheckReport
-    look: Look
+    look: SnapshotResult
 
 
 def answer(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from connectors.bookkeeper.snapshot import Look
+from connectors.switching.snapshot import SnapshotResult
 from policies.switching.ledgers import NO_LEDGER, HitClass
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import PrecheckReport
@@ -23,7 +23,7 @@ _COLOURS = {HitClass.OURS_COMPLETE: "green", HitClass.OURS_PARTIAL: "yellow", Hi
 _UNKNOWN = Text("unknown", "bold red")
 
 
-def report_lines(report: PrecheckReport, look: Look, *, explained: bool) -> Iterator[RenderableType]:
+def report_lines(report: PrecheckReport, look: SnapshotResult, *, explained: bool) -> Iterator[RenderableType]:
     """The report, as a person reads it at a glance.
 
     Args:

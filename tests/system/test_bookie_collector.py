@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.poll_metrics import PollMetrics
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.bookies import BookieCollector, WatchedBookies
+from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
@@ -48,7 +48,7 @@ class Watch:
         self.session = ZooKeeperSession("c1", ZooKeeperConnection(servers=servers, **{**times, **connection}))
         settings = WatchedBookies(poll_interval=parse_duration(interval), affinity_interval=parse_duration("1h"))
         metrics = PollMetrics(self.registry)
-        self.collector = BookieCollector("c1", settings, self.session, self.readings.append, metrics)
+        self.collector = ZooKeeperBookieCollector("c1", settings, self.session, self.readings.append, metrics)
 
     def poll(self) -> tuple[Bookies, BookieRacks]:
         self.readings.clear()

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
-from connectors.kafka.cluster_client import Broker, ClusterClient
+from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
@@ -250,7 +250,7 @@ def poll_log_dirs_alone(broker: Secured) -> Outcome:
     """Ask a broker that is known, in a client that stays: its stuck handshakes must end."""
     client = ClusterClient(KafkaConnection(**broker.sasl()), 0.5)
     try:
-        known = Broker(1, LOOPBACK, broker.sasl_port, None, fenced=False)
+        known = KafkaBroker(1, LOOPBACK, broker.sasl_port, None, fenced=False)
         client._learn([known])
         for _ in range(3):
             ((_, answer),) = client.log_dirs([known])

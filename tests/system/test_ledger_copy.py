@@ -22,10 +22,10 @@ from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
 from connectors.bookkeeper.copy_journal import (
     PROVENANCE,
     CopiedLedger,
+    CopyJournalConflictError,
+    CopyJournalError,
     CopyRecord,
-    JournalConflictError,
-    JournalError,
-    ZnodeJournal,
+    ZnodeCopyJournal,
 )
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
@@ -75,9 +75,11 @@ class Two:
         finally:
             copier.close()
 
-    def journal(self, source: str | None = None) -> ZnodeJournal:
+    def journal(self, source: str | None = None) -> ZnodeCopyJournal:
         source = source or self.cluster(self.old).instance_id
-        return ZnodeJournal(self.session, "/headgate/copies", source=source, target=self.cluster(self.new).instance_id)
+        return ZnodeCopyJournal(
+            self.session, "/headgate/copies", source=source, target=self.cluster(self.new).instance_id
+        )
 
     def tree(self, servers: str) -> dict[str, tuple[bytes, Any]]:
         """Every znode of a cluster's metadata, with its data and all of its stat."""
@@ -246,7 +248,7 @@ def test_a_cluster_is_not_copied_into_itself(two: Two) -> None:
 class KillsAfterIntent:
     """A journal, and a JVM that is killed as soon as an intent is written."""
 
-    def __init__(self, journal: ZnodeJournal, jvm: BookKeeperJvm) -> None:
+    def __init__(self, journal: ZnodeCopyJournal, jvm: BookKeeperJvm) -> None:
         self._journal, self._jvm, self._armed = journal, jvm, True
 
     def __getattr__(self, name: str) -> Any:
@@ -264,7 +266,7 @@ class KillsAfterIntent:
 class FailsToComplete:
     """A journal that cannot be written when a copy is complete, once."""
 
-    def __init__(self, journal: ZnodeJournal) -> None:
+    def __init__(self, journal: ZnodeCopyJournal) -> None:
         self._journal, self._armed = journal, True
 
     def __getattr__(self, name: str) -> Any:
@@ -273,7 +275,7 @@ class FailsToComplete:
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
         if self._armed:
             self._armed = False
-            raise JournalError("the journal is away")
+            raise CopyJournalError("the journal is away")
         return self._journal.complete(record, copied)
 
 
@@ -514,7 +516,7 @@ def past_taken_ids(two: Two) -> None:
 class StopsAfterIntent:
     """A journal whose user dies as soon as it has written an intent, once."""
 
-    def __init__(self, journal: ZnodeJournal) -> None:
+    def __init__(self, journal: ZnodeCopyJournal) -> None:
         self._journal, self._armed = journal, True
 
     def __getattr__(self, name: str) -> Any:
@@ -524,7 +526,7 @@ class StopsAfterIntent:
         record = self._journal.intend(ledger_id, target_id)
         if self._armed:
             self._armed = False
-            raise JournalError("killed right after")
+            raise CopyJournalError("killed right after")
         return record
 
 
@@ -716,9 +718,9 @@ def test_a_stale_record_is_not_written(two: Two, ledger_id: int) -> None:
     complete = journal.complete(stale, copied)
     assert journal.find(ledger_id) == complete
     other = CopiedLedger(length_bytes=2, last_entry_id=0, entries_digest="sha256:00", created_ms=1)
-    with pytest.raises(JournalConflictError):
+    with pytest.raises(CopyJournalConflictError):
         journal.complete(stale, other)
-    with pytest.raises(JournalConflictError):
+    with pytest.raises(CopyJournalConflictError):
         journal.forget(stale)
     assert journal.find(ledger_id) == complete
 
@@ -728,7 +730,7 @@ def test_a_journal_that_is_away_lets_nothing_be_created(two: Two, ledger_id: int
     away = ZooKeeperConnection(servers=f"127.0.0.1:{free_port}", timeout="0.5s")
     session = ZooKeeperSession("away", away)
     source, target = two.cluster(two.old), two.cluster(two.new)
-    journal = ZnodeJournal(session, "/x", source=source.instance_id, target=target.instance_id)
+    journal = ZnodeCopyJournal(session, "/x", source=source.instance_id, target=target.instance_id)
     copier = LedgerCopier(two.jvm, source, target, journal)
     try:
         assert copier.copy(ledger_id).outcome is CopyOutcome.JOURNAL_FAILED

@@ -14,10 +14,10 @@ from kazoo.client import KazooClient
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.ownership import (
-    Decisions,
     DecisionSource,
-    LocalGuide,
-    LoopGuide,
+    LocalStrategy,
+    LoopStrategy,
+    MemberDecisions,
     NoSessionError,
     OwnedByOtherError,
     OwnershipAgent,
@@ -32,7 +32,7 @@ from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 
-CURRENT = LocalGuide(OwnershipRules.CURRENT)
+CURRENT = LocalStrategy(OwnershipRules.CURRENT)
 _numbers = itertools.count(1)
 
 
@@ -215,29 +215,29 @@ def test_pip57_gives_up_a_node_of_the_old_session_that_persists(servers: str, ot
 def test_current_rules_replace_the_node_of_the_old_session(servers: str, other: KazooClient) -> None:
     own_node_of_old_session(other)
     other.set(BUNDLE, value_of("b1:8080"))
-    with member(servers, guide=CURRENT) as b1:
+    with member(servers, strategy=CURRENT) as b1:
         assert b1.own()
         assert other.exists(BUNDLE).ephemeralOwner == b1.client.client_id[0]
 
 
 @pytest.mark.parametrize("when", ["while it preloads", "between reading and writing"])
-@pytest.mark.parametrize("guide", [None, CURRENT], ids=["create", "replace"])
+@pytest.mark.parametrize("strategy", [None, CURRENT], ids=["create", "replace"])
 def test_a_lost_race_is_an_unload(
-    servers: str, other: KazooClient, monkeypatch: pytest.MonkeyPatch, guide: LocalGuide | None, when: str
+    servers: str, other: KazooClient, monkeypatch: pytest.MonkeyPatch, strategy: LocalStrategy | None, when: str
 ) -> None:
     def another_is_faster() -> None:
-        if guide is CURRENT:
+        if strategy is CURRENT:
             other.set(BUNDLE, value_of("b2:8080"))
         else:
             other.create(BUNDLE, value_of("b2:8080"), ephemeral=True, makepath=True)
 
-    if guide is CURRENT:
+    if strategy is CURRENT:
         own_node_of_old_session(other)
-    with member(servers, guide=guide) as b1:
+    with member(servers, strategy=strategy) as b1:
         if when == "while it preloads":
             b1.application.before["preload"] = another_is_faster
         else:
-            name = "create_async" if guide is None else "transaction"
+            name = "create_async" if strategy is None else "transaction"
             write = getattr(b1.client, name)
 
             def write_late(*arguments: Any, **options: Any) -> Any:
@@ -367,9 +367,11 @@ def test_without_the_loops_kafka_the_rules_at_hand_are_followed_in_time(
     servers: str, other: KazooClient, free_port: int
 ) -> None:
     source = DecisionSource(KafkaConnection(bootstrap_servers=f"127.0.0.1:{free_port}"), "headgate.decided.sessions")
-    guide = LoopGuide(Decisions("local", "b1:8080"), source, otherwise=CURRENT, patience=timedelta(seconds=1))
+    strategy = LoopStrategy(
+        MemberDecisions("local", "b1:8080"), source, otherwise=CURRENT, decision_timeout=timedelta(seconds=1)
+    )
     own_node_of_old_session(other)
-    with member(servers, guide=guide) as b1:
+    with member(servers, strategy=strategy) as b1:
         assert not b1.own(), "the loop is waited for"
         eventually("it owns it", b1.owns)
         assert b1.own("/namespace/t/ns/new"), "what the loop cannot know of does not wait for it"

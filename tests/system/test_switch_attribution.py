@@ -13,7 +13,7 @@ from kazoo.security import make_acl
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError, get_return_value
 
-from connectors.pulsar.attribution import Part, attributed, difference, references_in
+from connectors.pulsar.attribution import ValuePart, attributed, difference, references_in
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor
 from connectors.switching.references import Attributed, References, ReferencesError, Result
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -42,7 +42,7 @@ CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"
 SCHEMA = "/schemas/t/n/topic"
 TYPED = "/schemas/t/n/typed"
 LEGACY = frozenset({"old", None})
-DONE = Attributed(Result.DONE, (Part.ATTRIBUTION,))
+DONE = Attributed(Result.DONE, (ValuePart.ATTRIBUTION,))
 ALREADY = Attributed(Result.DONE)
 
 Meddle = Callable[[], Any]
@@ -128,7 +128,7 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     after, stat = tree.get(CURSOR)
     assert (parse_cursor(CURSOR, after).attribution, stat.version) == ("new", version + 1)
     assert MARK_DELETE in decompressed(after)
-    assert difference(LedgerKind.CURSOR, 7, before, after) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, before, after) == (ValuePart.ATTRIBUTION,)
     assert to_new(references) == ALREADY
     assert tree.get(CURSOR)[1].version == version + 1
 
@@ -160,7 +160,7 @@ def test_who_writes_between_our_reading_and_writing_loses_nothing(
     assert to_new(references) == Attributed(Result.CONFLICT, detail=f"{CURSOR}: others wrote it meanwhile")
     assert tree.get(CURSOR)[0] == theirs
     assert to_new(references) == DONE
-    assert difference(LedgerKind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
 def test_what_others_write_after_us_is_none_of_our_changes(
@@ -177,7 +177,7 @@ def test_an_owner_who_writes_back_what_it_remembers_is_a_conflict(
     put(tree, CURSOR, before := cursor(7))
     session.after = lambda: tree.set(CURSOR, before)
     found = to_new(references)
-    assert (found.result, found.changed) == (Result.CONFLICT, (Part.ATTRIBUTION,))
+    assert (found.result, found.changed) == (Result.CONFLICT, (ValuePart.ATTRIBUTION,))
 
 
 def test_an_edit_that_would_change_more_is_not_written(
@@ -195,7 +195,7 @@ def test_what_changed_is_read_from_the_znode_itself(
 ) -> None:
     put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
     session.garbled = cursor(7, *cluster_is("new"))
-    assert to_new(references) == Attributed(Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
+    assert to_new(references) == Attributed(Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change(
@@ -209,7 +209,7 @@ def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change(
 
     session.before = anew
     found = to_new(references)
-    assert (found.result, found.changed) == (Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
+    assert (found.result, found.changed) == (Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(tree: KazooClient, references: References) -> None:
@@ -229,7 +229,7 @@ def test_a_cursor_that_rolls_over_under_our_hands_says_so_next_time(
     assert to_new(references).new_id == 9
     put(tree, CURSOR, cursor(7))
     session.after = lambda: tree.set(CURSOR, cursor(11, *cluster_is("new")))
-    assert to_new(references) == Attributed(Result.ROLLED_OVER, (Part.ATTRIBUTION,), new_id=11, attribution="new")
+    assert to_new(references) == Attributed(Result.ROLLED_OVER, (ValuePart.ATTRIBUTION,), new_id=11, attribution="new")
 
 
 GONE = {
@@ -282,7 +282,7 @@ def test_the_order_again_completes_what_a_conflict_left_undone(
         put(tree, path, schema_locator(7))
     session.before = lambda: tree.set(paths[0], schema_locator(7, 8))
     found = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (found.result, found.changed) == (Result.CONFLICT, (Part.ATTRIBUTION,))
+    assert (found.result, found.changed) == (Result.CONFLICT, (ValuePart.ATTRIBUTION,))
     assert [references.owners_of([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
     assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
     assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
@@ -306,7 +306,7 @@ def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
 
     session.before = anew
     found = references.attribute([SCHEMA, f"{SCHEMA}-third"], LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (found.result, found.changed) == (Result.DONE, (Part.ATTRIBUTION, Part.OTHER))
+    assert (found.result, found.changed) == (Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 def test_an_order_that_names_no_znode_is_never_done(references: References) -> None:
@@ -319,7 +319,7 @@ def test_an_order_that_names_no_znode_is_never_done(references: References) -> N
 def test_a_value_near_the_limit_is_written(tree: KazooClient, references: References) -> None:
     put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
     assert to_new(references) == DONE
-    assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
 def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: References) -> None:

@@ -16,7 +16,7 @@ class Stat:
     numChildren: int  # noqa: N815 - as kazoo has it
 
 
-class Answer:
+class FakeResult:
     def __init__(self, value: Any) -> None:
         self._value = value
 
@@ -34,11 +34,11 @@ class Client:
     def __init__(self, nodes: dict[str, tuple[int, int]]) -> None:
         self._nodes = {f"/ledgers/{path}": Stat(*counters) for path, counters in nodes.items()}
 
-    def exists_async(self, path: str) -> Answer:
-        return Answer(self._nodes.get(path))
+    def exists_async(self, path: str) -> FakeResult:
+        return FakeResult(self._nodes.get(path))
 
-    def get_children_async(self, path: str) -> Answer:
-        return Answer([each.removeprefix(f"{path}/") for each in self._nodes if each.startswith(f"{path}/")])
+    def get_children_async(self, path: str) -> FakeResult:
+        return FakeResult([each.removeprefix(f"{path}/") for each in self._nodes if each.startswith(f"{path}/")])
 
 
 LONG = {"idgen": (60, 0), "idgen-long": (1, 1)}

@@ -108,7 +108,7 @@ class Stat:
     ctime = 99
 
 
-class Answer:
+class FakeResult:
     def __init__(self, find: Callable[[], Any]) -> None:
         self._find = find
 
@@ -131,15 +131,15 @@ class Tree:
         self.nodes |= paths
         self.asked: list[str] = []
 
-    def get_async(self, path: str) -> Answer:
-        return Answer(lambda: (self._at(path), Stat))
+    def get_async(self, path: str) -> FakeResult:
+        return FakeResult(lambda: (self._at(path), Stat))
 
-    def get_children_async(self, path: str) -> Answer:
+    def get_children_async(self, path: str) -> FakeResult:
         def children() -> list[str]:
             self._at(path)
             return [each.rpartition("/")[2] for each in self.nodes if each.rpartition("/")[0] == path]
 
-        return Answer(children)
+        return FakeResult(children)
 
     def reader(self) -> Reader:
         return Reader(self, 1.0, lambda: 1.0)

@@ -2,7 +2,7 @@
 
 import logging
 
-from connectors.kafka.librdkafka import REPEAT_SECONDS, Seldom
+from connectors.kafka.librdkafka import REPEAT_SECONDS, RepeatFilter
 
 
 def record(message: str) -> logging.LogRecord:
@@ -11,9 +11,9 @@ def record(message: str) -> logging.LogRecord:
 
 def test_a_message_is_repeated_only_after_a_minute_whatever_its_numbers() -> None:
     now = 0.0
-    seldom = Seldom(lambda: now)
-    assert seldom.filter(record("FAIL after 3ms"))
-    assert not seldom.filter(record("FAIL after 12ms"))
-    assert seldom.filter(record("another"))
+    repeat_filter = RepeatFilter(lambda: now)
+    assert repeat_filter.filter(record("FAIL after 3ms"))
+    assert not repeat_filter.filter(record("FAIL after 12ms"))
+    assert repeat_filter.filter(record("another"))
     now = REPEAT_SECONDS
-    assert seldom.filter(record("FAIL after 4ms"))
+    assert repeat_filter.filter(record("FAIL after 4ms"))

@@ -7,7 +7,7 @@ import pytest
 from kafka import errors
 from kafka.protocol.admin import DescribeLogDirsResponse
 
-from connectors.kafka.cluster_client import Broker
+from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
 from connectors.kafka.outcomes import most_telling
 from policies.errors import UserError
@@ -102,7 +102,9 @@ def test_of_several_failures_the_most_telling_is_told() -> None:
 
 
 def test_members_are_read_with_rack_and_fencing() -> None:
-    reading = cluster_reading("payments", (Broker(1, "h", 1, "a", fenced=False), Broker(2, "h", 2, None, fenced=True)))
+    reading = cluster_reading(
+        "payments", (KafkaBroker(1, "h", 1, "a", fenced=False), KafkaBroker(2, "h", 2, None, fenced=True))
+    )
     assert reading.outcome is Outcome.OK
     assert reading.brokers == (BrokerMember(broker=1, rack="a"), BrokerMember(broker=2, fenced=True))
 

@@ -20,7 +20,7 @@ HISTORIES = {"headgate.decided.throttle": None, "headgate.dead-letters": timedel
 NOBODY = KafkaConnection(bootstrap_servers="127.0.0.1:9")
 
 
-class StubSurveyor:
+class StubMetadataClient:
     """Knows no topics, or answers with an error for some."""
 
     def __init__(self, **errors: int) -> None:
@@ -52,10 +52,10 @@ def following(quiet: None) -> Iterator[Tail]:
 
 
 def survey(following: Tail, **errors: int) -> None:
-    surveyor: Any = StubSurveyor(**errors)
-    following._clients.surveyor.close()
-    following._clients = replace(following._clients, surveyor=surveyor)
-    following._survey_at = 0.0
+    metadata_client: Any = StubMetadataClient(**errors)
+    following._clients.metadata_client.close()
+    following._clients = replace(following._clients, metadata_client=metadata_client)
+    following._refresh_at = 0.0
     following.poll(0)
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from connectors.kafka.topics import Difference, TopicPlan, TopicSettings, differences, plan
+from connectors.kafka.topics import TopicDifference, TopicPlan, TopicSettings, differences, plan
 from policies import registry
 from policies.wire import MAX_RECORD_BYTES
 
@@ -81,4 +81,4 @@ def test_each_difference_names_key_expected_found_and_remedy() -> None:
     assert found[2].remedy == (
         "kafka-configs.sh --alter --entity-type topics --entity-name headgate.x --add-config cleanup.policy=compact"
     )
-    assert str(Difference("t", "k", "1", "2", "do it")) == "t: k is 2, expected 1: do it"
+    assert str(TopicDifference("t", "k", "1", "2", "do it")) == "t: k is 2, expected 1: do it"

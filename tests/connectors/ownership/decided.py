@@ -1,4 +1,4 @@
-"""Decisions of the loop, as the sessions policy makes them."""
+"""MemberDecisions of the loop, as the sessions policy makes them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

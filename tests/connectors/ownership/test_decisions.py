@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.ownership.decisions import Decisions
+from connectors.ownership.decisions import MemberDecisions
 from policies.sessions.bundles import NodeNow
 from policies.sessions.decision import OwnershipVerdict
 from policies.sessions.settings import RecoveryStep
@@ -18,14 +18,14 @@ OLD = NodeNow(exists=True, owner=MEMBER, session="0xa", version=3)
 REPLACE = {"owner": MEMBER, "node_session": "0xa", "delete_first": True, "expected_version": 3}
 
 
-def decisions(*given: Any) -> Decisions:
-    taken = Decisions(CLUSTER, MEMBER)
+def decisions(*given: Any) -> MemberDecisions:
+    taken = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
         taken.take(decision_event(decision))
     return taken
 
 
-def verdict(taken: Decisions, node: NodeNow = ABSENT, session: str = SESSION) -> OwnershipVerdict | None:
+def verdict(taken: MemberDecisions, node: NodeNow = ABSENT, session: str = SESSION) -> OwnershipVerdict | None:
     ruling = taken.ruling(PATH, session, node, NOON)
     return None if ruling is None else ruling.verdict
 

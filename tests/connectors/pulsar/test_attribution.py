@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.pulsar.attribution import Part, attributed, difference
+from connectors.pulsar.attribution import ValuePart, attributed, difference
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor, parse_locator
 from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
@@ -140,14 +140,14 @@ def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -
     assert after == decompressed(after)
     assert MARK_DELETE in after
     assert parse_cursor("/x", after).attribution == "new"
-    assert difference(LedgerKind.CURSOR, 7, data, after) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, 7, data, after) == (ValuePart.ATTRIBUTION,)
 
 
 @pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
 def test_what_a_real_broker_wrote_is_attributed_and_taken_back(compression: str, ledger_id: int) -> None:
     data = CAPTURED[cursor_path(compression)]
     there = attributed(LedgerKind.CURSOR, data, ledger_id, {"new"}, "another")
-    assert difference(LedgerKind.CURSOR, ledger_id, data, there) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.CURSOR, ledger_id, data, there) == (ValuePart.ATTRIBUTION,)
     back = attributed(LedgerKind.CURSOR, there, ledger_id, {"another"}, "new")
     assert difference(LedgerKind.CURSOR, ledger_id, data, back) == ()
     assert sorted(decompressed(back)) == sorted(decompressed(data))  # the same fields, in another order
@@ -157,14 +157,14 @@ def test_a_real_locator_is_attributed_and_taken_back() -> None:
     data = CAPTURED["/schemas/t/n/none-avro"]
     there = attributed(LedgerKind.SCHEMA, data, 3, LEGACY, "new")
     assert [each.attribution for each in parse_locator("/x", there)] == ["new", None, "new"]
-    assert difference(LedgerKind.SCHEMA, 3, data, there) == (Part.ATTRIBUTION,)
+    assert difference(LedgerKind.SCHEMA, 3, data, there) == (ValuePart.ATTRIBUTION,)
 
 
 def test_a_new_id_is_written_with_the_attribution_and_the_entry_ids_stay() -> None:
     data = locator(position(7, 4), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3, *cluster_is("x")))
     after = attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 2**32)
     new, old = cluster_is("new"), cluster_is("x")
-    assert difference(LedgerKind.SCHEMA, 7, data, after, 2**32) == (Part.ATTRIBUTION, Part.LEDGER_ID)
+    assert difference(LedgerKind.SCHEMA, 7, data, after, 2**32) == (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID)
     expected = locator(position(2**32, 4, *new), position(8, 1), position(2**32, 2, *new), position(7, 3, *old))
     assert difference(LedgerKind.SCHEMA, 7, expected, after) == ()
 
@@ -175,21 +175,22 @@ def test_a_foreign_ledger_that_has_the_old_id_in_the_target_is_not_given_the_new
 
 
 ANEW = {
-    "both": (position(7, 0), position(9, 0, *cluster_is("new")), (Part.ATTRIBUTION, Part.LEDGER_ID)),
+    "both": (position(7, 0), position(9, 0, *cluster_is("new")), (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID)),
     "neither": (position(7, 0), position(7, 0), ()),
-    "the cluster alone": (position(7, 0), position(7, 0, *cluster_is("new")), (Part.OTHER,)),
-    "the id alone": (position(7, 0), position(9, 0), (Part.OTHER,)),
-    "to another id": (position(7, 0), position(10, 0, *cluster_is("new")), (Part.OTHER,)),
-    "of another ledger": (position(8, 0), position(9, 0, *cluster_is("new")), (Part.OTHER,)),
+    "the cluster alone": (position(7, 0), position(7, 0, *cluster_is("new")), (ValuePart.OTHER,)),
+    "the id alone": (position(7, 0), position(9, 0), (ValuePart.OTHER,)),
+    "to another id": (position(7, 0), position(10, 0, *cluster_is("new")), (ValuePart.OTHER,)),
+    "of another ledger": (position(8, 0), position(9, 0, *cluster_is("new")), (ValuePart.OTHER,)),
     "the entry as well": (
-        position(7, 0), position(9, 1, *cluster_is("new")), (Part.ATTRIBUTION, Part.LEDGER_ID, Part.ENTRY_ID),
+        position(7, 0), position(9, 1, *cluster_is("new")),
+        (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID, ValuePart.ENTRY_ID),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("before", "after", "parts"), ANEW.values(), ids=ANEW)
 def test_a_new_id_and_its_cluster_differ_together_or_something_is_wrong(
-    before: bytes, after: bytes, parts: tuple[Part, ...]
+    before: bytes, after: bytes, parts: tuple[ValuePart, ...]
 ) -> None:
     same = position(1, 1)
     assert difference(LedgerKind.SCHEMA, 7, locator(before, same), locator(after, same), 9) == parts
@@ -198,40 +199,40 @@ def test_a_new_id_and_its_cluster_differ_together_or_something_is_wrong(
 P = position(7, 0, entry_of("a", "1"), *cluster_is("old"))
 DIFFERENCES = {
     "the same": (P, P, ()),
-    "the cluster": (P, position(7, 0, entry_of("a", "1"), *cluster_is("new")), (Part.ATTRIBUTION,)),
-    "a cluster more": (position(7, 0), position(7, 0, *cluster_is("new")), (Part.ATTRIBUTION,)),
-    "a cluster less": (P, position(7, 0, entry_of("a", "1")), (Part.ATTRIBUTION, Part.PROPERTIES)),
-    "the ledger": (P, position(9, 0, entry_of("a", "1"), *cluster_is("old")), (Part.LEDGER_ID,)),
-    "the entry": (P, position(7, 1, entry_of("a", "1"), *cluster_is("old")), (Part.ENTRY_ID,)),
-    "a property's value": (P, position(7, 0, entry_of("a", "2"), *cluster_is("old")), (Part.PROPERTIES,)),
-    "a property's name": (P, position(7, 0, entry_of("b", "1"), *cluster_is("old")), (Part.PROPERTIES,)),
-    "a property less": (P, position(7, 0, *cluster_is("old")), (Part.PROPERTIES,)),
+    "the cluster": (P, position(7, 0, entry_of("a", "1"), *cluster_is("new")), (ValuePart.ATTRIBUTION,)),
+    "a cluster more": (position(7, 0), position(7, 0, *cluster_is("new")), (ValuePart.ATTRIBUTION,)),
+    "a cluster less": (P, position(7, 0, entry_of("a", "1")), (ValuePart.ATTRIBUTION, ValuePart.PROPERTIES)),
+    "the ledger": (P, position(9, 0, entry_of("a", "1"), *cluster_is("old")), (ValuePart.LEDGER_ID,)),
+    "the entry": (P, position(7, 1, entry_of("a", "1"), *cluster_is("old")), (ValuePart.ENTRY_ID,)),
+    "a property's value": (P, position(7, 0, entry_of("a", "2"), *cluster_is("old")), (ValuePart.PROPERTIES,)),
+    "a property's name": (P, position(7, 0, entry_of("b", "1"), *cluster_is("old")), (ValuePart.PROPERTIES,)),
+    "a property less": (P, position(7, 0, *cluster_is("old")), (ValuePart.PROPERTIES,)),
     "properties in another order": (
         position(7, 0, entry_of("a", "1"), entry_of("b", "2")),
         position(7, 0, entry_of("b", "2"), entry_of("a", "1")),
-        (Part.PROPERTIES,),
+        (ValuePart.PROPERTIES,),
     ),
     "a field within a property": (
         position(7, 0, entry_of("a", "1", number(5, 1))),
         position(7, 0, entry_of("a", "1", number(5, 2))),
-        (Part.PROPERTIES,),
+        (ValuePart.PROPERTIES,),
     ),
     "a field within the attribute": (
         position(7, 0, entry_of(CLUSTER_PROPERTY, "old", number(5, 1))),
         position(7, 0, entry_of(CLUSTER_PROPERTY, "new")),
-        (Part.ATTRIBUTION, Part.PROPERTIES),
+        (ValuePart.ATTRIBUTION, ValuePart.PROPERTIES),
     ),
     "a field within a position": (
         position(7, 0, unknown=chunk(9, b"x")),
         position(7, 0, unknown=chunk(9, b"y")),
-        (Part.OTHER,),
+        (ValuePart.OTHER,),
     ),
-    "another ledger's cluster": (position(8, 0), position(8, 0, *cluster_is("new")), (Part.OTHER,)),
+    "another ledger's cluster": (position(8, 0), position(8, 0, *cluster_is("new")), (ValuePart.OTHER,)),
 }
 
 
 @pytest.mark.parametrize(("before", "after", "parts"), DIFFERENCES.values(), ids=DIFFERENCES)
-def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, parts: tuple[Part, ...]) -> None:
+def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, parts: tuple[ValuePart, ...]) -> None:
     same = position(1, 1)
     for one, two in ((locator(before, same), locator(after, same)), (locator(same, before), locator(same, after))):
         assert difference(LedgerKind.SCHEMA, 7, one, two) == parts
@@ -240,9 +241,9 @@ def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, 
 def test_fields_nobody_declared_and_the_number_of_positions_are_compared_too() -> None:
     one = position(7, 0)
     for after in (locator(one, one), locator(one, unknown=chunk(9, b"x")), locator(one) + chunk(1, chunk(3, b"y"))):
-        assert difference(LedgerKind.SCHEMA, 7, locator(one), after) == (Part.OTHER,)
+        assert difference(LedgerKind.SCHEMA, 7, locator(one), after) == (ValuePart.OTHER,)
     plain = cursor(7, unknown=MARK_DELETE)
-    assert difference(LedgerKind.CURSOR, 7, plain, cursor(7)) == (Part.OTHER,)
+    assert difference(LedgerKind.CURSOR, 7, plain, cursor(7)) == (ValuePart.OTHER,)
 
 
 def test_a_cursor_means_the_same_however_it_is_compressed() -> None:
@@ -324,7 +325,7 @@ def test_only_the_attribution_of_the_ledger_changes(znode: tuple[LedgerKind, byt
         for ledger_id, cluster in meaning(kind, data)
     ]
     changes = any(ledger_id == 7 and cluster in owners for ledger_id, cluster in meaning(kind, data))
-    assert difference(kind, 7, data, after) == ((Part.ATTRIBUTION,) if changes else ())
+    assert difference(kind, 7, data, after) == ((ValuePart.ATTRIBUTION,) if changes else ())
     assert attributed(kind, after, 7, owners, "new") is after
 
 
@@ -345,7 +346,7 @@ def test_only_the_attribution_and_the_id_of_the_ledger_change(
     assert meaning(kind, after) == [
         (2**40, "new") if each[0] == 7 and each[1] in owners else each for each in meaning(kind, data)
     ]
-    assert set(difference(kind, 7, data, after, 2**40)) <= {Part.ATTRIBUTION, Part.LEDGER_ID}
+    assert set(difference(kind, 7, data, after, 2**40)) <= {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID}
     assert attributed(kind, after, 7, owners, "new", 2**40) is after
 
 

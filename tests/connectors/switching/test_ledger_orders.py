@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, Journal, JournalError
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalError, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
-from connectors.bookkeeper.ledgers import Found
-from connectors.pulsar.attribution import Part
+from connectors.bookkeeper.ledgers import FoundLedgers
+from connectors.pulsar.attribution import ValuePart
 from connectors.switching.copiers import Copiers, Move
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.switching.places import Places
@@ -35,7 +35,7 @@ class World:
 
     copy: CopyOutcome = CopyOutcome.COPIED
     delete: DeleteOutcome = DeleteOutcome.DELETED
-    attributed: Attributed = field(default_factory=lambda: Attributed(Attribution.DONE, (Part.ATTRIBUTION,)))
+    attributed: Attributed = field(default_factory=lambda: Attributed(Attribution.DONE, (ValuePart.ATTRIBUTION,)))
     owners: frozenset[str | None] = frozenset()
     unreadable: bool = False
     record: CopyRecord | None = COPIED
@@ -71,11 +71,11 @@ class _Double:
     def between(self, source: str, target: str) -> Move:
         assert (source, target) == ("old", "new")
         journal = _Journal(self._world)
-        return Move(cast("LedgerCopier", _Copier(self._world)), cast("Journal", journal))
+        return Move(cast("LedgerCopier", _Copier(self._world)), cast("CopyJournal", journal))
 
-    def find(self, name: str, ledger_ids: list[int]) -> Found:
+    def find(self, name: str, ledger_ids: list[int]) -> FoundLedgers:
         ledger = {"old": self._world.in_old, "new": self._world.in_new}[name]
-        return Found() if ledger is None or 7 not in ledger_ids else Found({7}, {7: ledger})
+        return FoundLedgers() if ledger is None or 7 not in ledger_ids else FoundLedgers({7}, {7: ledger})
 
     def attribute(self, *arguments: Any, new_id: int) -> Attributed:
         self._world.asked.append("attribute")
@@ -112,7 +112,7 @@ class _Journal:
 
     def find(self, _ledger_id: int) -> CopyRecord | None:
         if self._world.unreadable:
-            raise JournalError("no way")
+            raise CopyJournalError("no way")
         return self._world.record
 
 
@@ -129,7 +129,7 @@ class _Owner:
 @pytest.mark.parametrize(
     ("found", "result"),
     [
-        (Attributed(Attribution.DONE, (Part.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
+        (Attributed(Attribution.DONE, (ValuePart.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
         (Attributed(Attribution.GONE), LedgerOutcome.PROMOTED),
         (Attributed(Attribution.CONFLICT), LedgerOutcome.CONFLICT),
         (Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new"), LedgerOutcome.ROLLED_OVER),
@@ -144,7 +144,7 @@ def test_each_end_of_attributing_has_its_answer(found: Attributed, result: Ledge
 
 
 def test_a_change_that_went_too_far_is_told() -> None:
-    wide = Attributed(Attribution.DONE, (Part.ATTRIBUTION, Part.LEDGER_ID))
+    wide = Attributed(Attribution.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
     assert World(attributed=wide).carry_out(order(SwitchVerdict.PROMOTE)).changed == ("attribution", "ledger_id")
 
 

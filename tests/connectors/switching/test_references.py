@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from connectors.pulsar.attribution import Part
+from connectors.pulsar.attribution import ValuePart
 from connectors.pulsar.metadata import parse_locator
 from connectors.switching.references import Attributed, References, Result
 from connectors.zookeeper.session import ZooKeeperSession
@@ -15,7 +15,7 @@ from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
 
 PATH = "/schemas/t/n/topic"
-MOVED = Attributed(Result.DONE, (Part.ATTRIBUTION, Part.LEDGER_ID))
+MOVED = Attributed(Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
 ALREADY = Attributed(Result.DONE)
 
 
@@ -121,7 +121,7 @@ def test_a_reference_that_was_never_promoted_is_the_bootstrap_clusters_after_a_r
     znodes = named((7, None), (7, "new"))
     references = References(cast("ZooKeeperSession", znodes))
     said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"new", None}, "old")
-    assert said == Attributed(Result.DONE, (Part.ATTRIBUTION,))
+    assert said == Attributed(Result.DONE, (ValuePart.ATTRIBUTION,))
     assert znodes.positions() == [(7, "old"), (7, "old")]
 
 
@@ -130,7 +130,7 @@ def test_one_znode_that_is_in_the_way_is_told_whatever_became_of_the_others() ->
     znodes.data["/schemas/t/n/other"] = named((7, "third")).data[PATH]
     references = References(cast("ZooKeeperSession", znodes))
     said = references.attribute([PATH, "/schemas/t/n/other"], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=99)
-    assert (said.result, said.changed) == (Result.CONFLICT, (Part.ATTRIBUTION, Part.LEDGER_ID))
+    assert (said.result, said.changed) == (Result.CONFLICT, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
     assert znodes.positions() == [(99, "new")]
 
 
@@ -147,4 +147,4 @@ def test_a_new_id_that_is_the_old_one_is_an_attribution_only() -> None:
     znodes = named((7, "old"))
     references = References(cast("ZooKeeperSession", znodes))
     said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=7)
-    assert said == Attributed(Result.DONE, (Part.ATTRIBUTION,))
+    assert said == Attributed(Result.DONE, (ValuePart.ATTRIBUTION,))

@@ -95,24 +95,24 @@ class TestEnsemble:
     def test_a_session_that_is_connected_to_any_server_is_connected(self, ensembles: list[Ensemble]) -> None:
         leader = Server("leader", expiries_ms={B1: 1, B2: 1, NEW: 1}, clients={B1: 5})
         ensembles.append(Ensemble({"zk1": Server("follower", clients={B2: 7}), "zk2": leader}, 1.0))
-        look = ensembles[0].look(every)
-        assert {session: dict(contact.received) for session, contact in look.contacts.items()} == {
+        snapshot = ensembles[0].snapshot(every)
+        assert {session: dict(contact.received) for session, contact in snapshot.connections.items()} == {
             B1: {"zk2": 5},
             B2: {"zk1": 7},
         }
-        assert set(look.table.expiries_ms) == {B1, B2, NEW}
-        assert look.complete
+        assert set(snapshot.table.expiries_ms) == {B1, B2, NEW}
+        assert snapshot.complete
 
     def test_a_session_that_is_moving_is_connected_to_both(self, ensembles: list[Ensemble]) -> None:
         leader = Server("leader", expiries_ms={B1: 1}, clients={B1: 5})
         ensembles.append(Ensemble({"zk1": Server("follower", clients={B1: 7}), "zk2": leader}, 1.0))
-        assert ensembles[0].look(every).contacts[B1].received == {("zk1", 7), ("zk2", 5)}
+        assert ensembles[0].snapshot(every).connections[B1].received == {("zk1", 7), ("zk2", 5)}
 
     def test_of_two_that_believe_they_lead_the_one_further_on_counts(self, ensembles: list[Ensemble]) -> None:
         old = Server("leader", zxid=0x1_0000_00FF, expiries_ms={})
         new = Server("leader", zxid=0x2_0000_0000, expiries_ms={B1: 1})
         ensembles.append(Ensemble({"zk1": old, "zk2": new, "zk3": Server("follower")}, 1.0))
-        assert set(ensembles[0].look(every).table.expiries_ms) == {B1}
+        assert set(ensembles[0].snapshot(every).table.expiries_ms) == {B1}
 
     @pytest.mark.parametrize(
         "broken",
@@ -126,9 +126,9 @@ class TestEnsemble:
         self, ensembles: list[Ensemble], broken: Server
     ) -> None:
         ensembles.append(Ensemble({"zk1": broken, "zk2": Server("leader", clients={B1: 1})}, 1.0))
-        look = ensembles[0].look(every)
-        assert not look.complete
-        assert set(look.contacts) == {B1}
+        snapshot = ensembles[0].snapshot(every)
+        assert not snapshot.complete
+        assert set(snapshot.connections) == {B1}
         assert set(ensembles[0].unread) == {"zk1"}
 
     def test_a_server_that_hangs_is_waited_for_once_and_not_asked_again_meanwhile(
@@ -138,10 +138,10 @@ class TestEnsemble:
         hanging = Server("follower", hangs=release)
         ensembles.append(Ensemble({"zk1": hanging, "zk2": Server("leader")}, 0.1))
         started = time.monotonic()
-        assert not ensembles[0].look(every).complete
+        assert not ensembles[0].snapshot(every).complete
         assert time.monotonic() - started < 2
         started = time.monotonic()
-        assert not ensembles[0].look(every).complete
+        assert not ensembles[0].snapshot(every).complete
         assert time.monotonic() - started < 0.5
         assert hanging.asked == 1
         release.set()
@@ -176,7 +176,7 @@ class TestEnsemble:
     ) -> None:
         ensembles.append(Ensemble(servers, 1.0))
         with pytest.raises(StatusError) as caught:
-            ensembles[0].look(every)
+            ensembles[0].snapshot(every)
         assert caught.value.outcome is outcome
         assert says in str(caught.value)
         assert len(str(caught.value)) <= 200

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.zookeeper.server_status import SessionTable
-from connectors.zookeeper.session_states import Contact, Look, SessionStates
+from connectors.zookeeper.session_states import EnsembleSnapshot, SessionConnections, SessionStates
 from policies.sessions.readings import SessionState
 
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
@@ -40,16 +40,16 @@ class Servers:
     def expiry(self) -> float:
         return (int((self.touched + self.timeout) / TICK) + 1) * TICK
 
-    def look(self, *, gone: bool = False) -> Look:
+    def look(self, *, gone: bool = False) -> EnsembleSnapshot:
         began = self.now
         self.now += self.slow
         expiries = dict(self.others)
         # To the second, as in the answer to `dump`.
         expiries |= {} if gone else {S: int(self.expiry) * 1000}
-        contacts = {}
+        connections = {}
         if self.where is not None and self.is_asked and not gone:
-            contacts[S] = Contact(int(self.timeout * 1000), frozenset({(self.where, self.received)}))
-        return Look(began, self.now, SessionTable(expiries), contacts, self.complete)
+            connections[S] = SessionConnections(int(self.timeout * 1000), frozenset({(self.where, self.received)}))
+        return EnsembleSnapshot(began, self.now, SessionTable(expiries), connections, self.complete)
 
 
 class Watcher:
@@ -127,7 +127,9 @@ def test_a_connected_session_that_the_table_misses_once_has_not_ended(watcher: W
     """As seen of a real server, while it moved the session from one expiry to the next."""
     watcher.watch(5, ping_every=2)
     look = watcher.servers.look()
-    watcher.states.update(Look(look.began_at, look.ended_at, SessionTable({}), look.contacts, look.complete))
+    watcher.states.update(
+        EnsembleSnapshot(look.began_at, look.ended_at, SessionTable({}), look.connections, look.complete)
+    )
     assert watcher.states.state(S) is CONNECTED
     assert set(watcher.watch(5, ping_every=2)) == {CONNECTED}
 
@@ -194,7 +196,9 @@ def test_an_old_connection_that_is_cleared_away_is_no_sign_of_life() -> None:
     both = frozenset({("zk1", 7), ("zk2", 3)})
     for second, received in enumerate([both, both, both, both - {("zk1", 7)}, both - {("zk1", 7)}]):
         table = SessionTable({S: 200_000})
-        states.update(Look(second, second + 0.1, table, {S: Contact(6000, received)}, complete=True))
+        states.update(
+            EnsembleSnapshot(second, second + 0.1, table, {S: SessionConnections(6000, received)}, complete=True)
+        )
     assert states.state(S) is DISCONNECTED
 
 
@@ -236,12 +240,12 @@ class TestServersThatCannotBeAsked:
         assert watcher.watch(7)[-1] is DISCONNECTED
 
 
-def looked(began_at: float, ended_at: float, received: int | None) -> Look:
+def looked(began_at: float, ended_at: float, received: int | None) -> EnsembleSnapshot:
     """A look at S over some time; null: it is gone."""
     if received is None:
-        return Look(began_at, ended_at, SessionTable({}), {}, complete=True)
-    contact = Contact(int(T * 1000), frozenset({("zk1", received)}))
-    return Look(began_at, ended_at, SessionTable({S: 0}), {S: contact}, complete=True)
+        return EnsembleSnapshot(began_at, ended_at, SessionTable({}), {}, complete=True)
+    contact = SessionConnections(int(T * 1000), frozenset({("zk1", received)}))
+    return EnsembleSnapshot(began_at, ended_at, SessionTable({S: 0}), {S: contact}, complete=True)
 
 
 def test_a_slow_look_makes_nobody_silent() -> None:
@@ -265,7 +269,9 @@ def test_a_date_that_flickers_by_a_second_is_no_sign_of_life(watcher: Watcher) -
         watcher.servers.now += 1
         look = watcher.servers.look()
         flickering = {S: look.table.expiries_ms[S] + 1000 * (second % 2)}
-        watcher.states.update(Look(look.began_at, look.ended_at, SessionTable(flickering), {}, complete=True))
+        watcher.states.update(
+            EnsembleSnapshot(look.began_at, look.ended_at, SessionTable(flickering), {}, complete=True)
+        )
         assert watcher.states.state(S) is DISCONNECTED
 
 

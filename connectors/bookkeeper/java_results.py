@@ -7,7 +7,7 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, outcome
 from policies.switching.ledgers import Ledger, LedgerState, same_ledger
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A ledger as its metadata have it."""
 
     ledger_id: int
@@ -39,14 +39,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of something, or how far it is."""
 
     status: str
     entries: int = 0
     bytes: int = 0
-    source: Facts | None = None
-    target: Facts | None = None
+    source: LedgerFacts | None = None
+    target: LedgerFacts | None = None
     phase: str | None = None
     code: int | None = None
     detail: str | None = None
@@ -58,7 +58,7 @@ _OURS = frozenset({"copied", "own_closed", "own_partial"})
 
 
 def copy_result(
-    ledger_id: int, answer: Answer, source_instance: str, seconds: float, target_id: int | None = None
+    ledger_id: int, answer: JavaResult, source_instance: str, seconds: float, target_id: int | None = None
 ) -> CopyResult:
     """What an answer from Java means, by the policy's own rule of when two ledgers are the same.
 
@@ -91,7 +91,7 @@ def _are_equal(source: Ledger | None, target: Ledger | None, target_id: int) -> 
     return same_ledger(source, msgspec.structs.replace(target, ledger_id=source.ledger_id))
 
 
-def _outcome(answer: Answer, source: Ledger | None, target: Ledger | None, target_id: int) -> CopyOutcome:
+def _outcome(answer: JavaResult, source: Ledger | None, target: Ledger | None, target_id: int) -> CopyOutcome:
     equal = _are_equal(source, target, target_id)
     match answer.status:
         case "copied":

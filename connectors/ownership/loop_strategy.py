@@ -1,4 +1,4 @@
-"""Follows the loop's decisions for one member, and goes by the rules at hand where the loop says nothing."""
+"""Follows the loop's decisions for one member, and applies the rules here where the loop has decided nothing."""
 
 import threading
 from collections.abc import Callable
@@ -8,16 +8,16 @@ import structlog
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
-from connectors.ownership.decisions import Decisions
-from connectors.ownership.guide import Guide, LocalGuide
+from connectors.ownership.decisions import MemberDecisions
+from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
 from policies.sessions.bundles import Claimant, NodeNow, Ruling
 from policies.sessions.decision import OwnershipReason, OwnershipVerdict, SessionDecision
 from policies.sessions.settings import RecoveryStep
 from policies.units import millis_of, parse_duration
 
 _POLL_SECONDS = 0.2
-_AT_ONCE = (OwnershipReason.OTHER_OWNER, OwnershipReason.DOUBLE_OWNERSHIP, OwnershipReason.NOT_EPHEMERAL)
-PATIENCE = parse_duration("10s")
+_NEEDS_NO_DECISION = (OwnershipReason.OTHER_OWNER, OwnershipReason.DOUBLE_OWNERSHIP, OwnershipReason.NOT_EPHEMERAL)
+DECISION_TIMEOUT = parse_duration("10s")
 
 _log = structlog.get_logger(__name__)
 
@@ -26,39 +26,39 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class LoopGuide:
+class LoopStrategy:
     """The decisions of the loop, where there is one for the present session and for the node as it is now.
 
     Some things need no decision: a node that is the member's own in its present session is kept, one that is not its
     own to have is let go at once, and a bundle that it has not owned before and nobody owns is taken. Everything else
-    waits for the loop, at most `patience` after the session was established, and is then left to `otherwise`; so it is
-    when a decision is past its `valid_until`, was made for another session, for another state of the node, or in
-    shadow.
+    waits for the loop, at most `decision_timeout` after the session was established, and is then left to `otherwise`;
+    so it is when a decision is past its `valid_until`, was made for another session, for another state of the node, or
+    in shadow.
 
     Args:
         decisions: of the member; `read_from` or a test fills them.
-        source: how to read the loop's topic; null: somebody else calls `take` of the decisions, and wakes the agent.
+        source: how to read the loop's topic; None: somebody else calls `take` of the decisions, and wakes the agent.
         otherwise: who says what to do without the loop.
-        patience: how long to wait for the loop.
+        decision_timeout: how long to wait for the loop.
         clock: the time, with its zone.
     """
 
     def __init__(
         self,
-        decisions: Decisions,
+        decisions: MemberDecisions,
         source: "DecisionSource | None" = None,
         *,
-        otherwise: Guide | None = None,
-        patience: timedelta = PATIENCE,
+        otherwise: RecoveryStrategy | None = None,
+        decision_timeout: timedelta = DECISION_TIMEOUT,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._decisions = decisions
         self._source = source
-        self._otherwise = otherwise or LocalGuide()
-        self._patience_ms = millis_of(patience)
+        self._otherwise = otherwise or LocalStrategy()
+        self._decision_timeout_ms = millis_of(decision_timeout)
         self._clock = clock
 
-    def follow(self, wake: Callable[[], None]) -> None:
+    def start(self, wake: Callable[[], None]) -> None:
         """Begin to read the loop's topic."""
         if self._source is not None:
             self._source.start(self._decisions, wake)
@@ -71,14 +71,14 @@ class LoopGuide:
     def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> Ruling:
         """By the loop's decision, or without one by the rules at hand, in time."""
         own = self._otherwise.ruling(path, claimant, node)
-        if node is None or own.verdict is OwnershipVerdict.KEEP or own.reason in _AT_ONCE:
+        if node is None or own.verdict is OwnershipVerdict.KEEP or own.reason in _NEEDS_NO_DECISION:
             return own
         if claimant.is_new and own.reason is OwnershipReason.ABSENT:
             return own
         decided = self._decisions.ruling(path, claimant.session, node, self._clock())
         if decided is not None:
             return decided
-        left_ms = self._patience_ms - claimant.waited_ms
+        left_ms = self._decision_timeout_ms - claimant.waited_ms
         # A decision that arrives earlier wakes the agent.
         return own if left_ms <= 0 else Ruling(OwnershipVerdict.WAIT, own.reason, retry_ms=left_ms)
 
@@ -108,7 +108,7 @@ class DecisionSource:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, decisions: Decisions, wake: Callable[[], None]) -> None:
+    def start(self, decisions: MemberDecisions, wake: Callable[[], None]) -> None:
         """Begin; `wake` is called after news.
 
         Raises:
@@ -127,7 +127,7 @@ class DecisionSource:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, tail: Tail, decisions: Decisions, wake: Callable[[], None]) -> None:
+    def _run(self, tail: Tail, decisions: MemberDecisions, wake: Callable[[], None]) -> None:
         problem = None
         with tail:
             while not self._stop.is_set():

@@ -1,10 +1,10 @@
-"""Who is followed: the loop where it has something to say for the present, the rules at hand otherwise."""
+"""Who is followed: the loop where it has something to say for the current, the rules at hand otherwise."""
 
 from datetime import timedelta
 
 import pytest
 
-from connectors.ownership import Decisions, LocalGuide, LoopGuide
+from connectors.ownership import LocalStrategy, LoopStrategy, MemberDecisions
 from policies.sessions.bundles import Claimant, NodeNow, rule
 from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
 from policies.sessions.settings import OwnershipRules, RecoveryStep, SessionsSettings
@@ -12,7 +12,7 @@ from policies.wire import decision_event
 from tests.connectors.ownership.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision
 
 PATH = "/namespace/t/ns/0x00000000_0xffffffff"
-PATIENCE = timedelta(seconds=10)
+DECISION_TIMEOUT = timedelta(seconds=10)
 EARLY, LATE = Claimant(MEMBER, SESSION, 9_999), Claimant(MEMBER, SESSION, 10_000)
 ABSENT = NodeNow(exists=False)
 MINE = NodeNow(exists=True, owner=MEMBER, session=SESSION, version=0)
@@ -21,40 +21,42 @@ OTHERS = NodeNow(exists=True, owner="b2:8080", session="0xc", version=0)
 PERSISTENT = NodeNow(exists=True, ephemeral=False, owner=MEMBER, version=0)
 
 
-def guide(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.PIP57) -> LoopGuide:
-    decisions = Decisions(CLUSTER, MEMBER)
+def strategy(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.PIP57) -> LoopStrategy:
+    decisions = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
         decisions.take(decision_event(decision))
-    return LoopGuide(decisions, otherwise=LocalGuide(rules), patience=PATIENCE, clock=lambda: NOON)
+    return LoopStrategy(
+        decisions, otherwise=LocalStrategy(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON
+    )
 
 
 @pytest.mark.parametrize("node", [ABSENT, MINE, OLD, OTHERS, PERSISTENT, None])
 @pytest.mark.parametrize("rules", OwnershipRules)
 def test_the_local_guide_is_the_pure_rules(node: NodeNow | None, rules: OwnershipRules) -> None:
-    assert LocalGuide(rules).ruling(PATH, EARLY, node) == rule(EARLY, node, rules)
+    assert LocalStrategy(rules).ruling(PATH, EARLY, node) == rule(EARLY, node, rules)
 
 
 def test_the_local_guide_orders_no_shutdown_and_plans_as_the_policy_does() -> None:
-    assert LocalGuide().shutdown(SESSION) is None
-    assert LocalGuide().plan(SESSION) == SessionsSettings().recovery_order
+    assert LocalStrategy().shutdown(SESSION) is None
+    assert LocalStrategy().plan(SESSION) == SessionsSettings().recovery_order
 
 
 @pytest.mark.parametrize("node", [MINE, OTHERS, PERSISTENT], ids=["its own", "another's", "not ephemeral"])
 def test_what_leaves_nothing_to_decide_does_not_wait_for_the_loop(node: NodeNow) -> None:
-    assert guide().ruling(PATH, EARLY, node) == rule(EARLY, node, OwnershipRules.PIP57)
+    assert strategy().ruling(PATH, EARLY, node) == rule(EARLY, node, OwnershipRules.PIP57)
 
 
 @pytest.mark.parametrize("node", [ABSENT, OLD], ids=["absent", "old session"])
 def test_everything_else_waits_for_the_loop_and_not_for_ever(node: NodeNow) -> None:
-    early = guide(rules=OwnershipRules.CURRENT).ruling(PATH, EARLY, node)
+    early = strategy(rules=OwnershipRules.CURRENT).ruling(PATH, EARLY, node)
     assert (early.verdict, early.retry_ms) == (OwnershipVerdict.WAIT, 1)
-    assert guide(rules=OwnershipRules.CURRENT).ruling(PATH, LATE, node).verdict is OwnershipVerdict.RE_OWN
+    assert strategy(rules=OwnershipRules.CURRENT).ruling(PATH, LATE, node).verdict is OwnershipVerdict.RE_OWN
 
 
 def test_a_bundle_that_is_new_to_the_member_and_nobodys_is_taken_without_asking_the_loop() -> None:
     new = Claimant(MEMBER, SESSION, 0, is_new=True)
-    assert guide().ruling(PATH, new, ABSENT).verdict is OwnershipVerdict.RE_OWN
-    assert guide().ruling(PATH, new, OLD).verdict is OwnershipVerdict.WAIT
+    assert strategy().ruling(PATH, new, ABSENT).verdict is OwnershipVerdict.RE_OWN
+    assert strategy().ruling(PATH, new, OLD).verdict is OwnershipVerdict.WAIT
 
 
 def test_the_loop_is_followed_where_the_rules_at_hand_say_otherwise() -> None:
@@ -62,26 +64,26 @@ def test_the_loop_is_followed_where_the_rules_at_hand_say_otherwise() -> None:
         PATH, "re-own", "old_session", owner=MEMBER, node_session="0xa", delete_first=True, expected_version=3
     )
     for claimant in (EARLY, LATE):
-        ruling = guide(decided).ruling(PATH, claimant, OLD)
+        ruling = strategy(decided).ruling(PATH, claimant, OLD)
         assert (ruling.verdict, ruling.delete_first) == (OwnershipVerdict.RE_OWN, True)
 
 
 def test_the_loop_never_makes_anyone_keep_or_take_what_is_anothers() -> None:
     for verdict, reason in (("keep", "own_session"), ("re-own", "absent"), ("wait", "old_session")):
         decided = ownership_decision(PATH, verdict, reason, owner="b2:8080", node_session="0xc")
-        assert guide(decided).ruling(PATH, EARLY, OTHERS).verdict is OwnershipVerdict.UNLOAD
+        assert strategy(decided).ruling(PATH, EARLY, OTHERS).verdict is OwnershipVerdict.UNLOAD
 
 
 def test_a_decision_for_another_session_leaves_it_to_the_rules_in_time() -> None:
     stale = ownership_decision(PATH, "unload", "other_owner", session="0xa")
-    assert guide(stale).ruling(PATH, EARLY, ABSENT).verdict is OwnershipVerdict.WAIT
-    assert guide(stale).ruling(PATH, LATE, ABSENT).verdict is OwnershipVerdict.RE_OWN
+    assert strategy(stale).ruling(PATH, EARLY, ABSENT).verdict is OwnershipVerdict.WAIT
+    assert strategy(stale).ruling(PATH, LATE, ABSENT).verdict is OwnershipVerdict.RE_OWN
 
 
 def test_the_loops_plan_comes_before_the_one_at_hand() -> None:
     plan = (RecoveryStep.INVALIDATE_CACHES, RecoveryStep.RE_OWN)
-    decisions = Decisions(CLUSTER, MEMBER)
+    decisions = MemberDecisions(CLUSTER, MEMBER)
     decisions.take(decision_event(session_decision("recover", "session_reestablished", plan=plan)))
-    looped = LoopGuide(decisions, clock=lambda: NOON)
+    looped = LoopStrategy(decisions, clock=lambda: NOON)
     assert looped.plan(SESSION) == plan
     assert looped.plan("0xc") == SessionsSettings().recovery_order

@@ -15,7 +15,7 @@ _PATIENCE = Patience(settle_ms=0, validity_ms=10**15)
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class StateChange:
     """One change of state, as kazoo's listener sees it: taken down there, because it may be another one soon."""
 
     state: str
@@ -24,7 +24,7 @@ class Observed:
     at: float
 
 
-class Standing:
+class SessionTracker:
     """The session of the member. For the agent's thread; `status`, `session` and `connected` may be read by any.
 
     Args:
@@ -40,7 +40,7 @@ class Standing:
 
     @property
     def status(self) -> Status | None:
-        """Null until there was a session."""
+        """None until there was a session."""
         return None if self._track is None else self._track.status
 
     @property
@@ -50,7 +50,7 @@ class Standing:
 
     @property
     def lost_at(self) -> float | None:
-        """Since when its session is lost, while there is no other; null when it is not lost."""
+        """Since when its session is lost, while there is no other; None when it is not lost."""
         track = self._track
         if track is None or track.status is not Status.SESSION_LOST or track.lost_ms is None:
             return None
@@ -62,7 +62,7 @@ class Standing:
         lapse_ms = None if self._track is None else self._track.lapse_ms
         return None if lapse_ms is None else lapse_ms / 1000
 
-    def observe(self, observed: Observed) -> tuple[SessionEvent, ...]:
+    def observe(self, observed: StateChange) -> tuple[SessionEvent, ...]:
         """Take in a change, and tell what it means."""
         state = _state(observed)
         self.connected = state is SessionState.CONNECTED
@@ -83,7 +83,7 @@ class Standing:
         return events
 
 
-def _state(observed: Observed) -> SessionState:
+def _state(observed: StateChange) -> SessionState:
     if observed.state == KazooState.CONNECTED:
         return SessionState.CONNECTED
     if observed.state == KazooState.SUSPENDED:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from connectors.bookkeeper.copy_journal import COPIES, JournalError, ZnodeJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.identity import read_cluster
-from connectors.bookkeeper.ledgers import Found, list_ledgers, read_ledgers
+from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.metadata import Inventory, read_references
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterMetadata:
     """A BookKeeper cluster, and how its metadata is reached."""
 
     name: str
@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SnapshotResult:
     """What was read, and what could not be."""
 
     snapshot: Snapshot
@@ -49,8 +49,8 @@ class Look:
 
 
 def take_snapshot(
-    brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: PrecheckRules
-) -> Look:
+    brokers: ZooKeeperSession, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: PrecheckRules
+) -> SnapshotResult:
     """Read everything a precheck rests on, within the time a reading counts.
 
     Args:
@@ -63,10 +63,10 @@ def take_snapshot(
     Raises:
         UserError: a file that a connection names cannot be used, or there is no such chroot or root.
     """
-    return _Photographer(time.monotonic() + rules.validity_ms / 1000).take(brokers, source, target, bootstrap, rules)
+    return _SnapshotReader(time.monotonic() + rules.validity_ms / 1000).take(brokers, source, target, bootstrap, rules)
 
 
-class _Photographer:
+class _SnapshotReader:
     """Reads one thing after the other, and keeps in mind what could not be read."""
 
     def __init__(self, until: float) -> None:
@@ -74,8 +74,13 @@ class _Photographer:
         self._problems: list[str] = []
 
     def take(
-        self, brokers: ZooKeeperSession, source: Place, target: Place, bootstrap: str, rules: PrecheckRules
-    ) -> Look:
+        self,
+        brokers: ZooKeeperSession,
+        source: ClusterMetadata,
+        target: ClusterMetadata,
+        bootstrap: str,
+        rules: PrecheckRules,
+    ) -> SnapshotResult:
         references_ms, inventory = _now_ms(), self._attempt(brokers, read_references)
         source_seen, target_seen = self._cluster(source), self._cluster(target)
         known = inventory or Inventory()
@@ -96,23 +101,23 @@ class _Photographer:
             facts = self._ledgers(source, source_seen.layout, wanted & existing.ids)
             seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
             seen = self._with_journal(brokers, seen, existing, found)
-        return Look(seen, tuple(dict.fromkeys(self._problems)))
+        return SnapshotResult(seen, tuple(dict.fromkeys(self._problems)))
 
     def _with_journal(
-        self, brokers: ZooKeeperSession, seen: Snapshot, existing: TargetLedgers, found: Found
+        self, brokers: ZooKeeperSession, seen: Snapshot, existing: TargetLedgers, found: FoundLedgers
     ) -> Snapshot:
         """Which of what was found is headgate's own copy; where the journal cannot be read, nothing is."""
         if not found.provenances or seen.source.instance_id is None or seen.target.instance_id is None:
             return seen
-        journal = ZnodeJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
+        journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
             ledgers, intents = confirmed(found, journal)
-        except JournalError as error:
+        except CopyJournalError as error:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
         return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
 
-    def _cluster(self, place: Place) -> ClusterSnapshot:
+    def _cluster(self, place: ClusterMetadata) -> ClusterSnapshot:
         read_ms = _now_ms()
         cluster = self._attempt(
             place.session, lambda reader: read_cluster(reader, place.name, place.ledgers_root, read_ms)
@@ -123,8 +128,8 @@ class _Photographer:
         return cluster or unknown
 
     def _existing(
-        self, target: Place, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
-    ) -> tuple[TargetLedgers, Found] | None:
+        self, target: ClusterMetadata, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
+    ) -> tuple[TargetLedgers, FoundLedgers] | None:
         """What exists in the target; where it is listed, only what is wanted of it is looked at more closely."""
         read_ms, wanted = _now_ms(), frozenset(wanted)
         ids, is_all = frozenset[int](), False
@@ -141,7 +146,7 @@ class _Photographer:
         exist = ids | found.ids
         return TargetLedgers(ids=exist, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts), found
 
-    def _ledgers(self, place: Place, layout: Layout | None, ledger_ids: Iterable[int]) -> Found | None:
+    def _ledgers(self, place: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]) -> FoundLedgers | None:
         if layout is None:
             return None
         found = self._attempt(
@@ -151,7 +156,7 @@ class _Photographer:
         return found
 
     def _attempt(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
-        """What is read; null, with a line on why, when that fails."""
+        """What is read; None, with a line on why, when that fails."""
         try:
             return read(session.reader(lambda: self._until - time.monotonic()))
         except (UnreadError, NotConnectedError) as error:

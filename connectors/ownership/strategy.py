@@ -1,4 +1,4 @@
-"""Who says what is to be done after a session was lost: the pure rules at hand, or the loop."""
+"""Who decides what is done after a session was lost: the policy's rules applied here, or the loop."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,17 +8,17 @@ from policies.sessions.decision import SessionDecision
 from policies.sessions.settings import OwnershipRules, RecoveryStep, SessionsSettings
 
 
-class Guide(Protocol):
+class RecoveryStrategy(Protocol):
     """What the agent asks. It is asked from the agent's own thread only, and must not block."""
 
-    def follow(self, wake: Callable[[], None]) -> None:
-        """Begin; call `wake`, from any thread, whenever there is something new to say."""
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin; call `wake`, from any thread, whenever an answer may have changed."""
 
     def close(self) -> None:
         """End."""
 
     def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> Ruling:
-        """What is to be done about one bundle, as its node is now; null: it could not be read."""
+        """What is to be done about one bundle, as its node is now; None: it could not be read."""
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:
         """In which order a member with this new session comes back."""
@@ -27,14 +27,14 @@ class Guide(Protocol):
         """Why the process with this session should go down, if it should; the same decision at most once."""
 
 
-class LocalGuide:
+class LocalStrategy:
     """The rules of the sessions policy, applied here: no loop is needed.
 
     It never orders a shutdown: whether a loss concerns one member or the whole fleet cannot be told from one member.
 
     Args:
         rules: what becomes of a bundle whose node belongs to the member's own old session.
-        recovery_order: in which order a member comes back; null: the policy's default.
+        recovery_order: in which order a member comes back; None: the policy's default.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LocalGuide:
         self._rules = rules
         self._order = SessionsSettings().recovery_order if recovery_order is None else recovery_order
 
-    def follow(self, wake: Callable[[], None]) -> None:
+    def start(self, wake: Callable[[], None]) -> None:
         """There is nothing new to wait for."""
 
     def close(self) -> None:

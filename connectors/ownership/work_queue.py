@@ -10,15 +10,15 @@ from functools import partial
 from connectors.ownership.callbacks import OwnershipError
 
 
-class Jobs:
+class WorkQueue:
     """A queue of work for one thread."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
 
-    def belong_to(self, worker: threading.Thread) -> None:
-        """Who takes them."""
+    def run_in(self, worker: threading.Thread) -> None:
+        """The thread that does the work."""
         self._worker = worker
 
     def put(self, job: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Jobs:
         """Have the thread look for what is due."""
         self._queue.put(_nothing)
 
-    def take(self, timeout_seconds: float) -> None:
+    def run(self, timeout_seconds: float) -> None:
         """Do what there is to do, in the agent's thread; wait so long for the first."""
         try:
             job = self._queue.get(timeout=timeout_seconds)
@@ -39,7 +39,7 @@ class Jobs:
         except queue.Empty:
             return
 
-    def ask(self, path: str, work: Callable[[], bool], timeout_seconds: float) -> bool:
+    def call(self, path: str, work: Callable[[], bool], timeout_seconds: float) -> bool:
         """Have something done about a bundle, and wait for what comes of it.
 
         Raises:

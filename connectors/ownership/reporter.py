@@ -1,4 +1,4 @@
-"""What the agent does, said: as readings for the loop, and in the log."""
+"""Reports what the agent does: as readings for the loop, and in the log."""
 
 from collections.abc import Callable
 
@@ -7,22 +7,22 @@ import structlog
 from policies.observations import Reading
 from policies.sessions.readings import Recovery, RecoveryAction, RecoveryResult, SessionState, ZkSession
 
-Report = Callable[[Reading], None]
+ReadingSink = Callable[[Reading], None]
 
 _log = structlog.get_logger(__name__)
 
 
-class Reports:
-    """Reports of one member. Whatever becomes of a report, the agent goes on.
+class RecoveryReporter:
+    """What one member reports. Whatever becomes of a report, the agent goes on.
 
     Args:
         cluster: its name in the loop's settings.
         member: who reports.
         role: the fleet it belongs to, as the loop's collector names it.
-        report: where reports go, such as `connectors.kafka.publisher.observations_to`; null: only to the log.
+        report: where reports go, such as `connectors.kafka.publisher.observations_to`; None: only to the log.
     """
 
-    def __init__(self, cluster: str, member: str, report: Report | None, *, role: str = "broker") -> None:
+    def __init__(self, cluster: str, member: str, report: ReadingSink | None, *, role: str = "broker") -> None:
         self._cluster = cluster
         self._member = member
         self._role = role
@@ -68,10 +68,10 @@ class Reports:
             )
         )
 
-    def _publish(self, said: Reading) -> None:
+    def _publish(self, reading: Reading) -> None:
         if self._report is None:
             return
         try:
-            self._report(said)
+            self._report(reading)
         except Exception as error:  # the application's own code
             _log.warning("a report could not be made", member=self._member, error=repr(error))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from connectors.bookkeeper.copy_answers import Answer, Facts, copy_result
 from connectors.bookkeeper.copy_clusters import LedgerCluster, java_settings
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopyRecord
-from connectors.bookkeeper.copy_outcomes import ANSWERS, CopyOutcome, outcome_of_failure
+from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, outcome_of_failure
+from connectors.bookkeeper.java_results import JavaResult, LedgerFacts, copy_result
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
 
@@ -16,8 +16,8 @@ _OUR_MARK = {PROVENANCE: "c291cmNlL3Rva2Vu"}
 _DIGEST = "sha256:01"
 
 
-def facts(**changes: object) -> Facts:
-    made = Facts(
+def facts(**changes: object) -> LedgerFacts:
+    made = LedgerFacts(
         ledger_id=7,
         state=LedgerState.CLOSED,
         last_entry_id=1,
@@ -49,7 +49,7 @@ COPY = facts(custom_metadata={**SOURCE.custom_metadata, **_OUR_MARK}, created_ms
     ],
 )
 def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: CopyOutcome) -> None:
-    assert copy_result(7, Answer(status=status, source=SOURCE, target=COPY), "one", 1.0).outcome is outcome
+    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=COPY), "one", 1.0).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,10 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
 @pytest.mark.parametrize(
     ("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)]
 )
-def test_a_copy_that_is_not_wholly_equal_is_no_copy(target: Facts | None, status: str, outcome: CopyOutcome) -> None:
-    assert copy_result(7, Answer(status=status, source=SOURCE, target=target), "one", 1.0).outcome is outcome
+def test_a_copy_that_is_not_wholly_equal_is_no_copy(
+    target: LedgerFacts | None, status: str, outcome: CopyOutcome
+) -> None:
+    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=target), "one", 1.0).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_a_copy_that_is_not_wholly_equal_is_no_copy(target: Facts | None, status
     ],
 )
 def test_a_copy_has_the_id_that_was_journalled_for_it(found: int, target_id: int | None, outcome: CopyOutcome) -> None:
-    answer = Answer(status="copied", source=SOURCE, target=msgspec.structs.replace(COPY, ledger_id=found))
+    answer = JavaResult(status="copied", source=SOURCE, target=msgspec.structs.replace(COPY, ledger_id=found))
     result = copy_result(7, answer, "one", 1.0, target_id)
     assert result.outcome is outcome
     assert result.target is not None
@@ -91,7 +93,7 @@ def test_a_copy_has_the_id_that_was_journalled_for_it(found: int, target_id: int
 
 
 def test_two_unread_digests_prove_nothing() -> None:
-    answer = Answer(status="copied", source=facts(entries_digest=None), target=facts(entries_digest=None))
+    answer = JavaResult(status="copied", source=facts(entries_digest=None), target=facts(entries_digest=None))
     assert copy_result(7, answer, "one", 1.0).outcome is CopyOutcome.COPY_DIFFERS
 
 
@@ -132,11 +134,11 @@ def test_two_unread_digests_prove_nothing() -> None:
 )
 def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: CopyOutcome) -> None:
     assert outcome_of_failure(phase, code) is outcome
-    assert copy_result(7, Answer(status="failed", phase=phase, code=code), "one", 1.0).outcome is outcome
+    assert copy_result(7, JavaResult(status="failed", phase=phase, code=code), "one", 1.0).outcome is outcome
 
 
 def test_the_policy_is_told_something_of_every_outcome() -> None:
-    assert set(ANSWERS) == set(CopyOutcome)
+    assert set(POLICY_OUTCOMES) == set(CopyOutcome)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_the_policy_is_told_something_of_every_outcome() -> None:
     [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)],
 )
 def test_only_what_was_written_to_its_end_is_told_as_copied(outcome: CopyOutcome) -> None:
-    assert ANSWERS[outcome] is not LedgerOutcome.COPIED
+    assert POLICY_OUTCOMES[outcome] is not LedgerOutcome.COPIED
 
 
 def test_a_ledger_is_told_without_our_mark_and_with_its_metadata_in_order() -> None:
@@ -158,7 +160,7 @@ def test_an_answer_of_java_is_understood() -> None:
         '"write_quorum":1,"ack_quorum":1,"created_ms":null,"custom_metadata":{}},"status":"source_open",'
         '"entries":0,"bytes":0}'
     )
-    source = copy_result(2**32, msgspec.json.decode(text, type=Answer), "one", 1.0).source
+    source = copy_result(2**32, msgspec.json.decode(text, type=JavaResult), "one", 1.0).source
     assert source is not None
     assert (source.ledger_id, source.state, source.created_ms) == (2**32, LedgerState.IN_RECOVERY, None)
 

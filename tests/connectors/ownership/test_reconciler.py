@@ -10,12 +10,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kazoo.protocol.states import EventType
 
-from connectors.ownership import LocalGuide, OwnershipCallbacks
-from connectors.ownership.caretaker import Caretaker, Present
-from connectors.ownership.holding import Holding, Stage
-from connectors.ownership.holdings import LIVE, Holdings
-from connectors.ownership.nodes import Answer, LostRaceError, NoAnswerError, Nodes
-from connectors.ownership.reports import Reports
+from connectors.ownership import LocalStrategy, OwnershipCallbacks
+from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
+from connectors.ownership.nodes import LostRaceError, NodeRead, NoZooKeeperAnswerError, OwnershipNodes
+from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
+from connectors.ownership.reporter import RecoveryReporter
 from policies.sessions.bundles import NodeNow
 from policies.sessions.decision import OwnershipReason
 from policies.sessions.settings import OwnershipRules
@@ -30,7 +29,7 @@ ABSENT = NodeNow(exists=False)
 class World:
     """Some nodes in a ZooKeeper, and whoever watches them; the news arrive with the answer to the next request."""
 
-    holdings: Holdings
+    bundles: Bundles
 
     def __post_init__(self) -> None:
         self.nodes: dict[str, NodeNow] = {}
@@ -57,10 +56,10 @@ class World:
 
     def deliver(self) -> None:
         while self.news:
-            self.holdings.changed(*self.news.pop(0))
+            self.bundles.changed(*self.news.pop(0))
 
 
-class FakeNodes(Nodes):
+class FakeNodes(OwnershipNodes):
     """Nodes as the agent sees them. `fates` says what becomes of its next requests: `lost` before or `done` after."""
 
     def __init__(self, world: World) -> None:
@@ -70,10 +69,10 @@ class FakeNodes(Nodes):
         self.after_read: dict[int, Callable[[], None]] = {}
         self.reads = 0
 
-    def read(self, paths: Iterable[str], watch: Any) -> dict[str, Answer]:
+    def read(self, paths: Iterable[str], watch: Any) -> dict[str, NodeRead]:
         self._request()
         self.world.watched |= set(paths)
-        answers = {path: Answer(self.world.nodes.get(path, ABSENT)) for path in paths}
+        answers = {path: NodeRead(self.world.nodes.get(path, ABSENT)) for path in paths}
         self.world.deliver()
         self.reads += 1
         self.after_read.pop(self.reads, lambda: None)()
@@ -108,26 +107,26 @@ class FakeNodes(Nodes):
     def _check(self, path: str, version: int) -> None:
         node = self.world.nodes.get(path)
         if node is None:
-            raise NoAnswerError
+            raise NoZooKeeperAnswerError
         if node.version != version:
             raise LostRaceError(path)
         assert node.owner == ME, f"{path} of {node.owner} was about to be deleted"
 
     def _write(self, session: str, work: Callable[[], None]) -> None:
         if session != self.session:
-            raise NoAnswerError
+            raise NoZooKeeperAnswerError
         fate = self._request()
         try:
             work()
         finally:
             self.world.deliver()
         if fate == "done":
-            raise NoAnswerError
+            raise NoZooKeeperAnswerError
 
     def _request(self) -> str | None:
         fate = self.fates.pop(0) if self.fates else None
         if fate == "lost":
-            raise NoAnswerError
+            raise NoZooKeeperAnswerError
         return fate
 
 
@@ -165,32 +164,32 @@ class AnythingHappens(RuleBasedStateMachine):
     def begin(self, rules: OwnershipRules) -> None:
         self.now = 0.0
         self.sessions = 1
-        self.holdings = Holdings()
-        self.world = World(self.holdings)
+        self.held = Bundles()
+        self.world = World(self.held)
         self.nodes = FakeNodes(self.world)
         self.app = App()
-        reports = Reports("c1", ME, None)
-        self.caretaker = Caretaker(
-            ME, self.holdings, self.nodes, LocalGuide(rules), self.app, reports, lambda: self.now, lambda event: None
+        reporter = RecoveryReporter("c1", ME, None)
+        self.reconciler = OwnershipReconciler(
+            ME, self.held, self.nodes, LocalStrategy(rules), self.app, reporter, lambda: self.now, lambda event: None
         )  # fmt: skip
-        self.present = Present("0x1", 0.0, lambda: WAIT_MS)
+        self.current = CurrentSession("0x1", 0.0, lambda: WAIT_MS)
 
     @rule(path=paths)
     def claim(self, path: str) -> None:
-        if self.holdings.get(path) is None:
-            self.holdings.add(Holding(path, b"", self.now))
+        if self.held.get(path) is None:
+            self.held.add(Bundle(path, b"", self.now))
 
     @rule(path=paths)
     def release(self, path: str) -> None:
-        holding = self.holdings.get(path)
-        if holding is not None and holding.stage in LIVE:
-            holding.give_up(None)
+        bundle = self.held.get(path)
+        if bundle is not None and bundle.stage in LIVE:
+            bundle.give_up(None)
 
     @rule(nodes_stay=st.booleans())
     def session_is_lost(self, *, nodes_stay: bool) -> None:
         self._lose_session(nodes_stay=nodes_stay)
-        self.present = Present(self.nodes.session, self.now, lambda: WAIT_MS)
-        self.holdings.new_session()
+        self.current = CurrentSession(self.nodes.session, self.now, lambda: WAIT_MS)
+        self.held.new_session()
 
     def _lose_session(self, *, nodes_stay: bool) -> None:
         self.sessions += 1
@@ -275,19 +274,19 @@ class AnythingHappens(RuleBasedStateMachine):
         self.app.meanwhile.clear()
         self.nodes.after_read.clear()
         self.app.failures = 0
-        if self.present.session != self.nodes.session:
+        if self.current.session != self.nodes.session:
             self.session_is_lost(nodes_stay=True)
         self.world.deliver()
         for _ in range(4):
             self.now += 100.0
             self._care()
         for path in PATHS:
-            holding, node = self.holdings.get(path), self.world.nodes.get(path)
+            bundle, node = self.held.get(path), self.world.nodes.get(path)
             mine = node is not None and node.ephemeral and (node.owner, node.session) == (ME, self.nodes.session)
-            if holding is None:
+            if bundle is None:
                 assert path not in self.app.open, "it was forgotten, but is open"
                 assert not mine, "it was forgotten, but its node stays"
-            elif holding.stage is Stage.OWNED:
+            elif bundle.stage is BundleStage.OWNED:
                 assert mine
                 assert path in self.app.open
             else:  # nobody can tell whose it is
@@ -296,14 +295,14 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @invariant()
     def what_the_other_owns_is_not_owned_here_once_seen(self) -> None:
-        for holding in self.holdings.of((Stage.OWNED,)):
-            unchanged = holding.path in self.world.watched and self.present.session == self.nodes.session
-            if unchanged and holding.look.due > 0:
-                assert self.world.owner(holding.path) == ME
+        for bundle in self.held.of((BundleStage.OWNED,)):
+            unchanged = bundle.path in self.world.watched and self.current.session == self.nodes.session
+            if unchanged and bundle.look.due > 0:
+                assert self.world.owner(bundle.path) == ME
 
     def _care(self) -> None:
-        with suppress(NoAnswerError):
-            self.caretaker.care(self.present)
+        with suppress(NoZooKeeperAnswerError):
+            self.reconciler.reconcile(self.current)
 
 
 AnythingHappens.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
@@ -316,7 +315,7 @@ def owner_of_a(rules: OwnershipRules) -> AnythingHappens:
     world.begin(rules)
     world.claim(PATHS[0])
     world.a_pass([])
-    assert [holding.path for holding in world.holdings.of((Stage.OWNED,))] == [PATHS[0]]
+    assert [bundle.path for bundle in world.held.of((BundleStage.OWNED,))] == [PATHS[0]]
     return world
 
 
@@ -328,10 +327,10 @@ def test_news_that_come_between_a_reading_and_its_ruling_are_not_lost() -> None:
         member.other_takes(PATHS[0], ephemeral=True)
         member.world.deliver()
 
-    member.holdings.look_again()
+    member.held.look_again()
     member.nodes.after_read[member.nodes.reads + 1] = taken_at_once
     member.a_pass([])
-    assert not member.holdings.of((Stage.OWNED,))
+    assert not member.held.of((BundleStage.OWNED,))
 
 
 def test_a_new_node_of_another_with_the_version_of_our_old_one_survives_a_long_preload() -> None:

@@ -1,0 +1,150 @@
+"""What collectors of bookies have in common, however they reach a cluster: when they read, and what becomes of it."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from connectors.outcome_log import OutcomeLog
+from connectors.poll_metrics import PollMetrics
+from connectors.read_errors import ReadErrors
+from connectors.schedule import ticks
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.observations import Reading
+
+DEBOUNCE_SECONDS = 0.1
+"""However often something hints at a change, the bookies are read no more often than this."""
+
+LeftSeconds = Callable[[], float]
+"""How long a reading may still take; nothing when the collector is to stop."""
+
+
+class BookieCollector(ABC):
+    """Reads one cluster over and over, at once when something hints at a change, and hands on what it read.
+
+    Three readings, failures included: the bookies and their groups one after the other, and the namespaces' affinity in
+    a thread of its own, because thousands of namespaces must delay no reading of the bookies.
+
+    Args:
+        cluster: its name in the settings.
+        poll_seconds: from one reading of the bookies and their groups to the next.
+        poll_limit_seconds: how long both may take.
+        affinity_seconds: from one reading of the affinity to the next, and how long one may take.
+        errors: what reading may raise.
+        publish: takes each reading as soon as it is known, from several threads; must not block.
+        metrics: shared by all collectors of a process.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        poll_seconds: float,
+        poll_limit_seconds: float,
+        affinity_seconds: float,
+        errors: ReadErrors,
+        publish: Callable[[Reading], None],
+        metrics: PollMetrics,
+    ) -> None:
+        self.cluster = cluster
+        self._poll_seconds = poll_seconds
+        self._poll_limit_seconds = poll_limit_seconds
+        self._affinity_seconds = affinity_seconds
+        self._errors = errors
+        self._publish = publish
+        self._metrics = metrics
+        self._outcome_log = OutcomeLog()
+        self._polling = threading.Lock()
+        self._polled_at = 0.0
+        self._hints: SimpleQueue[bool] = SimpleQueue()
+        self._stop = threading.Event()
+
+    @abstractmethod
+    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:
+        """Which bookies are registered."""
+
+    @abstractmethod
+    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:
+        """In which groups they are."""
+
+    @abstractmethod
+    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
+        """Which groups the namespaces may use."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what the collector opened itself."""
+
+    def hint(self, _event: object = None) -> None:
+        """Something may have changed: what is said of it is not relied upon. From any thread; never blocks."""
+        self._hints.put(item=True)
+
+    def run(self, stop: threading.Event) -> None:
+        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        self._stop = stop
+        helpers = [
+            threading.Thread(target=target, name=f"{what} {self.cluster}", daemon=True)
+            for what, target in (("hints", self._follow_hints), ("affinity", self._poll_affinity))
+        ]
+        for helper in helpers:
+            helper.start()
+        try:
+            for _ in ticks(self._poll_seconds, stop.wait):
+                self._metrics.run_poll(self.cluster, self.poll_once)
+        finally:
+            stop.set()
+            self._hints.put(item=False)
+            for helper in helpers:
+                helper.join()
+            self.close()
+
+    def poll_once(self) -> None:
+        """Read the bookies and their groups, and publish both; each fails by itself."""
+        with self._polling:
+            started = self._polled_at = time.monotonic()
+            left_seconds = self._countdown(self._poll_limit_seconds)
+            self._read(Bookies, self.read_bookies, left_seconds)
+            self._read(BookieRacks, self.read_racks, left_seconds)
+            self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
+
+    def poll_affinity_once(self) -> None:
+        """Read the affinity of all namespaces, and publish it."""
+        started = time.monotonic()
+        self._read(BookieAffinity, self.read_affinity, self._countdown(self._affinity_seconds))
+        self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
+
+    def _countdown(self, limit_seconds: float) -> LeftSeconds:
+        until = time.monotonic() + limit_seconds
+        return lambda: 0.0 if self._stop.is_set() else until - time.monotonic()
+
+    def _read(self, kind: type[Reading], read: Callable[[LeftSeconds], Reading], left_seconds: LeftSeconds) -> None:
+        try:
+            reading = read(left_seconds)
+        except self._errors.expected as error:
+            reading = kind(cluster=self.cluster, **self._errors.failure(error))
+        if self._stop.is_set():
+            return  # it was cut short
+        self._publish(reading)
+        self._metrics.polls.labels(self.cluster, reading.outcome.value).inc()
+        self._outcome_log.note(reading.event_type, reading, reading=reading.event_type)
+
+    def _follow_hints(self) -> None:
+        while self._hints.get():
+            self._stop.wait(max(0.0, self._polled_at + DEBOUNCE_SECONDS - time.monotonic()))
+            if self._stop.is_set() or not self._drain():
+                return
+            self._metrics.run_poll(self.cluster, self.poll_once)
+
+    def _drain(self) -> bool:
+        """Take the hints that the next poll covers; false when among them was the one to end."""
+        try:
+            while self._hints.get_nowait():
+                pass
+        except Empty:
+            return True
+        return False
+
+    def _poll_affinity(self) -> None:
+        for _ in ticks(self._affinity_seconds, self._stop.wait):
+            self._metrics.run_poll(self.cluster, self.poll_affinity_once)
