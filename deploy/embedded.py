@@ -214,20 +214,6 @@ class EmbeddedKafka:
             self._kill_all()
             self._release_lock()
 
-    def kill_broker(self, broker: int) -> None:
-        """End a broker by force, as a crash would; the cluster notices after `broker.session.timeout.ms` (5 s)."""
-        self._processes[broker].kill()
-
-    def start_broker(self, broker: int, *, timeout_seconds: float = 60.0) -> None:
-        """Start a broker that was killed or has ended, and return when the cluster has it again.
-
-        Raises UserError as `start` does, but leaves the others running; ValueError when it runs.
-        """
-        if broker in self.pids:
-            raise ValueError(f"broker {broker} runs already")
-        self._processes[broker] = self._launch(broker)
-        self._await_ready(time.monotonic() + timeout_seconds)
-
     # --- the data folder
 
     def _broker_dir(self, broker: int) -> Path:

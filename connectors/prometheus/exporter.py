@@ -105,10 +105,6 @@ class Exporter(Collector):
         """Readiness: null once all that was in the topics at the start has been read."""
         return None if self._behind is None else self._problem or self._behind
 
-    def reaches_kafka(self) -> str | None:
-        """Null while Kafka answers and lets all topics be read; else what is wrong. Says nothing before `run`."""
-        return self._problem
-
     def describe(self) -> list[Metric]:
         """Every family there may be, so that a registry finds clashes and can filter by name."""
         return [BUILD_INFO.metric(), SETTINGS_INFO.metric(), *self._view.families()]

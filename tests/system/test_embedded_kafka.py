@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded import EmbeddedKafka
 from policies.errors import UserError
+from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.waiting import eventually
 
@@ -147,10 +148,10 @@ def test_next_start_ends_a_broker_left_behind(tmp_path: Path, kafka_jars: tuple[
 def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
     with EmbeddedKafka(tmp_path, kafka_jars, brokers=2, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
         eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
-        kafka.kill_broker(2)
+        kill_broker(kafka, 2)
         assert set(kafka.pids) == {1}
         eventually("one serves", lambda: serving_brokers(kafka) == {1})
-        kafka.start_broker(2)
+        start_broker(kafka, 2)
         eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
 
 

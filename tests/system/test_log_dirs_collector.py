@@ -17,6 +17,7 @@ from deploy.embedded import EmbeddedKafka
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.units import parse_duration
+from tests.system.brokers import kill_broker, start_broker
 from tests.system.waiting import eventually, on_this_machine
 
 TIMEOUT_SECONDS = 5.0
@@ -128,7 +129,7 @@ def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(
     kafka: EmbeddedKafka, watch: Watch
 ) -> None:
     assert watch.outcomes() == BOTH_OK
-    kafka.kill_broker(2)
+    kill_broker(kafka, 2)
     assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}
     assert watch.seconds["payments/2"] < TIMEOUT_SECONDS / 2
 
@@ -137,7 +138,7 @@ def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(
 
     eventually("it is fenced", is_fenced)
     assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}, "its silence is still an observation"
-    kafka.start_broker(2)
+    start_broker(kafka, 2)
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
 
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded import EmbeddedKafka
+from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.waiting import eventually
@@ -150,14 +151,14 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(
         ):
             slowed = eventually("the factor is lowered", lambda: _last_below(decided, 1.0))
             assert slowed["limiting"]["broker"] == 2
-            watched.kafka.kill_broker(2)
+            kill_broker(watched.kafka, 2)
             stale = eventually("it goes stale", lambda: _last_with(decided, "stale_volume"))
             assert stale["factor"] == slowed["factor"]
             assert (stale["limiting"]["broker"], stale["brokers"]["stale"]) == (2, 1)
             eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
             unread = next(a for a in alerts.data() if a["subject"] == "payments/2")
             assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
-            watched.kafka.start_broker(2)
+            start_broker(watched.kafka, 2)
             ballast.unlink()
             eventually("read again and open", lambda: _factor(decided) == 1.0)
             eventually(

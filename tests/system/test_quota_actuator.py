@@ -30,6 +30,7 @@ from policies.throttle.decision import Counts, Reason
 from policies.throttle.gate import Verdict
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
+from tests.system.brokers import kill_broker, start_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
 from tests.system.waiting import eventually, on_this_machine
 
@@ -364,12 +365,12 @@ def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again(
             with acting(settings, tmp_path):
                 decider.decide(0.9)
                 has(mortal, ANY_CLIENT, 1_800_000)
-                kafka.kill_broker(1)
+                kill_broker(kafka, 1)
                 decider.decide(0.5)
                 failed = said(decider, outcome="failed")
                 assert failed["attempt"] == 2
                 eventually("it fails", lambda: set(metric(settings, "headgate_quota_failing").values()) == {1})
-                kafka.start_broker(1)
+                start_broker(kafka, 1)
                 has(mortal, ANY_CLIENT, MEGABYTE)
                 eventually("well again", lambda: set(metric(settings, "headgate_quota_failing").values()) == {0})
         finally:
