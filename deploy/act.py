@@ -12,7 +12,7 @@ from connectors.pulsar.bookie_http import BookieHttp
 from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.admin import AdminRacks
 from connectors.quotas import Loop, QuotaActuator, QuotaMetrics, WatchedQuotas
-from connectors.switching import Places, SwitchExecutor, WatchedSwitch
+from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
 from connectors.unload import UnloadActuator, UnloadMetrics, WatchedUnloads
 from deploy.app import Part, tell
 from deploy.connections import Connections
@@ -106,7 +106,7 @@ def _switch_parts(settings: Settings, registry: CollectorRegistry, publisher: Pu
         WatchedSwitch(
             name,
             cluster.switching,
-            Places(name, cluster.zookeeper, cluster.bookkeeper),
+            ClusterSessions(name, cluster.zookeeper, cluster.bookkeeper),
             switching.for_cluster(name).rules,
             switching.for_cluster(name).copy_concurrency,
             cluster.pulsar,

@@ -20,7 +20,10 @@ from policies.switching.ledger_paths import Layout, path_of
 PROVENANCE = "headgate.copy"
 """The custom metadata property of a copy: the source's instance id and the token, with a slash between."""
 
-COPIES = "/admin/bookie-clusters/copies"
+REGISTRY_ROOT = "/admin/bookie-clusters"
+"""Below it lies what Headgate and the brokers know of a broker cluster's BookKeeper clusters, in its ZooKeeper."""
+
+COPIES = f"{REGISTRY_ROOT}/copies"
 """Where the journal of a broker cluster's copies lies, in the brokers' ZooKeeper."""
 
 _TOKEN_BYTES = 16

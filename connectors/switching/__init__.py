@@ -1,13 +1,13 @@
 """The executor of switches between BookKeeper clusters: carries the switching policy's orders out.
 
-All writes are conditional. `executor` follows the decisions; a `conductor` for each broker cluster holds the `lease`,
-publishes `sightings`, and has orders carried out by `registry_orders` (on `registry`) and `ledger_orders` (with
-`copiers` and `references`). `agent` is what stands beside each broker.
+All writes are conditional. `executor` follows the decisions; a `reconciler` for each broker cluster holds the `lease`,
+publishes what `cluster_reader` reads, and has orders carried out by `registry_orders` (on `registry`) and
+`ledger_orders` (with `ledger_copiers` and `attribution`). `broker_agent` is what stands beside each broker.
 """
 
 from connectors.actuation import Loop
+from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.executor import SwitchExecutor, WatchedSwitch
-from connectors.switching.places import Places
 from connectors.switching.settings import SwitchExecution
 
-__all__ = ["Loop", "Places", "SwitchExecution", "SwitchExecutor", "WatchedSwitch"]
+__all__ = ["ClusterSessions", "Loop", "SwitchExecution", "SwitchExecutor", "WatchedSwitch"]

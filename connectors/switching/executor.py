@@ -1,4 +1,4 @@
-"""Follows the switching decisions, and has those about each cluster carried out by a conductor of its own."""
+"""Follows the switching decisions, and has those about each cluster carried out by a reconciler of its own."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -13,18 +13,21 @@ from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record, Tail
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.switching.answers import SOURCE, Answers
-from connectors.switching.conductor import Conductor, Hands
-from connectors.switching.copiers import Copiers, CopySettings
+from connectors.switching.attribution import ReferenceZnodes
+from connectors.switching.cluster_reader import ClusterReader
+from connectors.switching.cluster_sessions import ClusterSessions
+from connectors.switching.dependencies import Dependencies
 from connectors.switching.lease import Lease
+from connectors.switching.ledger_copiers import CopySettings, LedgerCopiers
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
-from connectors.switching.places import Places
-from connectors.switching.references import References
+from connectors.switching.observation_publisher import ObservationPublisher
+from connectors.switching.reconciler import SwitchReconciler
 from connectors.switching.registry import Registry
+from connectors.switching.registry_orders import RegistryOrders
+from connectors.switching.result_outbox import SOURCE, ResultOutbox
 from connectors.switching.rollover import OwnerClient
 from connectors.switching.settings import SwitchExecution
-from connectors.switching.sightings import Sightings
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
 from policies.wire import EventReader
@@ -41,7 +44,7 @@ class WatchedSwitch:
 
     cluster: str
     settings: SwitchExecution
-    places: Places
+    sessions: ClusterSessions
     rules: PrecheckRules
     """Of its prechecks."""
     concurrency: int
@@ -55,8 +58,8 @@ class SwitchExecutor:
 
     Args:
         loop: where the decisions are.
-        observed: the topic (with its prefix) that sightings and answers go to.
-        watched: the broker clusters; their places are closed at the end.
+        observed: the topic (with its prefix) that observations and results go to.
+        watched: the broker clusters; their sessions are closed at the end.
         publish: hands a record over to the loop's Kafka; must not block.
         jvm: makes the JVM with BookKeeper's client, when there is something to copy; called once at most.
         registry: where it counts.
@@ -73,16 +76,16 @@ class SwitchExecutor:
     ) -> None:
         self._loop = loop
         self._watched = watched
-        self._jvm = _Once(jvm)
+        self._jvm = _SharedJvm(jvm)
         metrics = SwitchExecutorMetrics(registry)
-        self._conductors = {
-            each.cluster: _conductor(each, observed, publish, self._jvm.get, metrics) for each in watched
+        self._reconcilers = {
+            each.cluster: _reconciler(each, observed, publish, self._jvm.get, metrics) for each in watched
         }
         self._reader = EventReader((SwitchDecision, SwitchRecord))
         self._behind: str | None = "the switch executor has not started yet"
 
     def caught_up(self) -> str | None:
-        """Readiness: null once it is known where the switches stand."""
+        """Readiness: None once it is known where the switches stand."""
         return self._behind
 
     def run(self, stop: threading.Event) -> None:
@@ -95,39 +98,39 @@ class SwitchExecutor:
             with Tail(self._loop.connection, {self._loop.decided: None}, "headgate-switch") as tail:
                 # Old orders were given under an older lease and are dropped; where a switch stands is learned.
                 while not tail.caught_up and not stop.is_set():
-                    self._hand_on(tail.poll(_POLL_SECONDS))
+                    self._dispatch(tail.poll(_POLL_SECONDS))
                     self._behind = tail.problem or tail.backlog
                 if not stop.is_set():
                     self._behind = None
-                    self._conduct(tail, stop)
+                    self._reconcile(tail, stop)
         finally:
             self._jvm.close()
             for each in self._watched:
-                each.places.close()
+                each.sessions.close()
 
-    def _conduct(self, tail: Tail, stop: threading.Event) -> None:
+    def _reconcile(self, tail: Tail, stop: threading.Event) -> None:
         ended = threading.Event()
-        with ThreadPoolExecutor(len(self._conductors), thread_name_prefix="switches") as pool:
-            running = [pool.submit(conductor.run, ended) for conductor in self._conductors.values()]
+        with ThreadPoolExecutor(len(self._reconcilers), thread_name_prefix="switches") as pool:
+            running = [pool.submit(reconciler.run, ended) for reconciler in self._reconcilers.values()]
             try:
                 while not stop.is_set():
-                    self._hand_on(tail.poll(_POLL_SECONDS))
+                    self._dispatch(tail.poll(_POLL_SECONDS))
                     for future in running:
                         if future.done():
                             future.result()
             finally:
                 ended.set()
-                for conductor in self._conductors.values():
-                    conductor.wake()
+                for reconciler in self._reconcilers.values():
+                    reconciler.wake()
 
-    def _hand_on(self, records: Sequence[Record]) -> None:
+    def _dispatch(self, records: Sequence[Record]) -> None:
         for record in records:
-            said = parsed(self._reader, record)
-            if isinstance(said, SwitchDecision | SwitchRecord) and said.cluster in self._conductors:
-                self._conductors[said.cluster].take(said)
+            received = parsed(self._reader, record)
+            if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
+                self._reconcilers[received.cluster].receive(received)
 
 
-class _Once:
+class _SharedJvm:
     """A JVM that all clusters share, made when it is first needed."""
 
     def __init__(self, make: Callable[[], BookKeeperJvm]) -> None:
@@ -147,33 +150,38 @@ class _Once:
                 self._jvm.close()
 
 
-def _conductor(
+def _reconciler(
     watched: WatchedSwitch,
     observed: str,
     publish: Publish,
     jvm: Callable[[], BookKeeperJvm],
     metrics: SwitchExecutorMetrics,
-) -> Conductor:
-    settings, places = watched.settings, watched.places
-    replication = settings.replication.sizes() if settings.replication else None
-    copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password())
-    owners = (
-        OwnerClient(places.brokers, settings.owner_url, watched.admin) if settings.owner_url and watched.admin else None
-    )
-    hands = Hands(
-        lease=Lease(places.brokers),
-        registry=Registry(places.brokers),
-        sightings=Sightings(watched.cluster, places, settings.brokers_path, watched.rules),
-        ledgers=LedgerOrders(places, Copiers(places, copies, jvm), References(places.brokers), places.owner_of, owners),
-        publish=observations_to(publish, observed, SOURCE),
-        answers=Answers(partial(publish, observed)),
+) -> SwitchReconciler:
+    cluster, settings, sessions = watched.cluster, watched.settings, watched.sessions
+    publish_reading, registry = observations_to(publish, observed, SOURCE), Registry(sessions.brokers)
+    reader = ClusterReader(cluster, sessions, settings.brokers_path, watched.rules)
+    dependencies = Dependencies(
+        lease=Lease(sessions.brokers),
+        observations=ObservationPublisher(cluster, registry, reader, publish_reading, sessions.bootstrap),
+        registry_orders=RegistryOrders(cluster, registry),
+        ledger_orders=_ledger_orders(watched, jvm),
+        publish=publish_reading,
+        results=ResultOutbox(partial(publish, observed)),
         metrics=metrics,
     )
-    return Conductor(
-        watched.cluster,
-        hands,
+    return SwitchReconciler(
+        cluster,
+        dependencies,
         poll_interval=settings.poll_interval,
         inventory_interval=settings.inventory_interval,
         concurrency=watched.concurrency,
-        default_bootstrap=places.bootstrap,
     )
+
+
+def _ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> LedgerOrders:
+    settings, sessions, admin = watched.settings, watched.sessions, watched.admin
+    replication = settings.replication.sizes() if settings.replication else None
+    copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password())
+    owners = OwnerClient(sessions.brokers, settings.owner_url, admin) if settings.owner_url and admin else None
+    copiers, references = LedgerCopiers(sessions, copies, jvm), ReferenceZnodes(sessions.brokers)
+    return LedgerOrders(sessions, copiers, references, sessions.owner_of, owners)

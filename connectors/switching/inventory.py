@@ -72,7 +72,7 @@ def inventory_readings(
         existing: by id, the ledgers found in the target; each is in one part, with its first reference.
         target: the cluster that was asked for each ledger that is referred to; empty: none was.
         took_ms: how long reading all this took.
-        target_ids: all ledgers of the target, with or without a reference; null: it was not listed.
+        target_ids: all ledgers of the target, with or without a reference; None: it was not listed.
 
     Raises:
         UserError: a reference cannot be told on the wire, such as one to a negative id.
@@ -91,9 +91,14 @@ def inventory_readings(
         parts += 1
         count += len(cut.references)
     yield SwitchInventory(
-        cluster=cluster, outcome=Outcome.OK, inventory=inventory, parts=parts, references=count, target=target,
+        cluster=cluster,
+        outcome=Outcome.OK,
+        inventory=inventory,
+        parts=parts,
+        references=count,
+        target=target,
         took_ms=took_ms,
-    )  # fmt: skip
+    )
 
 
 def _cuts(

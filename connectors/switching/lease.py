@@ -11,9 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from connectors.switching.registry_nodes import (
-    ROOT,
-    JsonNodes,
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
+from connectors.switching.json_znodes import (
+    JsonZnodes,
     Node,
     RegistryConflictError,
     check,
@@ -37,7 +37,7 @@ class _Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """The lease as it is held."""
 
     token: int
@@ -55,20 +55,22 @@ class Lease:
     Args:
         session: of the ZooKeeper that keeps it.
         path: its znode.
-        holder: who this is, for people; null: `host:pid`.
+        holder: who this is, for people; default `host:pid`.
     """
 
-    def __init__(self, session: ZooKeeperSession, path: str = f"{ROOT}/lease", holder: str | None = None) -> None:
-        self._nodes = JsonNodes(session)
+    def __init__(
+        self, session: ZooKeeperSession, path: str = f"{REGISTRY_ROOT}/lease", holder: str | None = None
+    ) -> None:
+        self._nodes = JsonZnodes(session)
         self._path = path
         self._ephemeral = f"{path}/holder"
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
 
-    def renew(self) -> Held | None:
+    def renew(self) -> HeldLease | None:
         """Take the lease if it is free, and verify that it is held; to be called every few seconds.
 
         Returns:
-            Null while somebody else holds it, which may be this process in a session that has not expired yet.
+            None while somebody else holds it, which may be this process in a session that has not expired yet.
 
         Raises:
             RegistryError: ZooKeeper cannot be asked, or a znode is damaged: whether it is held is not known.
@@ -81,7 +83,7 @@ class Lease:
             elif not self._is_ours(holder):
                 return None
             elif token is not None and holder.czxid == token.mzxid:
-                return Held(token.value.token, token.value.holder)
+                return HeldLease(token.value.token, token.value.holder)
             else:  # somebody wrote the token by hand: it is nobody's, so a new one is taken
                 self._give_up(token, holder)
         raise RegistryConflictError(f"{self._path} is changed by others all the time")
@@ -103,8 +105,8 @@ class Lease:
     def _is_ours(self, holder: Node[_Holder]) -> bool:
         return holder.ephemeral_owner == self._nodes.session_id()
 
-    def _take(self, found: Node[_Token] | None) -> Held | None:
-        """Both znodes at once; null when the token was changed, or the other znode made, since they were read."""
+    def _take(self, found: Node[_Token] | None) -> HeldLease | None:
+        """Both znodes at once; None when the token was changed, or the other znode made, since they were read."""
         if found is None:
             self._nodes.ensure(self._path.rpartition("/")[0])
             self._nodes.commit(create(self._path, _Token(token=0, holder="")))
@@ -112,7 +114,7 @@ class Lease:
         taken = _Token(token=found.value.token + 1, holder=self.holder)
         mine = create(self._ephemeral, _Holder(holder=self.holder), ephemeral=True)
         if self._nodes.commit(put(self._path, taken, found.version), mine):
-            return Held(taken.token, self.holder)
+            return HeldLease(taken.token, self.holder)
         return None
 
     def _give_up(self, token: Node[_Token] | None, holder: Node[_Holder]) -> None:

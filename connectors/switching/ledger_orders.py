@@ -15,12 +15,10 @@ from msgspec import structs
 from connectors.bookkeeper.copy_journal import CopyJournalError
 from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.provenance import NOT_OURS
-from connectors.switching.copiers import Copiers, Move
+from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
+from connectors.switching.dependencies import CopierPool, JournaledCopier, LedgerLookup, LedgerReferences, TopicOwners
 from connectors.switching.inventory import ledger_reading
-from connectors.switching.places import Places
-from connectors.switching.references import Attributed, References, ReferencesError
-from connectors.switching.references import Result as Attribution
-from connectors.switching.rollover import OwnerClient, RolledOver
+from connectors.switching.rollover import RolledOver
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -31,10 +29,14 @@ from policies.switching.references import LedgerKind
 
 LEDGER_ORDERS = frozenset(
     {
-        SwitchVerdict.START_COPY, SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER,
-        SwitchVerdict.REVERT, SwitchVerdict.DELETE_OLD,
+        SwitchVerdict.START_COPY,
+        SwitchVerdict.DELETE_OWN_COPY,
+        SwitchVerdict.PROMOTE,
+        SwitchVerdict.REQUEST_ROLLOVER,
+        SwitchVerdict.REVERT,
+        SwitchVerdict.DELETE_OLD,
     }
-)  # fmt: skip
+)
 
 _MAX_DETAIL = 500
 _WRITERS = 64
@@ -43,7 +45,7 @@ _WRITERS = 64
 _log = structlog.get_logger(__name__)
 
 
-class Order:
+class LedgerOrder:
     """An order about a ledger, with what it must say."""
 
     def __init__(self, decision: SwitchDecision) -> None:
@@ -65,10 +67,10 @@ class Order:
         return self.ledger_id if self.ledger.target_id is None else self.ledger.target_id
 
     def owners(self, moved: str) -> frozenset[str | None]:
-        """To whom a reference must be attributed to be changed; null: to nobody."""
+        """To whom a reference must be attributed to be changed; None: to nobody."""
         return frozenset({moved, None} if self.decision.expects.get("legacy") == "or_none" else {moved})
 
-    def answer(self, result: LedgerOutcome, detail: str = "", **more: object) -> SwitchLedger:
+    def result(self, result: LedgerOutcome, detail: str = "", **more: object) -> SwitchLedger:
         """What became of it."""
         return SwitchLedger.model_validate(
             {
@@ -87,28 +89,28 @@ class LedgerOrders:
     """Carries orders out. Safe to use from many threads.
 
     Args:
-        places: where the clusters are.
+        ledgers: looks ledgers up.
         copiers: what copies and deletes.
         references: of the broker cluster.
-        owner_of: says who has the topic of a cursor's znode loaded; null: nobody.
-        owners: asks the owner of a loaded topic to roll a cursor over; null where nobody is to be asked.
+        owner_of: says who has the topic of a cursor's znode loaded; None: nobody.
+        owners: asks the owner of a loaded topic to roll a cursor over; None where nobody is to be asked.
     """
 
     def __init__(
         self,
-        places: Places,
-        copiers: Copiers,
-        references: References,
+        ledgers: LedgerLookup,
+        copiers: CopierPool,
+        references: LedgerReferences,
         owner_of: Callable[[str], str | None],
-        owners: OwnerClient | None = None,
+        owners: TopicOwners | None = None,
     ) -> None:
-        self._places = places
+        self._ledgers = ledgers
         self._copiers = copiers
         self._references = references
         self._owner_of = owner_of
         self._owners = owners
         self._writers = tuple(threading.Lock() for _ in range(_WRITERS))
-        self._ways: dict[SwitchVerdict, Callable[[Order], SwitchLedger]] = {
+        self._handlers: dict[SwitchVerdict, Callable[[LedgerOrder], SwitchLedger]] = {
             SwitchVerdict.START_COPY: self._copy,
             SwitchVerdict.DELETE_OWN_COPY: self._delete_own,
             SwitchVerdict.PROMOTE: self._promote,
@@ -118,21 +120,21 @@ class LedgerOrders:
         }
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
-        """Do what is ordered; every failure is an answer.
+        """Do what is ordered; every failure is a result.
 
         Raises:
             ValueError: the decision is no order about a ledger.
         """
-        order = Order(decision)
+        order = LedgerOrder(decision)
         try:
-            return self._ways[decision.verdict](order)
+            return self._handlers[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
-            return order.answer(LedgerOutcome.FAILED, detail_of(error))
-        except (CopyJournalError, ReferencesError, UserError, ValueError) as error:
-            return order.answer(LedgerOutcome.FAILED, str(error))
+            return order.result(LedgerOutcome.FAILED, detail_of(error))
+        except (CopyJournalError, ReferenceZnodeError, UserError, ValueError) as error:
+            return order.result(LedgerOutcome.FAILED, str(error))
         except Exception as error:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
-            return order.answer(LedgerOutcome.FAILED, f"unexpected: {error!r}")
+            return order.result(LedgerOutcome.FAILED, f"unexpected: {error!r}")
 
     def close(self) -> None:
         """Give up what is being copied."""
@@ -140,78 +142,84 @@ class LedgerOrders:
 
     # --- copying
 
-    def _copy(self, order: Order) -> SwitchLedger:
+    def _copy(self, order: LedgerOrder) -> SwitchLedger:
         new_id = order.ledger.remap
         if new_id and order.ledger.kind is LedgerKind.CURSOR:
-            return order.answer(
+            return order.result(
                 LedgerOutcome.FAILED, "a cursor is never copied under a new id: its owner makes the new ledger"
             )
-        result = self._move(order).copier.copy(order.ledger_id, new_id=new_id)
+        result = self._journaled_copier(order).copier.copy(order.ledger_id, new_id=new_id)
         if result.outcome is CopyOutcome.SOURCE_OPEN:
-            return order.answer(LedgerOutcome.FAILED, f"{self._closed_by_owner(order)}{result.detail}".strip())
+            return order.result(LedgerOutcome.FAILED, f"{self._close_by_rollover(order)}{result.detail}".strip())
         if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
             result = self._with_target(order, result)
-        return order.answer(POLICY_OUTCOMES[result.outcome], result.detail, **_ledgers(result))
+        return order.result(POLICY_OUTCOMES[result.outcome], result.detail, **_ledgers(result))
 
-    def _closed_by_owner(self, order: Order) -> str:
+    def _close_by_rollover(self, order: LedgerOrder) -> str:
         """An open ledger cannot be copied; whoever has the topic loaded can roll its cursor over, which closes it."""
         if order.ledger.kind is not LedgerKind.CURSOR:
             return "the ledger is still written to; "
-        said = self._roll_over(order)
-        return f"its owner rolled it over to ledger {said.ledger_id}; " if isinstance(said, RolledOver) else f"{said}; "
+        rollover = self._roll_over(order)
+        return (
+            f"its owner rolled it over to ledger {rollover.ledger_id}; "
+            if isinstance(rollover, RolledOver)
+            else f"{rollover}; "
+        )
 
-    def _with_target(self, order: Order, result: CopyResult) -> CopyResult:
+    def _with_target(self, order: LedgerOrder, result: CopyResult) -> CopyResult:
         """Its id is journalled for another source; what stands there is no copy of this ledger, whatever it is."""
-        found = self._look(order.target, order.ledger_id)
+        found = self._find_ledger(order.target, order.ledger_id)
         return result if found is None else replace(result, target=structs.replace(found, provenance=NOT_OURS))
 
-    def _delete_own(self, order: Order) -> SwitchLedger:
+    def _delete_own(self, order: LedgerOrder) -> SwitchLedger:
         # Of a copy under a new id the policy may not have heard; then no reference has that id either.
         if any(order.target in self._owners_of(order, each) for each in {order.ledger_id, order.target_id}):
-            return order.answer(
+            return order.result(
                 LedgerOutcome.FAILED, f"a reference attributes it to {order.target}: the copy is in use"
             )
-        result = self._move(order).copier.delete_own(order.ledger_id)
+        result = self._journaled_copier(order).copier.delete_own(order.ledger_id)
         if result.outcome is DeleteOutcome.NOT_RECORDED and not self._copy_exists(order):
             result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier try got as far as that
-        return order.answer(_deleted(result, LedgerOutcome.COPY_DELETED), result.detail)
+        return order.result(_deleted(result, LedgerOutcome.COPY_DELETED), result.detail)
 
     # --- attributing
 
-    def _promote(self, order: Order) -> SwitchLedger:
+    def _promote(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.remap and order.ledger.target_id is None:
-            return order.answer(LedgerOutcome.FAILED, "the order does not say which id its copy has")
+            return order.result(LedgerOutcome.FAILED, "the order does not say which id its copy has")
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
             return self._promoted_by_owner(order, member)
         if self._advanced(order):
-            return order.answer(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
+            return order.result(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
         done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
         return self._attributed(order, done, LedgerOutcome.PROMOTED)
 
-    def _promoted_by_owner(self, order: Order, member: str) -> SwitchLedger:
+    def _promoted_by_owner(self, order: LedgerOrder, member: str) -> SwitchLedger:
         """Whoever has a topic loaded keeps its cursors in memory: it would write ours over, or fail on it."""
         return self._request_rollover(order, f"{member} has its topic loaded: unload it; ")
 
-    def _advanced(self, order: Order) -> bool:
+    def _advanced(self, order: LedgerOrder) -> bool:
         """Whether a cursor's ledger is another one than that of the copy; closed ledgers stay as they are."""
         if order.ledger.kind is not LedgerKind.CURSOR:
             return False
-        record = self._move(order).journal.find(order.ledger_id)
+        record = self._journaled_copier(order).journal.find(order.ledger_id)
         copied = record.copied if record else None
-        found = self._look(order.source, order.ledger_id)
+        found = self._find_ledger(order.source, order.ledger_id)
         if copied is None or found is None:
             return False
         return (copied.length_bytes, copied.last_entry_id, copied.created_ms) != (
-            found.length_bytes, found.last_entry_id, found.created_ms,
-        )  # fmt: skip
+            found.length_bytes,
+            found.last_entry_id,
+            found.created_ms,
+        )
 
-    def _revert(self, order: Order) -> SwitchLedger:
+    def _revert(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
-            return order.answer(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
+            return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
         done = self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
         return self._attributed(order, done, LedgerOutcome.REVERTED)
 
-    def _attribute(self, order: Order, moved: tuple[str, int], to: tuple[str, int]) -> Attributed:
+    def _attribute(self, order: LedgerOrder, moved: tuple[str, int], to: tuple[str, int]) -> Attribution:
         """From one cluster to the other; the ledger has its id in each."""
         ledger, (owner, ledger_id), (new_owner, new_id) = order.ledger, moved, to
         with ExitStack() as stack:
@@ -222,57 +230,59 @@ class LedgerOrders:
                 ledger.paths, ledger.kind, ledger_id, order.owners(owner), new_owner, new_id=new_id
             )
 
-    def _request_rollover(self, order: Order, before_why: str = "") -> SwitchLedger:
-        said = self._roll_over(order)
-        if isinstance(said, RolledOver):
-            return order.answer(LedgerOutcome.ROLLED_OVER, new_id=said.ledger_id, attribution=order.target)
-        return order.answer(LedgerOutcome.FAILED, f"{before_why}{said}")
+    def _request_rollover(self, order: LedgerOrder, prefix: str = "") -> SwitchLedger:
+        rollover = self._roll_over(order)
+        if isinstance(rollover, RolledOver):
+            return order.result(LedgerOutcome.ROLLED_OVER, new_id=rollover.ledger_id, attribution=order.target)
+        return order.result(LedgerOutcome.FAILED, f"{prefix}{rollover}")
 
-    def _roll_over(self, order: Order) -> RolledOver | str:
+    def _roll_over(self, order: LedgerOrder) -> RolledOver | str:
         if self._owners is None:
             return "its topic is loaded, and switching.owner_url does not say where to ask its owner"
-        said = self._owners.roll_over(order.ledger.paths[0], order.target, order.decision.epoch)
-        return said if isinstance(said, RolledOver) else said.detail
+        rollover = self._owners.roll_over(order.ledger.paths[0], order.target, order.decision.epoch)
+        return rollover if isinstance(rollover, RolledOver) else rollover.detail
 
     @staticmethod
-    def _attributed(order: Order, done: Attributed, result: LedgerOutcome) -> SwitchLedger:
-        match done.result:
-            case Attribution.DONE | Attribution.GONE:  # what names it no more, and never will, needs no attribution
-                return order.answer(result, done.detail, changed=done.changed)
-            case Attribution.ROLLED_OVER if result is LedgerOutcome.REVERTED:
-                return order.answer(result, done.detail)  # nothing names the ledger that was promoted any more
-            case Attribution.ROLLED_OVER:
-                return order.answer(
+    def _attributed(order: LedgerOrder, done: Attribution, result: LedgerOutcome) -> SwitchLedger:
+        match done.outcome:
+            case (
+                AttributionOutcome.DONE | AttributionOutcome.GONE
+            ):  # what names it no more, and never will, needs no attribution
+                return order.result(result, done.detail, changed=done.changed)
+            case AttributionOutcome.ROLLED_OVER if result is LedgerOutcome.REVERTED:
+                return order.result(result, done.detail)  # nothing names the ledger that was promoted any more
+            case AttributionOutcome.ROLLED_OVER:
+                return order.result(
                     LedgerOutcome.ROLLED_OVER, done.detail, new_id=done.new_id, attribution=done.attribution
                 )
-            case Attribution.CONFLICT:
-                return order.answer(LedgerOutcome.CONFLICT, done.detail)
-        return order.answer(LedgerOutcome.FAILED, done.detail)
+            case AttributionOutcome.CONFLICT:
+                return order.result(LedgerOutcome.CONFLICT, done.detail)
+        return order.result(LedgerOutcome.FAILED, done.detail)
 
     # --- deleting
 
-    def _delete_old(self, order: Order) -> SwitchLedger:
+    def _delete_old(self, order: LedgerOrder) -> SwitchLedger:
         others = self._owners_of(order, order.ledger_id) - {order.target}
         if others:
             named = ", ".join(sorted(owner or "nobody" for owner in others))
-            return order.answer(LedgerOutcome.FAILED, f"a reference still attributes it to {named}")
-        result = self._move(order).copier.delete_old(order.ledger_id)
-        return order.answer(_deleted(result, LedgerOutcome.DELETED), result.detail)
+            return order.result(LedgerOutcome.FAILED, f"a reference still attributes it to {named}")
+        result = self._journaled_copier(order).copier.delete_old(order.ledger_id)
+        return order.result(_deleted(result, LedgerOutcome.DELETED), result.detail)
 
-    def _owners_of(self, order: Order, ledger_id: int) -> frozenset[str | None]:
+    def _owners_of(self, order: LedgerOrder, ledger_id: int) -> frozenset[str | None]:
         """Whom the references that still name a ledger attribute it to."""
         return self._references.owners_of(order.ledger.paths, order.ledger.kind, ledger_id)
 
-    def _copy_exists(self, order: Order) -> bool:
+    def _copy_exists(self, order: LedgerOrder) -> bool:
         if order.ledger.remap and order.ledger.target_id is None:
             return False  # what stands under the source's id is none of our business
-        return order.target_id in self._places.find(order.target, [order.target_id]).ids
+        return order.target_id in self._ledgers.find_ledgers(order.target, [order.target_id]).ids
 
-    def _look(self, name: str, ledger_id: int) -> Ledger | None:
-        """A ledger as its metadata have it; null when there is none, or they cannot be parsed."""
-        return self._places.find(name, [ledger_id]).facts.get(ledger_id)
+    def _find_ledger(self, name: str, ledger_id: int) -> Ledger | None:
+        """A ledger as its metadata have it; None when there is none, or they cannot be parsed."""
+        return self._ledgers.find_ledgers(name, [ledger_id]).facts.get(ledger_id)
 
-    def _move(self, order: Order) -> Move:
+    def _journaled_copier(self, order: LedgerOrder) -> JournaledCopier:
         return self._copiers.between(order.source, order.target)
 
 

@@ -1,7 +1,7 @@
 """The registry of a broker cluster: which BookKeeper clusters there are, and which one its brokers write to.
 
-All writes are conditional, and an order that is carried out twice, as after a crash, finds its work done. Sources:
-specs/switching.md; the layout is that of PIP-477, revision 3, whose brokers follow it.
+All writes are conditional, and an order that is carried out twice, as after a crash, finds its work done. The layout is
+that of PIP-477, revision 3, whose brokers follow it. See docs/design/switching.md.
 """
 
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from connectors.switching.registry_nodes import (
-    ROOT,
-    JsonNodes,
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
+from connectors.switching.json_znodes import (
+    JsonZnodes,
     Node,
     RegistryConflictError,
     RegistryError,
@@ -22,21 +22,21 @@ from connectors.switching.registry_nodes import (
     create_or_put,
     delete,
 )
-from connectors.switching.registry_view import DirectiveOutcome, DirectiveWritten, RegistryView, Written, WrittenCluster
+from connectors.switching.registry_view import ClusterWrite, DirectiveOutcome, DirectiveWrite, RegistryView, StatusWrite
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.readings import RegisteredCluster, WrittenDirective
 from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
 
 __all__ = [
+    "ClusterWrite",
     "DirectiveOutcome",
-    "DirectiveWritten",
+    "DirectiveWrite",
     "Registry",
     "RegistryConflictError",
     "RegistryError",
     "RegistryView",
-    "Written",
-    "WrittenCluster",
+    "StatusWrite",
     "quoted",
 ]
 
@@ -93,8 +93,8 @@ class Registry:
         root: the znode it lies below.
     """
 
-    def __init__(self, session: ZooKeeperSession, root: str = ROOT) -> None:
-        self._nodes = JsonNodes(session)
+    def __init__(self, session: ZooKeeperSession, root: str = REGISTRY_ROOT) -> None:
+        self._nodes = JsonZnodes(session)
         self._root = root.rstrip("/")
 
     def read(self) -> RegistryView:
@@ -122,7 +122,7 @@ class Registry:
         status: ClusterStatus,
         version: int | None,
         bootstrap: str | None,
-    ) -> WrittenCluster:
+    ) -> ClusterWrite:
         """Make or change an entry.
 
         Args:
@@ -131,7 +131,7 @@ class Registry:
             instance_id: its INSTANCEID.
             root: the path of its ledgers.
             status: what it is to the brokers.
-            version: of the entry to change; null: there must be none.
+            version: of the entry to change; None: there must be none.
             bootstrap: what legacy references belong to, written with the entry, if that was never written; one that was
                 stays. Null: nothing is written.
 
@@ -157,7 +157,7 @@ class Registry:
             if steps:
                 self._nodes.ensure(f"{self._root}/clusters")
             if not steps or self._nodes.commit(*steps):
-                return WrittenCluster(written, bootstrap if named is None else named.value.name)
+                return ClusterWrite(written, bootstrap if named is None else named.value.name)
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def remove_cluster(self, name: str, version: int | None) -> None:
@@ -165,7 +165,7 @@ class Registry:
 
         Args:
             name: of the BookKeeper cluster.
-            version: of the entry; null: whichever is there.
+            version: of the entry; None: whichever is there.
 
         Raises:
             RegistryConflictError: the entry is another one, or active.
@@ -188,7 +188,7 @@ class Registry:
                 return
         raise RegistryConflictError(f"{self._entry(name)} is changed by others all the time")
 
-    def write_directive(self, epoch: int, target: str) -> DirectiveWritten:
+    def write_directive(self, epoch: int, target: str) -> DirectiveWrite:
         """Tell the brokers where to write from this epoch on, unless they were told so or something later already.
 
         Raises:
@@ -199,30 +199,30 @@ class Registry:
         for _ in range(_TRIES):
             found, committed = self._nodes.get(path, _Directive), self._committed()
             if found is not None and found.value == wanted:
-                return DirectiveWritten(DirectiveOutcome.ALREADY_THERE, told)
+                return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, told)
             standing = None if found is None else _standing(found)
             if standing is not None and standing.epoch >= epoch:
                 detail = f"epoch {standing.epoch} directs to {standing.target}"
-                return DirectiveWritten(DirectiveOutcome.SUPERSEDED, standing, detail)
+                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, standing, detail)
             if committed is not None and committed.value.epoch >= epoch:
                 detail = f"epoch {committed.value.epoch} is committed"
-                return DirectiveWritten(DirectiveOutcome.SUPERSEDED, standing, detail)
+                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, standing, detail)
             if found is None:
                 self._nodes.ensure(self._root)
             if self._nodes.commit(create_or_put(path, wanted, found)):
-                return DirectiveWritten(DirectiveOutcome.WRITTEN, told)
+                return DirectiveWrite(DirectiveOutcome.WRITTEN, told)
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def write_status(
         self, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None = None
-    ) -> Written:
+    ) -> StatusWrite:
         """Change what a cluster is to the brokers; what is so already is done, whatever version it has.
 
         Args:
             name: of the BookKeeper cluster.
             status: what it is to become.
-            expected_version: of its entry; null: it is not known which.
-            commit_epoch: the epoch that is committed with it, in one transaction; null: none is.
+            expected_version: of its entry; None: it is not known which.
+            commit_epoch: the epoch that is committed with it, in one transaction; None: none is.
 
         Returns:
             Not done, and why: the entry is gone or another one, another cluster is active, or a later epoch is
@@ -235,15 +235,15 @@ class Registry:
             content = self._content()
             found = content.entries.get(name)
             if found is None:
-                return Written(done=False, detail=f"{name} is not registered")
+                return StatusWrite(done=False, detail=f"{name} is not registered")
             is_committed = commit_epoch is None or content.committed_epoch >= commit_epoch
             if found.value.status is status and is_committed:
-                return Written(done=True)
+                return StatusWrite(done=True)
             if why := _obstacle(content, name, status, expected_version, commit_epoch):
-                return Written(done=False, detail=why)
+                return StatusWrite(done=False, detail=why)
             if self._nodes.commit(*self._status_steps(content, name, status, commit_epoch)):
-                return Written(done=True)
-        return Written(done=False, detail=f"{self._entry(name)} is changed by others all the time")
+                return StatusWrite(done=True)
+        return StatusWrite(done=False, detail=f"{self._entry(name)} is changed by others all the time")
 
     def allow_close(self, name: str, epoch: int) -> None:
         """Let brokers close their client of a cluster, as of an epoch; one that was allowed later stays so.

@@ -10,10 +10,13 @@ from policies.switching.state import ClusterStatus
 
 REGISTRY_ORDERS = frozenset(
     {
-        SwitchVerdict.WRITE_REGISTRY, SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.WRITE_DIRECTIVE,
-        SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT,
+        SwitchVerdict.WRITE_REGISTRY,
+        SwitchVerdict.REMOVE_REGISTRY,
+        SwitchVerdict.WRITE_DIRECTIVE,
+        SwitchVerdict.WRITE_STATUS,
+        SwitchVerdict.CLOSE_CLIENT,
     }
-)  # fmt: skip
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -48,10 +51,14 @@ class RegistryOrders:
         match order.verdict:
             case SwitchVerdict.WRITE_REGISTRY:
                 self._registry.write_cluster(
-                    name, uri=str(args["uri"]), instance_id=str(args["instance_id"]), root=str(args["root"]),
-                    status=ClusterStatus(str(args["status"])), version=_version(order, "version"),
+                    name,
+                    uri=str(args["uri"]),
+                    instance_id=str(args["instance_id"]),
+                    root=str(args["root"]),
+                    status=ClusterStatus(str(args["status"])),
+                    version=_version(order, "version"),
                     bootstrap=str(args["bootstrap"]) if args.get("bootstrap") else None,
-                )  # fmt: skip
+                )
             case SwitchVerdict.REMOVE_REGISTRY:
                 self._registry.remove_cluster(name, _version(order, "version"))
             case SwitchVerdict.WRITE_DIRECTIVE:

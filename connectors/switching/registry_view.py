@@ -41,7 +41,7 @@ class RegistryView:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCluster:
+class ClusterWrite:
     """An entry that is there now."""
 
     version: int
@@ -50,7 +50,7 @@ class WrittenCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StatusWrite:
     """How a write ended that may be refused."""
 
     done: bool
@@ -69,7 +69,7 @@ class DirectiveOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DirectiveWritten:
+class DirectiveWrite:
     """What came of a directive."""
 
     outcome: DirectiveOutcome

@@ -49,20 +49,23 @@ def cursor_of(path: str) -> Cursor:
 
 
 def bundle_of(topic: str, bundles: Iterable[str]) -> str | None:
-    """The bundle that a topic belongs to, of those given, as `0x40000000_0x80000000`; null when none is its.
+    """The bundle that a topic belongs to, of those given, as `0x40000000_0x80000000`; None when none is its.
 
     While one is being split, it and its halves are there; they have the same owner.
     """
     hashed = zlib.crc32(topic.encode())
-    ranges = ((int(match["lower"], 16), int(match["upper"], 16), match[0]) for match in map(_BUNDLE.fullmatch, bundles)
-              if match is not None)  # fmt: skip
+    ranges = (
+        (int(match["lower"], 16), int(match["upper"], 16), match[0])
+        for match in map(_BUNDLE.fullmatch, bundles)
+        if match is not None
+    )
     # The upper end belongs to the next one, but for the last, which has none after it.
     fitting = [(upper - lower, name) for lower, upper, name in ranges if lower <= hashed < upper + (upper == _LAST)]
     return min(fitting)[1] if fitting else None
 
 
 def owner_of_topic(reader: Reader, cursor: Cursor) -> str | None:
-    """The broker that has a cursor's topic loaded, or may load it any time, as `host:port`; null: nobody.
+    """The broker that has a cursor's topic loaded, or may load it any time, as `host:port`; None: nobody.
 
     Raises:
         UnreadError: it cannot be read.

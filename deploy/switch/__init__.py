@@ -1,1 +1,5 @@
-"""The commands `headgate switch …`: `cli` names them, `commands` and `dialogue` talk to the loop, others show."""
+"""The commands `headgate switch …`, which `cli` names.
+
+`command_runner` runs those that are sent to the loop through `loop_client`; each `…_command` runs one that is not; each
+`…_view` is what a person sees.
+"""

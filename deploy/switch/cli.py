@@ -14,7 +14,7 @@ from deploy.settings import Settings
 from deploy.settings_file import load_settings
 
 if TYPE_CHECKING:
-    from deploy.switch.dialogue import Dialogue
+    from deploy.switch.command_runner import CommandRunner
 
 switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ def switch() -> None:
     """Move brokers to another BookKeeper cluster."""
 
 
-def _dialogue(
+def _runner(
     cluster: Cluster,
     reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
     actor: Annotated[str | None, typer.Option(help="Who asks; by default user@host.")] = None,
@@ -46,15 +46,15 @@ def _dialogue(
     timeout: Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     settings: SettingsFile = None,
-) -> "Dialogue":
+) -> "CommandRunner":
     """What all commands that are sent to the loop have in common."""
-    from deploy.switch.commands import Asking
-    from deploy.switch.dialogue import Desk, Dialogue
-    from deploy.switch.precheck import watched_cluster
+    from deploy.switch.command_runner import CommandConsole, CommandRunner
+    from deploy.switch.loop_client import CommandOptions
+    from deploy.switch.precheck_command import watched_cluster
 
     given = _load(settings)
     watched_cluster(given, cluster)
-    asking = Asking(
+    options = CommandOptions(
         cluster=cluster,
         actor=actor,
         reason=reason,
@@ -62,17 +62,17 @@ def _dialogue(
         expected_epoch=expected_epoch,
         dry_run=dry_run,
     )
-    return Dialogue(given, asking, Desk(Console(), as_json), timeout)
+    return CommandRunner(given, options, CommandConsole(Console(), as_json), timeout)
 
 
-def _sent(command: Callable[..., int]) -> Callable[..., None]:
-    """Give a command the options that all of these have, and in their place a dialogue; it ends with a status."""
-    common, own = signature(_dialogue), signature(command)
-    own_options = [option for name, option in own.parameters.items() if name != "dialogue"]
+def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
+    """Give a command the options that all of these have, and in their place a runner; it ends with a status."""
+    common, own = signature(_runner), signature(command)
+    own_options = [option for name, option in own.parameters.items() if name != "runner"]
 
     def run(**given: Any) -> None:
         arguments = {option.name: given.pop(option.name) for option in own_options}
-        raise typer.Exit(command(_dialogue(**given), **arguments))
+        raise typer.Exit(command(_runner(**given), **arguments))
 
     cluster, *others = common.parameters.values()
     options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in (cluster, *own_options, *others)]
@@ -83,23 +83,23 @@ def _sent(command: Callable[..., int]) -> Callable[..., None]:
 
 
 @switch_app.command()
-@_sent
-def register(dialogue: "Dialogue", name: Name) -> int:
+@_sends_command
+def register(runner: "CommandRunner", name: Name) -> int:
     """Make a BookKeeper cluster known, by what is read at its address; the first one is the one that is active."""
-    from deploy.switch.register import registration
+    from deploy.switch.registration import registration
     from policies.switching.readings import CommandName
 
-    about = registration(dialogue.settings, dialogue.asking.cluster, name)
-    return dialogue.give(CommandName.REGISTER, **about)
+    about = registration(runner.settings, runner.options.cluster, name)
+    return runner.run(CommandName.REGISTER, **about)
 
 
 @switch_app.command()
-@_sent
-def unregister(dialogue: "Dialogue", name: Name) -> int:
+@_sends_command
+def unregister(runner: "CommandRunner", name: Name) -> int:
     """Forget a BookKeeper cluster that nothing needs any more."""
     from policies.switching.readings import CommandName
 
-    return dialogue.give(CommandName.UNREGISTER, name=name)
+    return runner.run(CommandName.UNREGISTER, name=name)
 
 
 @switch_app.command()
@@ -111,18 +111,18 @@ def precheck(
     explain: Annotated[bool, typer.Option("--explain", help="Say what to do about each reason.")] = False,
 ) -> None:
     """Say whether a switch is safe, from live data. Writes nothing. Ends with status 1 where it is not ready."""
-    from deploy.switch.precheck import answer
+    from deploy.switch.precheck_command import run_precheck
 
     set_up_logging()
     logging.getLogger().setLevel(logging.ERROR)  # the report says what a reading came to
-    if not answer(load_settings(settings), cluster, target, as_json=as_json, explained=explain):
+    if not run_precheck(load_settings(settings), cluster, target, as_json=as_json, explained=explain):
         raise typer.Exit(_NOT_READY)
 
 
 @switch_app.command()
-@_sent
+@_sends_command
 def start(
-    dialogue: "Dialogue",
+    runner: "CommandRunner",
     target: Target,
     digest: Annotated[
         str | None, typer.Option(help="Of the report you have read; without it one is made, shown, and you are asked.")
@@ -130,7 +130,7 @@ def start(
     yes: Yes = False,
 ) -> int:
     """Start a switch, on a precheck that says ready; the same target again drives its switch on."""
-    return dialogue.agreed(given=yes).start(target, digest)
+    return runner.with_consent(given=yes).start(target, digest)
 
 
 @switch_app.command()
@@ -141,8 +141,8 @@ def status(
     settings: SettingsFile = None,
 ) -> None:
     """Show where a switch stands."""
-    from deploy.switch.precheck import watched_cluster
-    from deploy.switch.watch import show_status
+    from deploy.switch.precheck_command import watched_cluster
+    from deploy.switch.status_command import show_status
 
     given = _load(settings)
     watched_cluster(given, cluster)
@@ -150,9 +150,9 @@ def status(
 
 
 @switch_app.command()
-@_sent
+@_sends_command
 def rollback(
-    dialogue: "Dialogue",
+    runner: "CommandRunner",
     with_brokers: Annotated[
         bool, typer.Option("--with-brokers", help="Send the brokers back too, not only what was attributed.")
     ] = False,
@@ -160,27 +160,27 @@ def rollback(
     """Attribute what was promoted to the old cluster again; brokers go on writing to the new one."""
     from policies.switching.readings import CommandName
 
-    return dialogue.give(CommandName.ROLLBACK, attribution_only=not with_brokers)
+    return runner.run(CommandName.ROLLBACK, attribution_only=not with_brokers)
 
 
 @switch_app.command()
-@_sent
+@_sends_command
 def cleanup(
-    dialogue: "Dialogue",
+    runner: "CommandRunner",
     execute: Annotated[bool, typer.Option("--execute", help="Really delete; without it, only list.")] = False,
     yes: Yes = False,
 ) -> int:
     """List what would be deleted from the old cluster; with --execute, delete it."""
-    return dialogue.agreed(given=yes).clean_up(execute=execute)
+    return runner.with_consent(given=yes).clean_up(execute=execute)
 
 
 @switch_app.command("close-client")
-@_sent
-def close_client(dialogue: "Dialogue", name: Name) -> int:
+@_sends_command
+def close_client(runner: "CommandRunner", name: Name) -> int:
     """Let brokers close their client of a cluster that nobody reads from any more."""
     from policies.switching.readings import CommandName
 
-    return dialogue.give(CommandName.CLOSE_CLIENT, name=name)
+    return runner.run(CommandName.CLOSE_CLIENT, name=name)
 
 
 def _load(settings: Path | None) -> Settings:
@@ -199,7 +199,7 @@ def inventory(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Publish all references, and what the target has, for `collisions`. Ends with status 1 where not all is read."""
-    from deploy.switch.collisions import publish_inventory
+    from deploy.switch.inventory_command import publish_inventory
 
     if not publish_inventory(_load(settings), cluster, target, as_json=as_json):
         raise typer.Exit(_NOT_READY)
@@ -213,7 +213,7 @@ def collisions(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Join a published inventory with the target's ledgers in Spark. Ends with status 1 where any is in the way."""
-    from deploy.switch.collisions import show_collisions
+    from deploy.switch.collisions_command import show_collisions
 
     if not show_collisions(_load(settings), cluster, inventory, as_json=as_json):
         raise typer.Exit(_NOT_READY)

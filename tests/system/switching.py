@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.pulsar.metadata import parse_cursor, parse_locator
-from connectors.switching.agent import BrokerAgent
+from connectors.switching.broker_agent import BrokerAgent
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome

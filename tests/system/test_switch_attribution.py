@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError, get_return_value
 
 from connectors.pulsar.attribution import ValuePart, attributed, difference, references_in
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor
-from connectors.switching.references import Attributed, References, ReferencesError, Result
+from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError, ReferenceZnodes
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.jvm import find_java
@@ -42,8 +42,8 @@ CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"
 SCHEMA = "/schemas/t/n/topic"
 TYPED = "/schemas/t/n/typed"
 LEGACY = frozenset({"old", None})
-DONE = Attributed(Result.DONE, (ValuePart.ATTRIBUTION,))
-ALREADY = Attributed(Result.DONE)
+DONE = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
+ALREADY = Attribution(AttributionOutcome.DONE)
 
 Meddle = Callable[[], Any]
 
@@ -99,8 +99,8 @@ def session(zookeeper: ZooKeeper, tree: KazooClient) -> Iterator[Meddler]:
 
 
 @pytest.fixture
-def references(session: Meddler) -> References:
-    return References(session)
+def references(session: Meddler) -> ReferenceZnodes:
+    return ReferenceZnodes(session)
 
 
 def put(tree: KazooClient, path: str, data: bytes) -> bytes:
@@ -110,8 +110,8 @@ def put(tree: KazooClient, path: str, data: bytes) -> bytes:
 
 
 def to_new(
-    references: References, path: str = CURSOR, kind: LedgerKind = LedgerKind.CURSOR, ledger_id: int = 7
-) -> Attributed:
+    references: ReferenceZnodes, path: str = CURSOR, kind: LedgerKind = LedgerKind.CURSOR, ledger_id: int = 7
+) -> Attribution:
     return references.attribute([path], kind, ledger_id, LEGACY, "new")
 
 
@@ -120,7 +120,7 @@ def to_new(
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
-    tree: KazooClient, references: References, codec: Callable[[bytes], bytes]
+    tree: KazooClient, references: ReferenceZnodes, codec: Callable[[bytes], bytes]
 ) -> None:
     before = put(tree, CURSOR, codec(cursor(7, entry_of("a", "1"), *cluster_is("old"), unknown=MARK_DELETE)))
     version = tree.get(CURSOR)[1].version
@@ -133,7 +133,7 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     assert tree.get(CURSOR)[1].version == version + 1
 
 
-def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, references: References) -> None:
+def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, references: ReferenceZnodes) -> None:
     entries = [position(7 + n % 2, n, entry_of("n", str(n)), unknown=chunk(9, b"x")) for n in range(1000)]
     put(tree, SCHEMA, locator(*entries))
     assert to_new(references, SCHEMA, LedgerKind.SCHEMA) == DONE
@@ -141,7 +141,7 @@ def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, ref
     assert references.owners_of([SCHEMA], LedgerKind.SCHEMA, 8) == {None}
 
 
-def test_it_is_taken_back(tree: KazooClient, references: References) -> None:
+def test_it_is_taken_back(tree: KazooClient, references: ReferenceZnodes) -> None:
     before = put(tree, CURSOR, cursor(7, *cluster_is("old")))
     assert to_new(references) == DONE
     assert references.attribute([CURSOR], LedgerKind.CURSOR, 7, {"new"}, "old") == DONE
@@ -152,19 +152,19 @@ def test_it_is_taken_back(tree: KazooClient, references: References) -> None:
 
 
 def test_who_writes_between_our_reading_and_writing_loses_nothing(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
     theirs = cursor(7, entry_of("a", "theirs"), unknown=MARK_DELETE.replace(b"\x4d", b"\x4e"))
     session.before = lambda: tree.set(CURSOR, theirs)
-    assert to_new(references) == Attributed(Result.CONFLICT, detail=f"{CURSOR}: others wrote it meanwhile")
+    assert to_new(references) == Attribution(AttributionOutcome.CONFLICT, detail=f"{CURSOR}: others wrote it meanwhile")
     assert tree.get(CURSOR)[0] == theirs
     assert to_new(references) == DONE
     assert difference(LedgerKind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
 def test_what_others_write_after_us_is_none_of_our_changes(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     put(tree, CURSOR, cursor(7))
     session.after = lambda: tree.set(CURSOR, cursor(7, *cluster_is("new"), unknown=MARK_DELETE))
@@ -172,34 +172,36 @@ def test_what_others_write_after_us_is_none_of_our_changes(
 
 
 def test_an_owner_who_writes_back_what_it_remembers_is_a_conflict(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     put(tree, CURSOR, before := cursor(7))
     session.after = lambda: tree.set(CURSOR, before)
     found = to_new(references)
-    assert (found.result, found.changed) == (Result.CONFLICT, (ValuePart.ATTRIBUTION,))
+    assert (found.outcome, found.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION,))
 
 
 def test_an_edit_that_would_change_more_is_not_written(
-    tree: KazooClient, references: References, monkeypatch: pytest.MonkeyPatch
+    tree: KazooClient, references: ReferenceZnodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
-    monkeypatch.setattr("connectors.switching.references.attributed", lambda *_: cursor(7, *cluster_is("new")))
+    monkeypatch.setattr("connectors.switching.attribution.attributed", lambda *_: cursor(7, *cluster_is("new")))
     found = to_new(references)
-    assert found == Attributed(Result.FAILED, detail=f"{CURSOR}: not written, as this would change more: other")
+    assert found == Attribution(
+        AttributionOutcome.FAILED, detail=f"{CURSOR}: not written, as this would change more: other"
+    )
     assert tree.get(CURSOR)[0] == before
 
 
 def test_what_changed_is_read_from_the_znode_itself(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
     session.garbled = cursor(7, *cluster_is("new"))
-    assert to_new(references) == Attributed(Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert to_new(references) == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     tree.create(CURSOR, cursor(7), makepath=True)
 
@@ -209,27 +211,31 @@ def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change(
 
     session.before = anew
     found = to_new(references)
-    assert (found.result, found.changed) == (Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert (found.outcome, found.changed) == (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
-def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(tree: KazooClient, references: References) -> None:
+def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(
+    tree: KazooClient, references: ReferenceZnodes
+) -> None:
     before = put(tree, CURSOR, CODECS["lz4"](cursor(9, *cluster_is("new"))))
-    assert to_new(references) == Attributed(Result.ROLLED_OVER, new_id=9, attribution="new")
+    assert to_new(references) == Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new")
     assert tree.get(CURSOR)[0] == before
     put(tree, CURSOR, cursor(9))
-    assert to_new(references) == Attributed(Result.ROLLED_OVER, new_id=9)
+    assert to_new(references) == Attribution(AttributionOutcome.ROLLED_OVER, new_id=9)
 
 
 def test_a_cursor_that_rolls_over_under_our_hands_says_so_next_time(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     put(tree, CURSOR, cursor(7))
     session.before = lambda: tree.set(CURSOR, cursor(9, *cluster_is("new")))
-    assert to_new(references).result is Result.CONFLICT
+    assert to_new(references).outcome is AttributionOutcome.CONFLICT
     assert to_new(references).new_id == 9
     put(tree, CURSOR, cursor(7))
     session.after = lambda: tree.set(CURSOR, cursor(11, *cluster_is("new")))
-    assert to_new(references) == Attributed(Result.ROLLED_OVER, (ValuePart.ATTRIBUTION,), new_id=11, attribution="new")
+    assert to_new(references) == Attribution(
+        AttributionOutcome.ROLLED_OVER, (ValuePart.ATTRIBUTION,), new_id=11, attribution="new"
+    )
 
 
 GONE = {
@@ -242,28 +248,28 @@ GONE = {
 
 @pytest.mark.parametrize(("kind", "path", "data"), GONE.values(), ids=GONE)
 def test_a_ledger_that_nothing_names_any_more_is_gone(
-    tree: KazooClient, references: References, kind: LedgerKind, path: str, data: bytes | None
+    tree: KazooClient, references: ReferenceZnodes, kind: LedgerKind, path: str, data: bytes | None
 ) -> None:
     if data is not None:
         put(tree, path, data)
     found = to_new(references, path, kind)
-    assert (found.result, found.changed) == (Result.GONE, ())
+    assert (found.outcome, found.changed) == (AttributionOutcome.GONE, ())
     assert references.owners_of([path], kind, 7) == frozenset()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_cursor_deleted_while_we_write_is_gone(
-    tree: KazooClient, session: Meddler, references: References, when: str
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes, when: str
 ) -> None:
     put(tree, CURSOR, cursor(7))
     setattr(session, when, lambda: tree.delete(CURSOR))
-    assert to_new(references).result is Result.GONE
+    assert to_new(references).outcome is AttributionOutcome.GONE
 
 
-def test_a_ledger_of_a_third_cluster_is_a_conflict_and_stays(tree: KazooClient, references: References) -> None:
+def test_a_ledger_of_a_third_cluster_is_a_conflict_and_stays(tree: KazooClient, references: ReferenceZnodes) -> None:
     before = put(tree, SCHEMA, locator(position(7, 0), position(7, 1, *cluster_is("third"))))
     found = to_new(references, SCHEMA, LedgerKind.SCHEMA)
-    assert (found.result, found.detail) == (Result.CONFLICT, f"{SCHEMA}: ledger 7 is attributed to third")
+    assert (found.outcome, found.detail) == (AttributionOutcome.CONFLICT, f"{SCHEMA}: ledger 7 is attributed to third")
     assert tree.get(SCHEMA)[0] == before
     put(tree, CURSOR, cursor(7))
     assert references.attribute([CURSOR], LedgerKind.CURSOR, 7, {"old"}, "new").detail.endswith(
@@ -275,27 +281,27 @@ def test_a_ledger_of_a_third_cluster_is_a_conflict_and_stays(tree: KazooClient, 
 
 
 def test_the_order_again_completes_what_a_conflict_left_undone(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     paths = [f"{SCHEMA}{n}" for n in range(3)]
     for path in paths:
         put(tree, path, schema_locator(7))
     session.before = lambda: tree.set(paths[0], schema_locator(7, 8))
     found = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (found.result, found.changed) == (Result.CONFLICT, (ValuePart.ATTRIBUTION,))
+    assert (found.outcome, found.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION,))
     assert [references.owners_of([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
     assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
     assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
     assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {"new"}
 
 
-def test_one_znode_that_is_gone_does_not_hide_the_others(tree: KazooClient, references: References) -> None:
+def test_one_znode_that_is_gone_does_not_hide_the_others(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, SCHEMA, schema_locator(7))
     assert references.attribute([f"{SCHEMA}-gone", SCHEMA], LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
 
 
 def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
-    tree: KazooClient, session: Meddler, references: References
+    tree: KazooClient, session: Meddler, references: ReferenceZnodes
 ) -> None:
     put(tree, f"{SCHEMA}-third", schema_locator(7, attribution="third"))
     tree.create(SCHEMA, schema_locator(7))
@@ -306,54 +312,58 @@ def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
 
     session.before = anew
     found = references.attribute([SCHEMA, f"{SCHEMA}-third"], LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (found.result, found.changed) == (Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert (found.outcome, found.changed) == (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
-def test_an_order_that_names_no_znode_is_never_done(references: References) -> None:
-    assert references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").result is Result.FAILED
+def test_an_order_that_names_no_znode_is_never_done(references: ReferenceZnodes) -> None:
+    assert references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").outcome is AttributionOutcome.FAILED
 
 
 # --- what is in the way
 
 
-def test_a_value_near_the_limit_is_written(tree: KazooClient, references: References) -> None:
+def test_a_value_near_the_limit_is_written(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
     assert to_new(references) == DONE
     assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
-def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: References) -> None:
+def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_480)))
     found = to_new(references)
-    assert found.result is Result.FAILED
+    assert found.outcome is AttributionOutcome.FAILED
     assert found.detail.endswith("bytes may be more than the server's jute.maxbuffer allows")
     assert tree.get(CURSOR)[0] == before
     put(tree, CURSOR, cursor(7))
     assert to_new(references) == DONE  # the connection that the server closed is made anew
 
 
-def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, references: References) -> None:
+def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
     before = put(tree, CURSOR, cursor(7))
     tree.set_acls(CURSOR, [make_acl("world", "anyone", read=True, admin=True)])
-    assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: its ACL does not let us write it")
+    assert to_new(references) == Attribution(
+        AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us write it"
+    )
     assert tree.get(CURSOR)[0] == before
     assert references.owners_of([CURSOR], LedgerKind.CURSOR, 7) == {None}
 
 
-def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: References) -> None:
+def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, CURSOR, cursor(7))
     tree.set_acls(CURSOR, [make_acl("world", "anyone", write=True, admin=True)])
-    assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: its ACL does not let us read it")
-    with pytest.raises(ReferencesError, match="its ACL does not let us read it"):
+    assert to_new(references) == Attribution(
+        AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us read it"
+    )
+    with pytest.raises(ReferenceZnodeError, match="its ACL does not let us read it"):
         references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
 
 
 def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
-    tree: KazooClient, references: References
+    tree: KazooClient, references: ReferenceZnodes
 ) -> None:
     put(tree, CURSOR, b"\xff")
-    assert to_new(references) == Attributed(Result.FAILED, detail=f"{CURSOR}: it is no ManagedCursorInfo")
-    with pytest.raises(ReferencesError, match=f"{CURSOR}: it is no"):
+    assert to_new(references) == Attribution(AttributionOutcome.FAILED, detail=f"{CURSOR}: it is no ManagedCursorInfo")
+    with pytest.raises(ReferenceZnodeError, match=f"{CURSOR}: it is no"):
         references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
 
 
@@ -362,10 +372,10 @@ def test_without_zookeeper_nothing_is_known() -> None:
         "c1", ZooKeeperConnection(servers=f"127.0.0.1:{free_port()}", timeout=timedelta(seconds=1))
     )
     try:
-        references = References(session)
+        references = ReferenceZnodes(session)
         found = references.attribute([CURSOR, SCHEMA], LedgerKind.CURSOR, 7, LEGACY, "new")
-        assert (found.result, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (Result.FAILED, True)
-        with pytest.raises(ReferencesError):
+        assert (found.outcome, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (AttributionOutcome.FAILED, True)
+        with pytest.raises(ReferenceZnodeError):
             references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
     finally:
         session.close()
@@ -457,7 +467,7 @@ def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_cras
         broker.kill()
 
         session = ZooKeeperSession("c1", ZooKeeperConnection(servers=cluster.zookeeper.servers))
-        references = References(session)
+        references = ReferenceZnodes(session)
         with cluster.zookeeper.client() as client:
             locator_id = references_in(LedgerKind.SCHEMA, TYPED, client.get(TYPED)[0])[0].ledger_id
         assert to_new(references, CURSOR, LedgerKind.CURSOR, before["cursorLedger"]) == DONE

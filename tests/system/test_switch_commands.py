@@ -22,7 +22,7 @@ from rich.text import Text
 from connectors.kafka.connection import KafkaConnection
 from deploy import cli
 from deploy.embedded import EmbeddedKafka
-from deploy.switch.kafka import embedded_servers
+from deploy.switch.loop_kafka import embedded_servers
 from policies.observations import Outcome, Reading
 from policies.registry import topic_of
 from policies.switching import (
@@ -248,7 +248,7 @@ def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, mo
 
 
 def test_a_kafka_that_is_away_is_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.switch.commands._CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("deploy.switch.loop_client._CONNECT_SECONDS", 1.0)
     monkeypatch.setenv("HEADGATE_KAFKA__BOOTSTRAP_SERVERS", f"127.0.0.1:{free_port()}")
     for command in ("rollback", "status"):
         ended = switch(command)

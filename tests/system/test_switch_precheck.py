@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from deploy.cli import app
 from deploy.settings_file import load_settings
-from deploy.switch.precheck import Checked, check
+from deploy.switch.precheck_command import Checked, check
 from policies.errors import UserError
 from policies.switching.id_generators import hob_name
 from policies.switching.ledger_paths import Layout

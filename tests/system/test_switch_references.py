@@ -12,7 +12,7 @@ from connectors.pulsar.metadata import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings
-from deploy.switch.precheck import check
+from deploy.switch.precheck_command import check
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import PrecheckReport
 from policies.switching.references import LedgerKind, Reference

@@ -15,20 +15,21 @@ import pytest
 from kazoo.client import KazooClient
 from pydantic import SecretStr
 
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.switching.agent import BrokerAgent
-from connectors.switching.lease import Held, Lease
+from connectors.switching.broker_agent import BrokerAgent
+from connectors.switching.json_znodes import JsonZnodes, Step, check, create, delete
+from connectors.switching.json_znodes import put as put_step
+from connectors.switching.lease import HeldLease, Lease
 from connectors.switching.registry import (
+    ClusterWrite,
     DirectiveOutcome,
     Registry,
     RegistryConflictError,
     RegistryError,
     RegistryView,
-    Written,
-    WrittenCluster,
+    StatusWrite,
 )
-from connectors.switching.registry_nodes import ROOT, JsonNodes, Step, check, create, delete
-from connectors.switching.registry_nodes import put as put_step
 from connectors.switching.rollover import (
     Failed,
     NotOwned,
@@ -47,7 +48,7 @@ from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
-LEASE = f"{ROOT}/lease"
+LEASE = f"{REGISTRY_ROOT}/lease"
 HOLDER = f"{LEASE}/holder"
 _numbers = itertools.count(1)
 
@@ -106,7 +107,7 @@ def document(tree: KazooClient, path: str) -> Any:
 
 def register(
     registry: Registry, name: str, status: ClusterStatus, version: int | None = None, bootstrap: str | None = None
-) -> WrittenCluster:
+) -> ClusterWrite:
     return registry.write_cluster(
         name, uri=f"zk://{name}/ledgers", instance_id=f"id-{name}", root="/ledgers", status=status, version=version,
         bootstrap=bootstrap,
@@ -134,10 +135,10 @@ def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> No
 
 
 def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tree: KazooClient) -> None:
-    assert register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
-    assert document(tree, f"{ROOT}/bootstrap") == {"name": "old"}
+    assert register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old") == ClusterWrite(0, "old")
+    assert document(tree, f"{REGISTRY_ROOT}/bootstrap") == {"name": "old"}
     entry = {"uri": "zk://old/ledgers", "instance_id": "id-old", "root": "/ledgers", "status": "active"}
-    assert document(tree, f"{ROOT}/clusters/old") == entry
+    assert document(tree, f"{REGISTRY_ROOT}/clusters/old") == entry
     view = registry.read()
     assert (view.bootstrap, view.active(), view.committed_epoch, view.directive) == ("old", "old", 0, None)
     assert view.reading("c1").clusters[0].version == 0
@@ -147,14 +148,14 @@ def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:
     both.write_status("old", ClusterStatus.DEPRECATED, 0)
     both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
     assert register(both, "new", ClusterStatus.ACTIVE, version=1, bootstrap="new").bootstrap == "old"
-    assert document(tree, f"{ROOT}/bootstrap") == {"name": "old"}
+    assert document(tree, f"{REGISTRY_ROOT}/bootstrap") == {"name": "old"}
 
 
 def test_a_bootstrap_that_was_not_written_before_a_crash_is_written_by_the_same_order(
     both: Registry, tree: KazooClient
 ) -> None:
-    tree.delete(f"{ROOT}/bootstrap")
-    assert register(both, "old", ClusterStatus.ACTIVE, bootstrap="old") == WrittenCluster(0, "old")
+    tree.delete(f"{REGISTRY_ROOT}/bootstrap")
+    assert register(both, "old", ClusterStatus.ACTIVE, bootstrap="old") == ClusterWrite(0, "old")
     assert both.read().bootstrap == "old"
 
 
@@ -189,7 +190,7 @@ def test_an_entry_is_changed_by_who_knows_its_version(both: Registry) -> None:
 def test_a_second_cluster_is_never_active(both: Registry) -> None:
     with pytest.raises(RegistryConflictError, match="new cannot become active: old is"):
         register(both, "new", ClusterStatus.ACTIVE, version=0)
-    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == Written(done=False, detail="old is active")
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == StatusWrite(done=False, detail="old is active")
     assert statuses(both.read()) == {"old": "active", "new": "standby"}
 
 
@@ -242,23 +243,23 @@ def test_a_permit_to_close_a_client_only_grows(registry: Registry) -> None:
 def test_a_damaged_znode_is_named_and_nothing_is_guessed(
     both: Registry, tree: KazooClient, path: str, data: bytes
 ) -> None:
-    put(tree, f"{ROOT}/{path}", data)
-    with pytest.raises(RegistryError, match=f"{ROOT}/{path} is damaged"):
+    put(tree, f"{REGISTRY_ROOT}/{path}", data)
+    with pytest.raises(RegistryError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
         both.read()
     with pytest.raises(RegistryError, match="is damaged"):
         both.write_status("new", ClusterStatus.DEPRECATED, 0)
-    assert tree.get(f"{ROOT}/{path}")[0] == data
+    assert tree.get(f"{REGISTRY_ROOT}/{path}")[0] == data
 
 
 @pytest.mark.parametrize("path", ["directive", "committed"])
 def test_over_a_damaged_directive_none_is_written(registry: Registry, tree: KazooClient, path: str) -> None:
-    put(tree, f"{ROOT}/{path}", b"?")
-    with pytest.raises(RegistryError, match=f"{ROOT}/{path} is damaged"):
+    put(tree, f"{REGISTRY_ROOT}/{path}", b"?")
+    with pytest.raises(RegistryError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
         registry.write_directive(9, "new")
 
 
 def test_two_active_clusters_are_damage(both: Registry, tree: KazooClient) -> None:
-    put(tree, f"{ROOT}/clusters/new", tree.get(f"{ROOT}/clusters/old")[0])
+    put(tree, f"{REGISTRY_ROOT}/clusters/new", tree.get(f"{REGISTRY_ROOT}/clusters/old")[0])
     with pytest.raises(RegistryError, match="new and old are both active"):
         both.read()
 
@@ -295,7 +296,7 @@ def test_a_directive_is_replaced_by_later_ones_only(registry: Registry, tree: Ka
     assert written(1, "new") == ("superseded", 2)
     assert written(3, "old") == ("written", 3)
     assert written(2, "new") == ("superseded", 3)
-    assert document(tree, f"{ROOT}/directive") == {"epoch": 3, "target": "old"}
+    assert document(tree, f"{REGISTRY_ROOT}/directive") == {"epoch": 3, "target": "old"}
 
 
 def test_a_directive_that_nobody_would_follow_is_not_written(both: Registry) -> None:
@@ -308,7 +309,7 @@ def test_a_directive_that_nobody_would_follow_is_not_written(both: Registry) -> 
 def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: KazooClient) -> None:
     seen: list[int] = []
 
-    @tree.DataWatch(f"{ROOT}/directive")  # type: ignore[untyped-decorator]  # kazoo is untyped
+    @tree.DataWatch(f"{REGISTRY_ROOT}/directive")  # type: ignore[untyped-decorator]  # kazoo is untyped
     def _note(data: bytes | None, _: object) -> None:
         if data:
             seen.append(json.loads(data)["epoch"])
@@ -321,8 +322,8 @@ def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: Kazo
     with ThreadPoolExecutor(4) as workers:
         written = list(itertools.chain.from_iterable(workers.map(write, range(4))))
     assert len(written) == len(set(written)), "an epoch was given to two targets"
-    assert max(written) == document(tree, f"{ROOT}/directive")["epoch"] == 40
-    assert tree.get(f"{ROOT}/directive")[1].version == len(written) - 1, "one was written over unseen"
+    assert max(written) == document(tree, f"{REGISTRY_ROOT}/directive")["epoch"] == 40
+    assert tree.get(f"{REGISTRY_ROOT}/directive")[1].version == len(written) - 1, "one was written over unseen"
     eventually("the last one is seen", lambda: seen[-1] == 40)
     assert seen == sorted(set(seen))
 
@@ -332,13 +333,13 @@ def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: Kazo
 
 def test_a_crash_between_the_statuses_leaves_one_active_cluster_and_both_orders_may_come_again(both: Registry) -> None:
     both.write_directive(1, "new")
-    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == Written(done=True)
+    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == StatusWrite(done=True)
     assert both.read().active() == "new"
-    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == Written(done=True)
-    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == Written(done=True)
+    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == StatusWrite(done=True)
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == StatusWrite(done=True)
     after = both.read()
-    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == Written(done=True)
-    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == Written(done=True)
+    assert both.write_status("old", ClusterStatus.DEPRECATED, 0) == StatusWrite(done=True)
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == StatusWrite(done=True)
     assert both.read() == after, "an order that comes again writes nothing"
     assert (after.active(), after.committed_epoch, statuses(after)) == (
         "new", 1, {"old": "deprecated", "new": "active"},
@@ -357,9 +358,11 @@ def test_a_status_that_does_not_fit_is_refused_with_the_reason(
     both: Registry, tree: KazooClient, name: str, expected_version: int, epoch: int, detail: str
 ) -> None:
     both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    put(tree, f"{ROOT}/committed", b'{"epoch": 2}')
+    put(tree, f"{REGISTRY_ROOT}/committed", b'{"epoch": 2}')
     before = both.read()
-    assert both.write_status(name, ClusterStatus.ACTIVE, expected_version, epoch) == Written(done=False, detail=detail)
+    assert both.write_status(name, ClusterStatus.ACTIVE, expected_version, epoch) == StatusWrite(
+        done=False, detail=detail
+    )
     assert both.read() == before
 
 
@@ -386,16 +389,16 @@ class Interference:
     ) -> None:
         self.results: list[tuple[bool, object]] = []
         first = [meanwhile]
-        commit = JsonNodes.commit
+        commit = JsonZnodes.commit
 
-        def interfered(nodes: JsonNodes, *steps: Step) -> bool:
+        def interfered(nodes: JsonZnodes, *steps: Step) -> bool:
             while first:
                 first.pop()()
             done = commit(nodes, *steps)
             self.results.append((done, look()))
             return done
 
-        monkeypatch.setattr(JsonNodes, "commit", interfered)
+        monkeypatch.setattr(JsonZnodes, "commit", interfered)
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -423,7 +426,7 @@ def test_one_step_that_does_not_fit_leaves_all_undone(
 ) -> None:
     put(tree, "/n/there", b'{"text": "a"}')
     put(tree, "/n/other", b'{"text": "a"}')
-    nodes = JsonNodes(opened())
+    nodes = JsonZnodes(opened())
     steps = [create("/n/made", Note("x")), delete("/n/other", 1)]
     steps.insert(place, misfit)
     assert nodes.commit(*steps) is False
@@ -437,11 +440,14 @@ def test_status_and_commit_are_written_together_or_not_at_all(
     both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    put(tree, f"{ROOT}/committed", b'{"epoch": 1}')
+    put(tree, f"{REGISTRY_ROOT}/committed", b'{"epoch": 1}')
     interference = Interference(
         monkeypatch,
-        lambda: put(tree, f"{ROOT}/committed", b'{"epoch": 1}'),
-        look=lambda: (document(tree, f"{ROOT}/clusters/new")["status"], document(tree, f"{ROOT}/committed")["epoch"]),
+        lambda: put(tree, f"{REGISTRY_ROOT}/committed", b'{"epoch": 1}'),
+        look=lambda: (
+            document(tree, f"{REGISTRY_ROOT}/clusters/new")["status"],
+            document(tree, f"{REGISTRY_ROOT}/committed")["epoch"],
+        ),
     )
     assert both.write_status("new", ClusterStatus.ACTIVE, 0, 3).done
     assert interference.results == [(False, ("standby", 1)), (True, ("active", 3))]
@@ -452,9 +458,9 @@ def test_a_cluster_that_becomes_active_meanwhile_stays_the_only_one(
     both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    old = tree.get(f"{ROOT}/clusters/old")[0].replace(b"deprecated", b"active")
-    Interference(monkeypatch, lambda: put(tree, f"{ROOT}/clusters/old", old))
-    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 3) == Written(done=False, detail="old is active")
+    old = tree.get(f"{REGISTRY_ROOT}/clusters/old")[0].replace(b"deprecated", b"active")
+    Interference(monkeypatch, lambda: put(tree, f"{REGISTRY_ROOT}/clusters/old", old))
+    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 3) == StatusWrite(done=False, detail="old is active")
     assert (both.read().active(), both.read().committed_epoch) == ("old", 0)
 
 
@@ -463,26 +469,26 @@ def test_a_cluster_that_becomes_active_meanwhile_stays_the_only_one(
 
 def test_one_holds_the_lease_until_it_is_released(opened: Open, tree: KazooClient) -> None:
     first, second = Lease(opened(), holder="h1:1"), Lease(opened(), holder="h2:2")
-    assert first.renew() == Held(1, "h1:1")
-    assert first.renew() == Held(1, "h1:1")
+    assert first.renew() == HeldLease(1, "h1:1")
+    assert first.renew() == HeldLease(1, "h1:1")
     assert second.renew() is None
     assert document(tree, LEASE) == {"token": 1, "holder": "h1:1"}
     assert document(tree, HOLDER) == {"holder": "h1:1"}
     second.release()
-    assert first.renew() == Held(1, "h1:1"), "only its holder gives it up"
+    assert first.renew() == HeldLease(1, "h1:1"), "only its holder gives it up"
     first.release()
     first.release()
-    assert second.renew() == Held(2, "h2:2")
+    assert second.renew() == HeldLease(2, "h2:2")
     assert first.renew() is None
 
 
 def test_the_same_name_is_not_the_same_holder(opened: Open) -> None:
     """As that of process 1 in a container that was started again."""
     first, second = Lease(opened(), holder="pod:1"), Lease(opened(), holder="pod:1")
-    assert first.renew() == Held(1, "pod:1")
+    assert first.renew() == HeldLease(1, "pod:1")
     assert second.renew() is None
     second.release()
-    assert first.renew() == Held(1, "pod:1")
+    assert first.renew() == HeldLease(1, "pod:1")
 
 
 def test_of_many_who_take_it_each_gets_a_token_of_its_own_and_greater_than_before(opened: Open) -> None:
@@ -511,13 +517,13 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
     with TcpProxy(zookeeper.servers) as proxy:
         paused = Lease(opened(proxy.address + chroot_of(servers), session_timeout="1s"), holder="h1")
         other = Lease(opened(), holder="h2")
-        assert paused.renew() == Held(1, "h1")
+        assert paused.renew() == HeldLease(1, "h1")
         proxy.cut()
-        assert eventually("the other takes it", other.renew) == Held(2, "h2")
+        assert eventually("the other takes it", other.renew) == HeldLease(2, "h2")
         with pytest.raises(RegistryError):
             paused.renew()
         proxy.heal()
-        answers: list[Held | None] = []
+        answers: list[HeldLease | None] = []
 
         def told() -> bool:
             answers.append(paused.renew())
@@ -526,9 +532,9 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
         eventually("it is told", lambda: suppressed(told))
         assert answers == [None]
         paused.release()
-        assert other.renew() == Held(2, "h2"), "who holds it no more takes it from nobody"
+        assert other.renew() == HeldLease(2, "h2"), "who holds it no more takes it from nobody"
         other.release()
-        assert paused.renew() == Held(3, "h1")
+        assert paused.renew() == HeldLease(3, "h1")
 
 
 def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
@@ -539,7 +545,7 @@ def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
 
     def pause() -> None:
         zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
-        assert other.renew() == Held(2, "h2")
+        assert other.renew() == HeldLease(2, "h2")
 
     Interference(monkeypatch, pause)
     with suppress(RegistryError):
@@ -550,7 +556,7 @@ def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
         return True
 
     eventually("it has a session again", lambda: suppressed(release))
-    assert other.renew() == Held(2, "h2")
+    assert other.renew() == HeldLease(2, "h2")
 
 
 def test_a_token_that_another_took_and_gave_back_meanwhile_is_not_given_again(
@@ -560,21 +566,21 @@ def test_a_token_that_another_took_and_gave_back_meanwhile_is_not_given_again(
     put(tree, LEASE, b'{"token": 7, "holder": ""}')
 
     def meanwhile() -> None:
-        assert other.renew() == Held(8, "h2")
+        assert other.renew() == HeldLease(8, "h2")
         other.release()
 
     Interference(monkeypatch, meanwhile)
-    assert slow.renew() == Held(9, "h1")
+    assert slow.renew() == HeldLease(9, "h1")
 
 
 def test_after_its_session_has_ended_the_same_process_takes_a_new_token(
     zookeeper: ZooKeeper, opened: Open, tree: KazooClient
 ) -> None:
     lease = Lease(opened(), holder="h1")
-    assert lease.renew() == Held(1, "h1")
+    assert lease.renew() == HeldLease(1, "h1")
     zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
     held = eventually("it takes it again", lambda: suppressed(lease.renew))
-    assert held == Held(2, "h1")
+    assert held == HeldLease(2, "h1")
 
 
 def test_a_short_cut_costs_nothing_but_an_answer(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
@@ -583,7 +589,7 @@ def test_a_short_cut_costs_nothing_but_an_answer(zookeeper: ZooKeeper, servers: 
         lease.renew()
         proxy.cut()
         proxy.heal()
-        assert eventually("it holds it still", lambda: suppressed(lease.renew)) == Held(1, "h1")
+        assert eventually("it holds it still", lambda: suppressed(lease.renew)) == HeldLease(1, "h1")
 
 
 def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
@@ -591,24 +597,24 @@ def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
 ) -> None:
     lease = Lease(opened(), holder="h1")
     put(tree, LEASE, b'{"token": 7, "holder": ""}')
-    commit = JsonNodes.commit
+    commit = JsonZnodes.commit
 
-    def unanswered(nodes: JsonNodes, *steps: Step) -> bool:
+    def unanswered(nodes: JsonZnodes, *steps: Step) -> bool:
         commit(nodes, *steps)
-        monkeypatch.setattr(JsonNodes, "commit", commit)
+        monkeypatch.setattr(JsonZnodes, "commit", commit)
         raise RegistryError("the connection was lost")
 
-    monkeypatch.setattr(JsonNodes, "commit", unanswered)
+    monkeypatch.setattr(JsonZnodes, "commit", unanswered)
     with pytest.raises(RegistryError):
         lease.renew()
-    assert lease.renew() == Held(8, "h1")
+    assert lease.renew() == HeldLease(8, "h1")
 
 
 def test_a_token_written_by_hand_is_held_by_nobody(opened: Open, tree: KazooClient) -> None:
     lease = Lease(opened(), holder="h1")
     lease.renew()
     tree.set(LEASE, b'{"token": 50, "holder": "h1"}')
-    assert lease.renew() == Held(51, "h1")
+    assert lease.renew() == HeldLease(51, "h1")
 
 
 def test_a_damaged_token_is_not_replaced_by_another(opened: Open, tree: KazooClient) -> None:
@@ -803,9 +809,9 @@ def test_an_older_directive_than_one_followed_is_ignored(
     both.allow_close("third", 1)
     b1.poll()
     if data is None:
-        tree.delete(f"{ROOT}/directive")
+        tree.delete(f"{REGISTRY_ROOT}/directive")
     else:
-        tree.set(f"{ROOT}/directive", data)
+        tree.set(f"{REGISTRY_ROOT}/directive", data)
     report = b1.poll()
     assert (report.epoch, b1.agent.writing_to, b1.broker.opened) == (2, "new", ["new"])
     assert b1.broker.closed == [], "the permit is older than what is followed"
@@ -883,7 +889,7 @@ def test_who_cannot_read_the_registry_goes_on_and_says_what_it_does(
         report = b1.poll()
         assert (report.epoch, report.writes, b1.agent.writing_to) == (1, ("new",), "new")
         proxy.heal()
-    tree.set(f"{ROOT}/directive", b"?")
+    tree.set(f"{REGISTRY_ROOT}/directive", b"?")
     assert b1.poll().epoch == 1
 
 

@@ -1,21 +1,19 @@
 """What the policy is told of each way an order about a ledger may end, and what is checked before a deletion."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalError, CopyRecord
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournalError, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.pulsar.attribution import ValuePart
-from connectors.switching.copiers import Copiers, Move
+from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
+from connectors.switching.dependencies import JournaledCopier
 from connectors.switching.ledger_orders import LedgerOrders
-from connectors.switching.places import Places
-from connectors.switching.references import Attributed, References, ReferencesError
-from connectors.switching.references import Result as Attribution
-from connectors.switching.rollover import Failed, NotOwned, OwnerClient, RolledOver
+from connectors.switching.rollover import Failed, NotOwned, RolledOver
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
@@ -35,7 +33,9 @@ class World:
 
     copy: CopyOutcome = CopyOutcome.COPIED
     delete: DeleteOutcome = DeleteOutcome.DELETED
-    attributed: Attributed = field(default_factory=lambda: Attributed(Attribution.DONE, (ValuePart.ATTRIBUTION,)))
+    attributed: Attribution = field(
+        default_factory=lambda: Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
+    )
     owners: frozenset[str | None] = frozenset()
     unreadable: bool = False
     record: CopyRecord | None = COPIED
@@ -49,43 +49,59 @@ class World:
     moves: list[tuple[int, str, int]] = field(default_factory=list)
     """Which ledger was attributed to which cluster, under which id there."""
 
+    owners_expected: Collection[str | None] = ()
+    """To whom it had to be attributed before."""
+
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
-        owners = cast("OwnerClient", _Owner(self)) if self.owner is not None else None
-        double = _Double(self)
-        orders = LedgerOrders(
-            cast("Places", double),
-            cast("Copiers", double),
-            cast("References", double),
-            lambda _: self.loaded_by,
-            owners,
-        )
+        owners = _Owner(self) if self.owner is not None else None
+        orders = LedgerOrders(_Ledgers(self), _Copiers(self), _References(self), lambda _: self.loaded_by, owners)
         return orders.carry_out(decision)
 
 
-class _Double:
-    """Places, copiers, a copier, its journal and the references in one."""
-
+class _Ledgers:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def between(self, source: str, target: str) -> Move:
-        assert (source, target) == ("old", "new")
-        journal = _Journal(self._world)
-        return Move(cast("LedgerCopier", _Copier(self._world)), cast("CopyJournal", journal))
-
-    def find(self, name: str, ledger_ids: list[int]) -> FoundLedgers:
+    def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
         ledger = {"old": self._world.in_old, "new": self._world.in_new}[name]
         return FoundLedgers() if ledger is None or 7 not in ledger_ids else FoundLedgers({7}, {7: ledger})
 
-    def attribute(self, *arguments: Any, new_id: int) -> Attributed:
+
+class _Copiers:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def between(self, source: str, target: str) -> JournaledCopier:
+        assert (source, target) == ("old", "new")
+        return JournaledCopier(_Copier(self._world), _Journal(self._world))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _References:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def attribute(
+        self,
+        paths: Iterable[str],
+        kind: LedgerKind,
+        ledger_id: int,
+        owners: Collection[str | None],
+        to: str,
+        *,
+        new_id: int | None = None,
+    ) -> Attribution:
+        assert new_id is not None
         self._world.asked.append("attribute")
-        self._world.moves.append((arguments[2], arguments[4], new_id))
-        self.arguments = arguments
+        self._world.moves.append((ledger_id, to, new_id))
+        self._world.owners_expected = owners
         return self._world.attributed
 
-    def owners_of(self, _paths: Any, _kind: Any, ledger_id: int) -> frozenset[str | None]:
+    def owners_of(self, _paths: Iterable[str], _kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         if self._world.unreadable:
-            raise ReferencesError("/x: cannot be read")
+            raise ReferenceZnodeError("/x: cannot be read")
         return self._world.owners if ledger_id == self._world.named else frozenset()
 
 
@@ -93,7 +109,7 @@ class _Copier:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def copy(self, ledger_id: int, *, new_id: bool) -> CopyResult:
+    def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         self._world.asked.append("copy anew" if new_id else "copy")
         return CopyResult(ledger_id, self._world.copy, source=CLOSED)
 
@@ -104,6 +120,9 @@ class _Copier:
     def delete_old(self, ledger_id: int) -> DeleteResult:
         self._world.asked.append("delete_old")
         return DeleteResult(ledger_id, self._world.delete)
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class _Journal:
@@ -120,7 +139,8 @@ class _Owner:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def roll_over(self, path: str, target: str, epoch: int) -> Any:
+    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+        assert self._world.owner is not None
         assert (path, target, epoch) == ("/managed-ledgers/t/n/persistent/a/sub", "new", 2)
         self._world.asked.append("roll_over")
         return self._world.owner
@@ -129,22 +149,22 @@ class _Owner:
 @pytest.mark.parametrize(
     ("found", "result"),
     [
-        (Attributed(Attribution.DONE, (ValuePart.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
-        (Attributed(Attribution.GONE), LedgerOutcome.PROMOTED),
-        (Attributed(Attribution.CONFLICT), LedgerOutcome.CONFLICT),
-        (Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new"), LedgerOutcome.ROLLED_OVER),
-        (Attributed(Attribution.FAILED, detail="no"), LedgerOutcome.FAILED),
+        (Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
+        (Attribution(AttributionOutcome.GONE), LedgerOutcome.PROMOTED),
+        (Attribution(AttributionOutcome.CONFLICT), LedgerOutcome.CONFLICT),
+        (Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new"), LedgerOutcome.ROLLED_OVER),
+        (Attribution(AttributionOutcome.FAILED, detail="no"), LedgerOutcome.FAILED),
     ],
-    ids=lambda each: each.result.value if isinstance(each, Attributed) else "",
+    ids=lambda each: each.outcome.value if isinstance(each, Attribution) else "",
 )
-def test_each_end_of_attributing_has_its_answer(found: Attributed, result: LedgerOutcome) -> None:
+def test_each_end_of_attributing_has_its_answer(found: Attribution, result: LedgerOutcome) -> None:
     said = World(attributed=found).carry_out(order(SwitchVerdict.PROMOTE, 5))
     assert (said.result, said.op, said.ledger_id) == (result, 5, 7)
     assert (said.new_id, said.attribution) == (found.new_id, found.attribution)
 
 
 def test_a_change_that_went_too_far_is_told() -> None:
-    wide = Attributed(Attribution.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
+    wide = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
     assert World(attributed=wide).carry_out(order(SwitchVerdict.PROMOTE)).changed == ("attribution", "ledger_id")
 
 
@@ -163,12 +183,8 @@ def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[s
 def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
     for legacy, owners in (("or_none", {"old", None}), ("only", {"old"})):
         world = World()
-        double = _Double(world)
-        orders = LedgerOrders(
-            cast("Places", double), cast("Copiers", double), cast("References", double), lambda _: None
-        )
-        orders.carry_out(order(SwitchVerdict.PROMOTE, expects={"attribution": "old", "legacy": legacy, "ledger_id": 7}))
-        assert double.arguments[1:] == (LedgerKind.CURSOR, 7, owners, "new")
+        world.carry_out(order(SwitchVerdict.PROMOTE, expects={"attribution": "old", "legacy": legacy, "ledger_id": 7}))
+        assert (world.moves, world.owners_expected) == ([(7, "new", 7)], owners)
 
 
 @pytest.mark.parametrize("outcome", list(DeleteOutcome))
@@ -252,7 +268,7 @@ def test_the_cursor_of_a_loaded_topic_is_not_taken_back() -> None:
 
 
 def test_a_promoted_cursor_that_moved_on_since_has_nothing_to_take_back() -> None:
-    moved = Attributed(Attribution.ROLLED_OVER, new_id=9, attribution="new")
+    moved = Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new")
     assert World(attributed=moved).carry_out(order(SwitchVerdict.REVERT)).result is LedgerOutcome.REVERTED
 
 

@@ -12,15 +12,16 @@ from typing import Protocol
 
 import structlog
 
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
+from connectors.switching.json_znodes import JsonZnodes
 from connectors.switching.registry import Registry, RegistryError, RegistryView
-from connectors.switching.registry_nodes import ROOT, JsonNodes
 from connectors.switching.rollover import RolloverRefusedError, RolloverRequest
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchBroker
 
 _REACTION_SECONDS = 0.1
-"""How long the news of a directive may wait; and the wish to end."""
+"""How long a changed directive may wait; and the wish to end."""
 
 _log = structlog.get_logger(__name__)
 
@@ -91,7 +92,7 @@ class BrokerAgent:
         clients: what does as it is told.
         report: takes each `headgate.switch-broker.v1`, from the agent's thread; such as what
             `connectors.kafka.publisher.observations_to` gives.
-        cursors: rolls cursors over; null: it refuses to.
+        cursors: rolls cursors over; None: it refuses to.
         root: the registry's znode.
         interval_seconds: from one report to the next. The registry is read as often, should a watch have been lost.
         clock: seconds since 1970: reports of a broker that starts again are numbered on from there.
@@ -106,21 +107,21 @@ class BrokerAgent:
         report: Callable[[Reading], None],
         *,
         cursors: CursorOwner | None = None,
-        root: str = ROOT,
+        root: str = REGISTRY_ROOT,
         interval_seconds: float = 3.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._broker = broker
         self._registry = Registry(session, root)
-        self._nodes = JsonNodes(session)
+        self._nodes = JsonZnodes(session)
         self._watched = (f"{root}/directive", f"{root}/committed")
         self._clients = clients
         self._report = report
         self._cursors = cursors
         self._interval_seconds = interval_seconds
         self._clock = clock
-        self._news = threading.Event()
+        self._changed = threading.Event()
         self._followed: _Followed | None = None
         self._writing_to: str | None = None
         self._closed: dict[str, int] = {}
@@ -136,8 +137,8 @@ class BrokerAgent:
         """Follow and report until `stop` is set; nothing that goes wrong ends it."""
         due = time.monotonic()
         while not stop.is_set():
-            if self._news.is_set() or time.monotonic() >= due:
-                self._news.clear()
+            if self._changed.is_set() or time.monotonic() >= due:
+                self._changed.clear()
                 due = time.monotonic() + self._interval_seconds
                 try:
                     self.poll_once()
@@ -153,10 +154,10 @@ class BrokerAgent:
             view = self._registry.read()
             if self._follow(view):
                 self._close_unneeded(view)
-            self._say_trouble("")
+            self._log_trouble("")
         except RegistryError as error:
-            self._say_trouble(str(error))
-        self._say()
+            self._log_trouble(str(error))
+        self._publish_state()
 
     def roll_over(self, request: RolloverRequest) -> int:
         """What a `RolloverServer` is given: rolls a cursor over when that is what the directive followed wants.
@@ -175,7 +176,7 @@ class BrokerAgent:
         return self._cursors.roll_over(request.topic, request.cursor, request.target)
 
     def _on_change(self, event: object) -> None:  # noqa: ARG002 - from kazoo's thread, which must not wait
-        self._news.set()
+        self._changed.set()
 
     def _follow(self, view: RegistryView) -> bool:
         """Write where the registry says; false when it says something older than what was followed."""
@@ -213,7 +214,7 @@ class BrokerAgent:
             self._closed[name] = epoch
             _log.info("a client was closed", broker=self._broker, name=name, epoch=epoch)
 
-    def _say(self) -> None:
+    def _publish_state(self) -> None:
         followed = self._followed
         if followed is None:
             return
@@ -231,7 +232,7 @@ class BrokerAgent:
             )
         )
 
-    def _say_trouble(self, detail: str) -> None:
+    def _log_trouble(self, detail: str) -> None:
         if detail and detail != self._trouble:
             _log.warning("the registry cannot be followed", broker=self._broker, detail=detail)
         self._trouble = detail

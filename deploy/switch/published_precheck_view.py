@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from deploy.switch.view import finding_line, hits_line, remedy_lines, verdict_line
+from deploy.switch.precheck_view import finding_line, hits_line, remedy_lines, verdict_line
 from policies.observations import Outcome
 from policies.switching.readings import SwitchPrecheck
 from policies.units import counted, human_seconds

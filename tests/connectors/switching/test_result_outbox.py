@@ -1,15 +1,15 @@
-"""Answers are given again until a decision rests on them."""
+"""Results are sent again until a decision rests on them."""
 
 import json
 from typing import Any
 
-from connectors.switching.answers import Answers
+from connectors.switching.result_outbox import ResultOutbox
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome, SwitchLedger
 from tests.connectors.switching.orders import order
 
-ANSWER = SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=1, result=LedgerOutcome.COPIED)
+RESULT = SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=1, result=LedgerOutcome.COPIED)
 
 
 class Wire:
@@ -18,18 +18,18 @@ class Wire:
     def __init__(self) -> None:
         self.now = 0.0
         self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.answers = Answers(lambda key, value: self.sent.append((key, json.loads(value))), lambda: self.now)
+        self.outbox = ResultOutbox(lambda key, value: self.sent.append((key, json.loads(value))), lambda: self.now)
 
     def repeats_at(self, now: float) -> int:
-        """How many are given again."""
+        """How many are sent again."""
         before, self.now = len(self.sent), now
-        self.answers.repeat()
+        self.outbox.resend_due()
         return len(self.sent) - before
 
 
-def test_an_answer_nobody_heard_is_given_again_as_it_was_and_not_for_ever() -> None:
+def test_a_result_that_no_decision_acknowledges_is_sent_again_as_it_was_and_not_for_ever() -> None:
     wire = Wire()
-    wire.answers.give(ANSWER)
+    wire.outbox.send(RESULT)
     ((key, event),) = wire.sent
     assert (key, event["data"]["op"], event["type"]) == ("c1", 1, "headgate.switch-ledger.v1")
     assert [wire.repeats_at(now) for now in (14, 15, 29, 30)] == [0, 1, 0, 1]
@@ -37,18 +37,18 @@ def test_an_answer_nobody_heard_is_given_again_as_it_was_and_not_for_ever() -> N
     assert [wire.repeats_at(now) for now in (599, 600, 700)] == [1, 0, 0]
 
 
-def test_an_answer_that_a_decision_rests_on_is_heard() -> None:
+def test_a_result_that_a_decision_rests_on_is_acknowledged() -> None:
     wire = Wire()
-    wire.answers.give(ANSWER)
-    wire.answers.give(ANSWER)
-    heard, unheard = (event["id"] for _, event in wire.sent)
-    wire.answers.heard(order(SwitchVerdict.LEDGER, evidence=(heard,)))
+    wire.outbox.send(RESULT)
+    wire.outbox.send(RESULT)
+    arrived, lost = (event["id"] for _, event in wire.sent)
+    wire.outbox.acknowledge(order(SwitchVerdict.LEDGER, evidence=(arrived,)))
     assert wire.repeats_at(20) == 1
-    assert wire.sent[-1][1]["id"] == unheard
+    assert wire.sent[-1][1]["id"] == lost
 
 
-def test_who_lost_the_lease_answers_no_more() -> None:
+def test_who_lost_the_lease_sends_nothing_again() -> None:
     wire = Wire()
-    wire.answers.give(ANSWER)
-    wire.answers.forget()
+    wire.outbox.send(RESULT)
+    wire.outbox.clear()
     assert wire.repeats_at(20) == 0

@@ -26,12 +26,12 @@ _COLOURS: Mapping[SwitchVerdict, str] = {
 }
 
 
-class Ended(IntEnum):
+class ExitStatus(IntEnum):
     """How the command line ends; a user's mistake ends it with 2."""
 
     ACCEPTED = 0
     REJECTED = 1
-    NO_ANSWER = 3
+    NO_DECISION = 3
 
 
 def event_id(command: SwitchCommand) -> str:
@@ -39,13 +39,13 @@ def event_id(command: SwitchCommand) -> str:
     return deterministic_id("switch-command", command.cluster, command.idempotency_key)
 
 
-def answers(command: SwitchCommand, decision: SwitchDecision) -> bool:
+def concerns(command: SwitchCommand, decision: SwitchDecision) -> bool:
     """Whether a decision follows from a command: it names it as its subject or as its evidence."""
     return decision.subject == command.subject() or event_id(command) in decision.evidence
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """All that was decided about one command."""
 
     command: SwitchCommand
@@ -56,7 +56,7 @@ class Answer:
 
     @property
     def refusal(self) -> SwitchDecision | None:
-        """The decision that says why not; null for a command that was accepted."""
+        """The decision that says why not; None for a command that was accepted."""
         return next((d for d in self.decisions if _refuses(self.command, d)), None)
 
     @property
@@ -65,14 +65,14 @@ class Answer:
         return self.refusal.code if self.refusal is not None else None
 
     @property
-    def ended(self) -> Ended:
+    def exit_status(self) -> ExitStatus:
         """How the command line ends."""
-        return Ended.ACCEPTED if self.refusal is None else Ended.REJECTED
+        return ExitStatus.ACCEPTED if self.refusal is None else ExitStatus.REJECTED
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
         return {
-            **unanswered(self.command),
+            **undecided(self.command),
             "accepted": self.refusal is None,
             "code": self.code.value if self.code is not None else None,
             "earlier": self.earlier,
@@ -80,7 +80,7 @@ class Answer:
         }
 
 
-def unanswered(command: SwitchCommand) -> dict[str, Any]:
+def undecided(command: SwitchCommand) -> dict[str, Any]:
     """For programs, what is known before anything was decided."""
     return {
         "cluster": command.cluster,
@@ -100,24 +100,26 @@ def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
     return rejects or decision.verdict is SwitchVerdict.HALT
 
 
-def answer_of(command: SwitchCommand, heard: Iterable[SwitchDecision], *, earlier: bool = False) -> Answer | None:
-    """The answer among the decisions heard; null while there is none."""
-    found = {d.decision_id: d for d in heard if answers(command, d)}
+def result_of(
+    command: SwitchCommand, decisions: Iterable[SwitchDecision], *, earlier: bool = False
+) -> CommandResult | None:
+    """What was decided about a command, among these decisions; None while nothing is."""
+    found = {d.decision_id: d for d in decisions if concerns(command, d)}
     if not found:
         return None
-    return Answer(command, tuple(sorted(found.values(), key=lambda d: d.sequence)), earlier)
+    return CommandResult(command, tuple(sorted(found.values(), key=lambda d: d.sequence)), earlier)
 
 
-def answer_lines(answer: Answer) -> Iterator[RenderableType]:
-    """The answer, as a person reads it at a glance: first whether, then what, then how to name it."""
-    if answer.earlier:
+def result_lines(result: CommandResult) -> Iterator[RenderableType]:
+    """The result, as a person reads it at a glance: first whether, then what, then how to name it."""
+    if result.earlier:
         yield Text("A command with this key was decided before:", "yellow")
-    if answer.refusal is not None:
-        yield decision_line(answer.refusal)
+    if result.refusal is not None:
+        yield decision_line(result.refusal)
     else:
-        yield from _decision_lines(answer.decisions)
-    last = answer.decisions[-1]
-    yield Text(f"{answer.command.command.value} {answer.command.idempotency_key}, epoch {last.epoch}", "dim")
+        yield from _decision_lines(result.decisions)
+    last = result.decisions[-1]
+    yield Text(f"{result.command.command.value} {result.command.idempotency_key}, epoch {last.epoch}", "dim")
 
 
 def _decision_lines(decisions: Sequence[SwitchDecision]) -> Iterator[Text]:

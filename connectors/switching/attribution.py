@@ -19,11 +19,11 @@ _USUAL_LIMIT_BYTES = 2**20 - 1
 """ZooKeeper's `jute.maxbuffer`, unless it is set: on a larger request it hangs up."""
 
 
-class ReferencesError(Exception):
+class ReferenceZnodeError(Exception):
     """A znode cannot be read, parsed or written now; the message names it and says why in one short line."""
 
 
-class Result(StrEnum):
+class AttributionOutcome(StrEnum):
     """How attributing a ledger ended."""
 
     DONE = "done"
@@ -39,10 +39,10 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attributed:
+class Attribution:
     """What became of a ledger's references."""
 
-    result: Result
+    outcome: AttributionOutcome
     changed: tuple[ValuePart, ...] = ()
     """What the writes changed: nothing but the attribution, and the id where that is new, or something is wrong."""
     new_id: int | None = None
@@ -87,7 +87,7 @@ class _Znode:
     modified: int
 
 
-class References:
+class ReferenceZnodes:
     """The schema locators and cursors of a broker cluster. Safe to use from many threads.
 
     Args:
@@ -106,7 +106,7 @@ class References:
         to: str,
         *,
         new_id: int | None = None,
-    ) -> Attributed:
+    ) -> Attribution:
         """Attribute a ledger to a cluster in all znodes that name it, trying once for each.
 
         One conflict does not keep the others from being written, and after a failure the rest is left alone: the same
@@ -116,69 +116,73 @@ class References:
             paths: of the znodes, without the chroot.
             kind: what they are.
             ledger_id: the ledger.
-            owners: whom it may be attributed to before; null among them stands for no attribute.
+            owners: whom it may be attributed to before; None among them stands for no attribute.
             to: the cluster.
-            new_id: the ledger's id there, written with the attribution; null: the same one.
+            new_id: the ledger's id there, written with the attribution; None: the same one.
         """
         goal = _Goal(kind, ledger_id, frozenset(owners), to, None if new_id == ledger_id else new_id)
-        found: list[Attributed] = []
+        found: list[Attribution] = []
         for path in paths:
             found.append(self._attribute(path, goal))
-            if found[-1].result is Result.FAILED:
+            if found[-1].outcome is AttributionOutcome.FAILED:
                 break
-        return _together(found, goal)
+        return _combined(found, goal)
 
     def owners_of(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
-        """Whom those znodes that still name a ledger attribute it to; null: a position without an attribute.
+        """Whom those znodes that still name a ledger attribute it to; None: a position without an attribute.
 
         Raises:
-            ReferencesError: one cannot be read or parsed: nothing is known then.
+            ReferenceZnodeError: one cannot be read or parsed: nothing is known then.
         """
         znodes = [znode for path in paths if (znode := self._read(path)) is not None]
         references = [each for znode in znodes for each in _references(kind, znode)]
         return frozenset(each.attribution for each in references if each.ledger_id == ledger_id)
 
-    def _attribute(self, path: str, goal: _Goal) -> Attributed:
+    def _attribute(self, path: str, goal: _Goal) -> Attribution:
         try:
             before = self._read(path)
-            return _standing(path, before, goal) or self._write(before, goal)
-        except ReferencesError as error:
-            return Attributed(Result.FAILED, detail=str(error))
+            return _settled(path, before, goal) or self._write(before, goal)
+        except ReferenceZnodeError as error:
+            return Attribution(AttributionOutcome.FAILED, detail=str(error))
         except ValueError as error:
-            return Attributed(Result.FAILED, detail=f"{path}: {error}")
+            return Attribution(AttributionOutcome.FAILED, detail=f"{path}: {error}")
 
-    def _write(self, before: _Znode | None, goal: _Goal) -> Attributed:
+    def _write(self, before: _Znode | None, goal: _Goal) -> Attribution:
         assert before is not None  # noqa: S101 - one that is gone stands as it is
         path = before.path
         data = attributed(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
         if wider := [part for part in _changed(goal, before.data, data) if part not in goal.changes]:
-            raise ReferencesError(f"{path}: not written, as this would change more: {', '.join(wider)}")
+            raise ReferenceZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
             stat = self._set(path, data, before.version)
         except BadVersionError:
-            return Attributed(Result.CONFLICT, detail=f"{path}: others wrote it meanwhile")
+            return Attribution(AttributionOutcome.CONFLICT, detail=f"{path}: others wrote it meanwhile")
         except NoNodeError:
-            return Attributed(Result.GONE, detail=f"{path} was deleted meanwhile")
+            return Attribution(AttributionOutcome.GONE, detail=f"{path} was deleted meanwhile")
         if stat.czxid != before.created:
             # Deleted and made anew between our reading and our writing, with the same version: a person must look.
-            return Attributed(
-                Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER), detail=f"{path}: a new one was overwritten"
+            return Attribution(
+                AttributionOutcome.DONE,
+                (ValuePart.ATTRIBUTION, ValuePart.OTHER),
+                detail=f"{path}: a new one was overwritten",
             )
         now = self._read(path)
         # What others wrote after us is none of our changes.
         ours = now.data if now is not None and now.modified == stat.mzxid else data
-        standing = _standing(path, now, goal) or Attributed(Result.CONFLICT, detail=f"{path}: others took it back")
-        return replace(standing, changed=_changed(goal, before.data, ours))
+        settled = _settled(path, now, goal) or Attribution(
+            AttributionOutcome.CONFLICT, detail=f"{path}: others took it back"
+        )
+        return replace(settled, changed=_changed(goal, before.data, ours))
 
     def _read(self, path: str) -> _Znode | None:
-        """A znode as it is now, null when there is none."""
+        """A znode as it is now, None when there is none."""
         try:
             self._ask("sync_async", path)  # a server that lags behind would show what was
             data, stat = self._ask("get_async", path)
         except NoNodeError:
             return None
         except _FAILURES as error:
-            raise ReferencesError(f"{path}: {detail_of(error)}") from None
+            raise ReferenceZnodeError(f"{path}: {detail_of(error)}") from None
         return _Znode(path, data, stat.version, stat.czxid, stat.mzxid)
 
     def _set(self, path: str, data: bytes, version: int) -> Any:
@@ -187,60 +191,68 @@ class References:
         except (BadVersionError, NoNodeError):
             raise
         except NoAuthError:
-            raise ReferencesError(f"{path}: its ACL does not let us write it") from None
+            raise ReferenceZnodeError(f"{path}: its ACL does not let us write it") from None
         except _FAILURES as error:
             large = isinstance(error, ConnectionLoss) and len(path) + len(data) > _USUAL_LIMIT_BYTES - 100
             hint = f": its {len(data)} bytes may be more than the server's jute.maxbuffer allows" if large else ""
-            raise ReferencesError(f"{path}: {detail_of(error)}{hint}") from None
+            raise ReferenceZnodeError(f"{path}: {detail_of(error)}{hint}") from None
 
     def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
         asked = getattr(self._session.client(), request)(*arguments, **options)
         return asked.get(timeout=self._session.connection.timeout_seconds)
 
 
-def _standing(path: str, znode: _Znode | None, goal: _Goal) -> Attributed | None:
-    """What there is to say of a znode without writing it; null when it is to be written."""
+def _settled(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | None:
+    """What there is to say of a znode without writing it; None when it is to be written."""
     if znode is None:
-        return Attributed(Result.GONE, detail=f"{path} is deleted")
+        return Attribution(AttributionOutcome.GONE, detail=f"{path} is deleted")
     references = _references(goal.kind, znode)
     places = {(each.ledger_id, each.attribution) for each in references}
     left = {attribution for ledger_id, attribution in places - {goal.there} if ledger_id == goal.ledger_id}
     if strangers := left - goal.owners:
         clusters = ", ".join(sorted(each or "no cluster" for each in strangers))
-        return Attributed(Result.CONFLICT, detail=f"{path}: ledger {goal.ledger_id} is attributed to {clusters}")
+        return Attribution(
+            AttributionOutcome.CONFLICT, detail=f"{path}: ledger {goal.ledger_id} is attributed to {clusters}"
+        )
     if left:
         return None
-    return Attributed(Result.DONE) if goal.there in places else _elsewhere(path, references, goal)
+    return Attribution(AttributionOutcome.DONE) if goal.there in places else _elsewhere(path, references, goal)
 
 
-def _elsewhere(path: str, references: Iterable[Reference], goal: _Goal) -> Attributed:
+def _elsewhere(path: str, references: Iterable[Reference], goal: _Goal) -> Attribution:
     now = next(iter(with_ledger(references)), None)
     if goal.kind is LedgerKind.CURSOR and now is not None:
-        return Attributed(Result.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
-    return Attributed(Result.GONE, detail=f"{path} does not name ledger {goal.ledger_id} any more")
+        return Attribution(AttributionOutcome.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
+    return Attribution(AttributionOutcome.GONE, detail=f"{path} does not name ledger {goal.ledger_id} any more")
 
 
 def _references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
     try:
         return references_in(kind, znode.path, znode.data)
     except ValueError as error:
-        raise ReferencesError(f"{znode.path}: {error}") from None
+        raise ReferenceZnodeError(f"{znode.path}: {error}") from None
 
 
 def _changed(goal: _Goal, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
     return difference(goal.kind, goal.ledger_id, before, after, goal.new_id)
 
 
-_TELLING = (Result.FAILED, Result.CONFLICT, Result.ROLLED_OVER, Result.DONE, Result.GONE)
+_PRECEDENCE = (
+    AttributionOutcome.FAILED,
+    AttributionOutcome.CONFLICT,
+    AttributionOutcome.ROLLED_OVER,
+    AttributionOutcome.DONE,
+    AttributionOutcome.GONE,
+)
 """Of several results that which counts: the ledger is done only when no znode says otherwise."""
 
 
-def _together(found: list[Attributed], goal: _Goal) -> Attributed:
+def _combined(found: list[Attribution], goal: _Goal) -> Attribution:
     """One result for all znodes; a change that went too far is told whatever became of the others."""
     if not found:
-        return Attributed(Result.FAILED, detail="the order names no znode")
+        return Attribution(AttributionOutcome.FAILED, detail="the order names no znode")
     parts = {part for each in found for part in each.changed}
     changed = tuple(part for part in ValuePart if part in parts)
-    told = min(found, key=lambda each: _TELLING.index(each.result))
-    result = Result.DONE if parts - goal.changes else told.result
-    return replace(told, result=result, changed=changed)
+    telling = min(found, key=lambda each: _PRECEDENCE.index(each.outcome))
+    outcome = AttributionOutcome.DONE if parts - goal.changes else telling.outcome
+    return replace(telling, outcome=outcome, changed=changed)

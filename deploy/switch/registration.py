@@ -1,14 +1,12 @@
 """What a BookKeeper cluster is, read at its own address: its name alone must never be enough to register it."""
 
-import time
 from typing import Any
 
 from connectors.bookkeeper.copy_clusters import metadata_service_uri
-from connectors.bookkeeper.identity import read_cluster
+from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
-from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings
-from deploy.switch.precheck import named
+from deploy.switch.precheck_command import named
 from policies.errors import UserError
 from policies.switching.precheck.snapshot import ClusterSnapshot
 
@@ -23,25 +21,22 @@ def registration(settings: Settings, cluster: str, name: str) -> dict[str, Any]:
     if name not in clusters.clusters:
         known = ", ".join(clusters.clusters)
         raise UserError(f"--name: clusters.{cluster}.bookkeeper names no cluster {name}; it names {known}")
-    block = clusters.clusters[name]
-    connection, place = block.zookeeper or brokers, f"clusters.{cluster}.bookkeeper.clusters.{name}"
-    found = _read(ZooKeeperSession(f"{cluster}/{name}", connection), name, block.ledgers_root, place)
+    block = f"clusters.{cluster}.bookkeeper.clusters.{name}"
+    with ClusterSessions(cluster, brokers, clusters) as sessions:
+        found = _read(sessions, name, block)
+        connection = sessions.connection(name)
     if found.instance_id is None:
-        raise UserError(f"{place}: {found.root}/INSTANCEID holds nothing, so it is not known which cluster it is")
+        raise UserError(f"{block}: {found.root}/INSTANCEID holds nothing, so it is not known which cluster it is")
     if found.layout is None:
-        raise UserError(f"{place}: {found.root}/LAYOUT names neither hierarchical nor longhierarchical")
-    uri = metadata_service_uri(connection, block.ledgers_root, found.layout)
+        raise UserError(f"{block}: {found.root}/LAYOUT names neither hierarchical nor longhierarchical")
+    uri = metadata_service_uri(connection, clusters.clusters[name].ledgers_root, found.layout)
     return {"name": name, "uri": uri, "instance_id": found.instance_id, "root": found.root}
 
 
-def _read(session: ZooKeeperSession, name: str, root: str, place: str) -> ClusterSnapshot:
-    until = time.monotonic() + 2 * session.connection.timeout_seconds
+def _read(sessions: ClusterSessions, name: str, block: str) -> ClusterSnapshot:
     try:
-        reader = session.reader(lambda: until - time.monotonic())
-        return read_cluster(reader, name, root, time.time_ns() // 1_000_000)
+        return sessions.read_cluster(name)
     except (NotConnectedError, UnreadError) as error:
-        raise UserError(f"{place}: cannot be read: {detail_of(error)}") from None
+        raise UserError(f"{block}: cannot be read: {detail_of(error)}") from None
     except UserError as error:
-        raise UserError(f"{place}: {error}") from None
-    finally:
-        session.close()
+        raise UserError(f"{block}: {error}") from None

@@ -1,4 +1,4 @@
-"""Where a broker cluster's metadata and those of its BookKeeper clusters are: a ZooKeeper session for each ensemble."""
+"""The ZooKeeper sessions of a broker cluster and of its BookKeeper clusters, one for each ensemble."""
 
 import time
 from collections.abc import Callable, Collection
@@ -16,11 +16,11 @@ from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
 from policies.switching.precheck.snapshot import ClusterSnapshot
 
-_FIND_SECONDS = 10.0
-_EACH_SECONDS = 0.001
+_READ_SECONDS = 10.0
+_LOOKUP_SECONDS = 0.001
 
 
-class Places:
+class ClusterSessions:
     """The sessions of one broker cluster; close it, or use it as a context manager.
 
     Args:
@@ -68,10 +68,10 @@ class Places:
         return self._clusters.bootstrap
 
     def connection(self, name: str) -> ZooKeeperConnection:
-        """How the ZooKeeper of a BookKeeper cluster is reached; raises as `place` does."""
+        """How the ZooKeeper of a BookKeeper cluster is reached; raises as `metadata_of` does."""
         return self._known(name).zookeeper or self._connection
 
-    def place(self, name: str) -> ClusterMetadata:
+    def metadata_of(self, name: str) -> ClusterMetadata:
         """A BookKeeper cluster.
 
         Raises:
@@ -79,35 +79,35 @@ class Places:
         """
         return ClusterMetadata(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
 
-    def read(self, name: str) -> ClusterSnapshot:
-        """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find` does."""
-        place = self.place(name)
-        return read_cluster(place.session.reader(within(_FIND_SECONDS)), name, place.ledgers_root, 0)
+    def read_cluster(self, name: str) -> ClusterSnapshot:
+        """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find_ledgers` does."""
+        place = self.metadata_of(name)
+        return read_cluster(place.session.reader(within(_READ_SECONDS)), name, place.ledgers_root, 0)
 
-    def find(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
-        """SnapshotResult ledgers of a BookKeeper cluster up.
+    def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
+        """Look ledgers of a BookKeeper cluster up.
 
         Raises:
             UnreadError: a znode cannot be read, or the cluster's layout is unknown.
             NotConnectedError: its ZooKeeper cannot be reached.
             UserError: the settings name no such cluster.
         """
-        place = self.place(name)
-        reader = place.session.reader(within(_FIND_SECONDS + len(ledger_ids) * _EACH_SECONDS))
+        place = self.metadata_of(name)
+        reader = place.session.reader(within(_READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS))
         layout = read_layout(reader, place.ledgers_root)
         if layout is None:
             raise UnreadError(f"{place.ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
         return read_ledgers(reader, place.ledgers_root, layout, ledger_ids)
 
     def owner_of(self, path: str) -> str | None:
-        """Who has the topic of a cursor's znode loaded, as `host:port`; null: nobody.
+        """Who has the topic of a cursor's znode loaded, as `host:port`; None: nobody.
 
         Raises:
             UnreadError: it cannot be read.
             NotConnectedError: the brokers' ZooKeeper cannot be reached.
             ValueError: the path is no cursor's, or its owner does not say who it is.
         """
-        return owner_of_topic(self.brokers.reader(within(_FIND_SECONDS)), cursor_of(path))
+        return owner_of_topic(self.brokers.reader(within(_READ_SECONDS)), cursor_of(path))
 
     def _known(self, name: str) -> BookKeeperCluster:
         if name not in self._clusters.clusters:

@@ -32,7 +32,6 @@ _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
 _BAD = frozenset({SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED, SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK})
 _CAN_GO_BACK = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
 
-_NOT_BUILT = frozenset({LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
 _MOVED = frozenset(
     {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED}
 )
@@ -50,7 +49,7 @@ def status_view(record: SwitchRecord, now: datetime) -> RenderableType:
     """The whole picture.
 
     Args:
-        record: as it was last said.
+        record: the latest one.
         now: the moment, for how long things last.
     """
     return Group(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch.status import bars, present_stage, stage_line, status_view
+from deploy.switch.status_view import bars, present_stage, stage_line, status_view
 from policies.switching.decisions import BrokerCounts
 from policies.switching.state import LedgerStage, SwitchStage
-from tests.deploy.switching import NOW, record
+from tests.deploy.switch.decisions import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
 WINDOWS: dict[str, Any] = {"rollback_until": NOW + timedelta(hours=20), "cleanup_from": NOW + timedelta(days=14)}

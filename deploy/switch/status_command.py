@@ -1,4 +1,4 @@
-"""Answers `headgate switch status`: the record of a switch as the loop last said it, once or again and again."""
+"""Answers `headgate switch status`: the record of a switch as the loop last published it, once or again and again."""
 
 import json
 import signal
@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.live import Live
 
 from deploy.settings import Settings
-from deploy.switch.commands import Conversation
-from deploy.switch.status import OVER, status_view
+from deploy.switch.loop_client import LoopClient
+from deploy.switch.status_view import OVER, status_view
 from policies.switching.decisions import SwitchRecord
 
 _REFRESH_SECONDS = 1.0
@@ -23,14 +23,14 @@ def show_status(settings: Settings, cluster: str, console: Console, *, watch: bo
     Raises:
         UserError: the loop's Kafka is not known, or does not answer.
     """
-    with Conversation(settings, cluster, _REFRESH_SECONDS, recall=True) as talk:
+    with LoopClient(settings, cluster, _REFRESH_SECONDS, with_past=True) as loop:
         if not watch:
-            _print(talk.record(), cluster, console, as_json=as_json)
+            _print(loop.record(), cluster, console, as_json=as_json)
         elif as_json or not console.is_terminal:
-            for record in _changes(talk):
+            for record in _changes(loop):
                 _print(record, cluster, console, as_json=as_json)
         else:
-            _live(talk, cluster, console)
+            _live(loop, cluster, console)
 
 
 def _print(record: SwitchRecord | None, cluster: str, console: Console, *, as_json: bool) -> None:
@@ -46,28 +46,28 @@ def _unknown(cluster: str) -> str:
     return f"Nothing is known of {cluster} yet: begin with `headgate switch register --cluster {cluster}`."
 
 
-def _changes(talk: Conversation) -> Iterator[SwitchRecord | None]:
+def _changes(loop: LoopClient) -> Iterator[SwitchRecord | None]:
     """What is known at first, then each new record, until the switch is over."""
-    last = talk.record()
+    last = loop.record()
     yield last
     while not _is_over(last):
-        talk.listen(_REFRESH_SECONDS)
-        now = talk.record()
+        loop.poll(_REFRESH_SECONDS)
+        now = loop.record()
         if now is not None and now != last:
             last = now
             yield last
 
 
-def _live(talk: Conversation, cluster: str, console: Console) -> None:
+def _live(loop: LoopClient, cluster: str, console: Console) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have it ignored, and nothing else ends this
-    record = talk.record()
+    record = loop.record()
     with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(_unknown(cluster) if record is None else status_view(record, datetime.now(UTC)), refresh=True)
             if _is_over(record):
                 return
-            talk.listen(_REFRESH_SECONDS)
-            record = talk.record()
+            loop.poll(_REFRESH_SECONDS)
+            record = loop.record()
 
 
 def _is_over(record: SwitchRecord | None) -> bool:

@@ -12,9 +12,6 @@ from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
 
-ROOT = "/admin/bookie-clusters"
-"""Below it lies the registry of a broker cluster, in the brokers' ZooKeeper."""
-
 _DID_NOT_FIT = (BadVersionError, NodeExistsError, NoNodeError)
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
@@ -47,7 +44,7 @@ class Node(Generic[Document]):
     mzxid: int
 
 
-class JsonNodes:
+class JsonZnodes:
     """Reads and writes them. Safe to use from many threads.
 
     Args:
@@ -62,7 +59,7 @@ class JsonNodes:
         self._asked(lambda client: client.sync_async(path))
 
     def get(self, path: str, shape: type[Document]) -> Node[Document] | None:
-        """A znode; null when there is none.
+        """A znode; None when there is none.
 
         Raises:
             RegistryError: it cannot be read, or holds something else.
@@ -159,5 +156,5 @@ def delete(path: str, version: int) -> Step:
 
 
 def create_or_put(path: str, value: msgspec.Struct, found: Node[Any] | None) -> Step:
-    """Write a znode that must still be as it was found; null: not there."""
+    """Write a znode that must still be as it was found; None: not there."""
     return create(path, value) if found is None else put(path, value, found.version)

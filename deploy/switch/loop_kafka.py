@@ -29,7 +29,7 @@ def loop_connection(settings: Settings) -> KafkaConnection:
 
 
 def embedded_servers(folder: Path) -> str | None:
-    """`host:port` of the brokers of an embedded cluster; null when none runs on this folder."""
+    """`host:port` of the brokers of an embedded cluster; None when none runs on this folder."""
     try:
         holder = int((folder / "lock").read_text())
         ports = [int(port) for port in json.loads((folder / "cluster.json").read_text())["broker_ports"].values()]

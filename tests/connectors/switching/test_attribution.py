@@ -9,14 +9,14 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 
 from connectors.pulsar.attribution import ValuePart
 from connectors.pulsar.metadata import parse_locator
-from connectors.switching.references import Attributed, References, Result
+from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
 
 PATH = "/schemas/t/n/topic"
-MOVED = Attributed(Result.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
-ALREADY = Attributed(Result.DONE)
+MOVED = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
+ALREADY = Attribution(AttributionOutcome.DONE)
 
 
 @dataclass
@@ -65,13 +65,13 @@ def named(*positions: tuple[int, str | None]) -> Znodes:
     return Znodes({PATH: locator(*held)})
 
 
-def promote(znodes: Znodes) -> Attributed:
-    references = References(cast("ZooKeeperSession", znodes))
+def promote(znodes: Znodes) -> Attribution:
+    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
     return references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old", None}, "new", new_id=99)
 
 
-def revert(znodes: Znodes) -> Attributed:
-    references = References(cast("ZooKeeperSession", znodes))
+def revert(znodes: Znodes) -> Attribution:
+    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
     return references.attribute([PATH], LedgerKind.SCHEMA, 99, {"new"}, "old", new_id=7)
 
 
@@ -98,46 +98,48 @@ def test_a_position_that_came_to_it_later_moves_as_well() -> None:
 
 
 UNTOUCHED = {
-    "the target's own ledger of the old id": ([(7, "new")], promote, Result.CONFLICT),
-    "a third cluster's": ([(7, "third"), (7, "old")], promote, Result.CONFLICT),
-    "the new id in another cluster": ([(99, "old")], promote, Result.GONE),
-    "neither id": ([(8, "old")], promote, Result.GONE),
-    "never promoted": ([(7, None)], revert, Result.GONE),
-    "never promoted, and said so": ([(7, "old")], revert, Result.DONE),
-    "taken back, but for the target's own": ([(7, "new")], revert, Result.GONE),
+    "the target's own ledger of the old id": ([(7, "new")], promote, AttributionOutcome.CONFLICT),
+    "a third cluster's": ([(7, "third"), (7, "old")], promote, AttributionOutcome.CONFLICT),
+    "the new id in another cluster": ([(99, "old")], promote, AttributionOutcome.GONE),
+    "neither id": ([(8, "old")], promote, AttributionOutcome.GONE),
+    "never promoted": ([(7, None)], revert, AttributionOutcome.GONE),
+    "never promoted, and said so": ([(7, "old")], revert, AttributionOutcome.DONE),
+    "taken back, but for the target's own": ([(7, "new")], revert, AttributionOutcome.GONE),
 }
 
 
 @pytest.mark.parametrize(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
-def test_nothing_else_is_touched(positions: list[tuple[int, str | None]], order: Any, result: Result) -> None:
+def test_nothing_else_is_touched(
+    positions: list[tuple[int, str | None]], order: Any, result: AttributionOutcome
+) -> None:
     znodes = named(*positions)
     before = dict(znodes.data)
     said = order(znodes)
-    assert (said.result, said.changed) == (result, ())
+    assert (said.outcome, said.changed) == (result, ())
     assert znodes.data == before
 
 
 def test_a_reference_that_was_never_promoted_is_the_bootstrap_clusters_after_a_revert_whatever_it_said() -> None:
     znodes = named((7, None), (7, "new"))
-    references = References(cast("ZooKeeperSession", znodes))
+    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
     said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"new", None}, "old")
-    assert said == Attributed(Result.DONE, (ValuePart.ATTRIBUTION,))
+    assert said == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
     assert znodes.positions() == [(7, "old"), (7, "old")]
 
 
 def test_one_znode_that_is_in_the_way_is_told_whatever_became_of_the_others() -> None:
     znodes = named((7, "old"))
     znodes.data["/schemas/t/n/other"] = named((7, "third")).data[PATH]
-    references = References(cast("ZooKeeperSession", znodes))
+    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
     said = references.attribute([PATH, "/schemas/t/n/other"], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=99)
-    assert (said.result, said.changed) == (Result.CONFLICT, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
+    assert (said.outcome, said.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
     assert znodes.positions() == [(99, "new")]
 
 
 def test_what_others_wrote_meanwhile_is_not_lost() -> None:
     znodes = named((7, "old"))
     znodes.others = named((7, "old"), (8, "old")).data[PATH]
-    assert promote(znodes).result is Result.CONFLICT
+    assert promote(znodes).outcome is AttributionOutcome.CONFLICT
     assert znodes.positions() == [(7, "old"), (8, "old")]
     assert promote(znodes) == MOVED
     assert znodes.positions() == [(99, "new"), (8, "old")]
@@ -145,6 +147,6 @@ def test_what_others_wrote_meanwhile_is_not_lost() -> None:
 
 def test_a_new_id_that_is_the_old_one_is_an_attribution_only() -> None:
     znodes = named((7, "old"))
-    references = References(cast("ZooKeeperSession", znodes))
+    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
     said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=7)
-    assert said == Attributed(Result.DONE, (ValuePart.ATTRIBUTION,))
+    assert said == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))

@@ -27,7 +27,7 @@ def report_lines(report: PrecheckReport, look: SnapshotResult, *, explained: boo
     """The report, as a person reads it at a glance.
 
     Args:
-        report: the answer.
+        report: what the precheck found.
         look: what it rests on.
         explained: say what to do about each reason.
     """

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from deploy.switch.answer import event_id
+from deploy.switch.command_result import event_id
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
@@ -36,19 +36,19 @@ class Loop:
         self._policy = SwitchingPolicy("c1", SwitchingSettings.model_validate(settings))
         self._state: SwitchingState | None = None
         self._now = NOW
-        self.said: list[Decision] = []
+        self.decisions: list[Decision] = []
 
-    def hear(self, reading: Reading, id: str | None = None) -> list[SwitchDecision]:  # noqa: A002
+    def step(self, reading: Reading, id: str | None = None) -> list[SwitchDecision]:  # noqa: A002
         self._now += timedelta(seconds=1)
-        id = id or (event_id(reading) if isinstance(reading, SwitchCommand) else f"o{len(self.said)}")  # noqa: A001
+        id = id or (event_id(reading) if isinstance(reading, SwitchCommand) else f"o{len(self.decisions)}")  # noqa: A001
         step = self._policy.step(self._state, [Observation(id, self._now, reading)], self._now)
         self._state = step.state
-        self.said.extend(step.decisions)
+        self.decisions.extend(step.decisions)
         return [d for d in step.decisions if isinstance(d, SwitchDecision)]
 
 
 def record(**fields: Any) -> SwitchRecord:
-    """A switch from `old` to `new`; said 12 s ago."""
+    """A switch from `old` to `new`; decided 12 s ago."""
     about: dict[str, Any] = {
         "decision_id": "1",
         "policy": "switching",

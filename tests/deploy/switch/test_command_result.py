@@ -6,73 +6,77 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch.answer import SHOWN, Answer, Ended, answer_lines, answer_of, event_id
+from deploy.switch.command_result import SHOWN, CommandResult, ExitStatus, event_id, result_lines, result_of
 from policies.switching import SwitchDecision
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand
-from tests.deploy.switching import Loop, command, record, register
+from tests.deploy.switch.decisions import Loop, command, record, register
 
 
-def printed(answer: Answer) -> str:
+def printed(result: CommandResult) -> str:
     out = StringIO()
     console = Console(file=out, width=200)
-    for line in answer_lines(answer):
+    for line in result_lines(result):
         console.print(line, highlight=False)
     return out.getvalue()
 
 
-def asked(loop: Loop, given: SwitchCommand) -> Answer:
-    loop.hear(given)
-    answer = answer_of(given, [d for d in loop.said if isinstance(d, SwitchDecision)])
-    assert answer is not None
-    return answer
+def asked(loop: Loop, given: SwitchCommand) -> CommandResult:
+    loop.step(given)
+    result = result_of(given, [d for d in loop.decisions if isinstance(d, SwitchDecision)])
+    assert result is not None
+    return result
 
 
 def with_old_and_new(**settings: Any) -> Loop:
     loop = Loop(**settings)
-    loop.hear(register("old", "1"))
-    loop.hear(register("new", "2"))
+    loop.step(register("old", "1"))
+    loop.step(register("new", "2"))
     return loop
 
 
 def test_a_command_that_leads_to_an_order_was_accepted() -> None:
-    answer = asked(Loop(), register("old"))
-    assert (answer.ended, answer.code) == (Ended.ACCEPTED, None)
-    text = printed(answer)
+    result = asked(Loop(), register("old"))
+    assert (result.exit_status, result.code) == (ExitStatus.ACCEPTED, None)
+    text = printed(result)
     assert text.startswith("write-registry: old (zk+hierarchical://old:2181/ledgers) is registered as active\n")
     assert "register k, epoch 0" in text
 
 
 def test_a_command_that_is_rejected_says_its_code_and_why() -> None:
-    answer = asked(with_old_and_new(), register("third", "3", instance="id-old"))
-    assert (answer.ended, answer.code) == (Ended.REJECTED, RejectCode.URI_DUPLICATE)
-    assert printed(answer).startswith("REJECTED URI_DUPLICATE: id-old/ledgers is already registered as old\n")
+    result = asked(with_old_and_new(), register("third", "3", instance="id-old"))
+    assert (result.exit_status, result.code) == (ExitStatus.REJECTED, RejectCode.URI_DUPLICATE)
+    assert printed(result).startswith("REJECTED URI_DUPLICATE: id-old/ledgers is already registered as old\n")
 
 
 @pytest.mark.parametrize(
     ("given", "ended", "begins"),
     [
-        (register("third", "3", dry_run=True), Ended.ACCEPTED, "preview: would: third ("),
-        (register("old", "3", "id-x", dry_run=True), Ended.REJECTED, "preview NAME_CONFLICT: would be rejected: old"),
+        (register("third", "3", dry_run=True), ExitStatus.ACCEPTED, "preview: would: third ("),
+        (
+            register("old", "3", "id-x", dry_run=True),
+            ExitStatus.REJECTED,
+            "preview NAME_CONFLICT: would be rejected: old",
+        ),
     ],
     ids=["accepted", "rejected"],
 )
-def test_a_preview_ends_as_the_command_itself_would(given: SwitchCommand, ended: Ended, begins: str) -> None:
-    answer = asked(with_old_and_new(), given)
-    assert answer.ended is ended
-    assert printed(answer).startswith(begins)
+def test_a_preview_ends_as_the_command_itself_would(given: SwitchCommand, ended: ExitStatus, begins: str) -> None:
+    result = asked(with_old_and_new(), given)
+    assert result.exit_status is ended
+    assert printed(result).startswith(begins)
 
 
-def test_other_commands_decisions_are_no_answer() -> None:
+def test_other_commands_decisions_are_no_result() -> None:
     loop, mine = with_old_and_new(), command(CommandName.ROLLBACK, "mine")
-    loop.hear(command(CommandName.ROLLBACK, "theirs"))
-    heard = [d for d in loop.said if isinstance(d, SwitchDecision)]
-    assert answer_of(mine, heard) is None
-    assert answer_of(mine.model_copy(update={"cluster": "c2"}), heard) is None
-    loop.hear(mine)
-    answer = answer_of(mine, [d for d in loop.said if isinstance(d, SwitchDecision)])
-    assert answer is not None
-    assert [d.subject for d in answer.decisions] == ["c1/commands/mine"]
+    loop.step(command(CommandName.ROLLBACK, "theirs"))
+    decisions = [d for d in loop.decisions if isinstance(d, SwitchDecision)]
+    assert result_of(mine, decisions) is None
+    assert result_of(mine.model_copy(update={"cluster": "c2"}), decisions) is None
+    loop.step(mine)
+    result = result_of(mine, [d for d in loop.decisions if isinstance(d, SwitchDecision)])
+    assert result is not None
+    assert [d.subject for d in result.decisions] == ["c1/commands/mine"]
 
 
 def decision(verdict: SwitchVerdict, subject: str, sequence: int = 1, **more: Any) -> SwitchDecision:
@@ -93,15 +97,17 @@ START = command(CommandName.START, "s", target="new")
 
 
 def test_a_halt_that_a_command_leads_to_is_no_success() -> None:
-    answer = Answer(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), decision(SwitchVerdict.HALT, "c1/switch", 2)))
-    assert answer.ended is Ended.REJECTED
-    assert printed(answer).startswith("halt: ")
+    result = CommandResult(
+        START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), decision(SwitchVerdict.HALT, "c1/switch", 2))
+    )
+    assert result.exit_status is ExitStatus.REJECTED
+    assert printed(result).startswith("halt: ")
 
 
 def test_a_rejection_of_something_else_on_the_way_does_not_reject_the_command() -> None:
     other = decision(SwitchVerdict.REJECT, "c1/ledgers/5", 2, code=RejectCode.COLLISION)
-    answer = Answer(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), other))
-    assert (answer.ended, answer.code) == (Ended.ACCEPTED, None)
+    result = CommandResult(START, (decision(SwitchVerdict.ADVANCE, "c1/switch"), other))
+    assert (result.exit_status, result.code) == (ExitStatus.ACCEPTED, None)
 
 
 def test_repeated_decisions_are_told_once_and_in_their_order() -> None:
@@ -109,14 +115,14 @@ def test_repeated_decisions_are_told_once_and_in_their_order() -> None:
         decision(SwitchVerdict.ADVANCE, "c1/switch", 1),
         decision(SwitchVerdict.WRITE_DIRECTIVE, "c1/directive", 2),
     )
-    answer = answer_of(START, [second, first, second])
-    assert answer is not None
-    assert answer.decisions == (first, second)
+    result = result_of(START, [second, first, second])
+    assert result is not None
+    assert result.decisions == (first, second)
 
 
 def test_of_very_many_decisions_the_others_are_counted() -> None:
     many = tuple(decision(SwitchVerdict.LEDGER, f"c1/ledgers/{i}", i) for i in range(1, SHOWN + 4))
-    lines = printed(Answer(START, many)).splitlines()
+    lines = printed(CommandResult(START, many)).splitlines()
     assert len(lines) == SHOWN + 2
     assert lines[SHOWN] == "and 3 more decisions"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.metadata import read_references
+from connectors.switching.cluster_sessions import ClusterSessions, within
 from connectors.switching.inventory import inventory_readings
-from connectors.switching.places import Places, within
 from connectors.switching.snapshot import take_snapshot
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
@@ -26,39 +26,39 @@ _INVENTORY_SECONDS = 600.0
 _UNREAD = (UnreadError, NotConnectedError)
 
 
-class Sightings:
+class ClusterReader:
     """Reads one broker cluster. Safe to use from many threads.
 
     Args:
         cluster: its name.
-        places: where everything is.
+        sessions: where everything is.
         brokers_path: where live brokers are registered.
         rules: of prechecks.
     """
 
-    def __init__(self, cluster: str, places: Places, brokers_path: str, rules: PrecheckRules) -> None:
+    def __init__(self, cluster: str, sessions: ClusterSessions, brokers_path: str, rules: PrecheckRules) -> None:
         self._cluster = cluster
-        self._places = places
+        self._sessions = sessions
         self._brokers_path = brokers_path
         self._rules = rules
 
     def brokers(self) -> SwitchBrokers:
         """Who is registered now."""
         try:
-            reader = self._places.brokers.reader(within(_READ_SECONDS))
+            reader = self._sessions.brokers.reader(within(_READ_SECONDS))
             names = reader.one(reader.client.get_children_async, self._brokers_path)
         except (*_UNREAD, UserError) as error:
-            return SwitchBrokers(cluster=self._cluster, **_why(error))
+            return SwitchBrokers(cluster=self._cluster, **_unread(error))
         return SwitchBrokers(cluster=self._cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))
 
     def clusters(self) -> Iterator[SwitchCluster]:
         """All BookKeeper clusters that the settings name."""
-        for name in self._places.names:
+        for name in self._sessions.names:
             began = time.monotonic()
             try:
-                seen = self._places.read(name)
+                seen = self._sessions.read_cluster(name)
             except (*_UNREAD, UserError) as error:
-                yield SwitchCluster(cluster=self._cluster, name=name, **_why(error))
+                yield SwitchCluster(cluster=self._cluster, name=name, **_unread(error))
             else:
                 yield _cluster(self._cluster, seen, _ms_since(began))
 
@@ -66,10 +66,14 @@ class Sightings:
         """Whether brokers may move, from what is read now."""
         try:
             look = take_snapshot(
-                self._places.brokers, self._places.place(source), self._places.place(target), bootstrap, self._rules
+                self._sessions.brokers,
+                self._sessions.metadata_of(source),
+                self._sessions.metadata_of(target),
+                bootstrap,
+                self._rules,
             )
         except (*_UNREAD, UserError) as error:
-            return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_why(error))
+            return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_unread(error))
         return reading_of(precheck(look.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
 
     def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
@@ -83,25 +87,25 @@ class Sightings:
             existing = self._existing(references, bootstrap, source, target) if target else {}
             yield from inventory_readings(self._cluster, name, references, existing, target, _ms_since(began))
         except (*_UNREAD, CopyJournalError, UserError, ValueError) as error:
-            yield SwitchInventory(cluster=self._cluster, inventory=name, **_why(error))
+            yield SwitchInventory(cluster=self._cluster, inventory=name, **_unread(error))
 
     def _references(self) -> list[Reference]:
-        found = read_references(self._places.brokers.reader(within(_INVENTORY_SECONDS)))
+        found = read_references(self._sessions.brokers.reader(within(_INVENTORY_SECONDS)))
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         return found.references
 
     def _existing(self, references: list[Reference], bootstrap: str, source: str, target: str) -> dict[int, Ledger]:
         wanted = {r.ledger_id for r in with_ledger(references) if owner_of(r, bootstrap) == source}
-        found = self._places.find(target, wanted)
+        found = self._sessions.find_ledgers(target, wanted)
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
         ids = [self._instance(name) for name in (source, target)]
-        journal = ZnodeCopyJournal(self._places.brokers, COPIES, source=ids[0], target=ids[1])
+        journal = ZnodeCopyJournal(self._sessions.brokers, COPIES, source=ids[0], target=ids[1])
         return confirmed(found, journal)[0]
 
     def _instance(self, name: str) -> str:
-        instance_id = self._places.read(name).instance_id
+        instance_id = self._sessions.read_cluster(name).instance_id
         if instance_id is None:
             raise ValueError(f"the INSTANCEID of {name} cannot be read")
         return instance_id
@@ -109,16 +113,22 @@ class Sightings:
 
 def _cluster(cluster: str, seen: ClusterSnapshot, took_ms: int) -> SwitchCluster:
     return SwitchCluster(
-        cluster=cluster, outcome=Outcome.OK, name=seen.name, instance_id=seen.instance_id, root=seen.root,
-        layout=seen.layout, generator=_generator(seen.generator) if seen.generator else None, took_ms=took_ms,
-    )  # fmt: skip
+        cluster=cluster,
+        outcome=Outcome.OK,
+        name=seen.name,
+        instance_id=seen.instance_id,
+        root=seen.root,
+        layout=seen.layout,
+        generator=_generator(seen.generator) if seen.generator else None,
+        took_ms=took_ms,
+    )
 
 
 def _generator(read: IdGenerator) -> GeneratorReading:
     return GeneratorReading(hob=read.hob, cversion=read.cversion, num_children=read.num_children)
 
 
-def _why(error: Exception) -> dict[str, object]:
+def _unread(error: Exception) -> dict[str, object]:
     if isinstance(error, UnreadError | NotConnectedError):
         return {"outcome": outcome_of(error), "detail": detail_of(error)}
     return {"outcome": Outcome.ERROR, "detail": str(error)}

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from deploy.settings import Settings
-from deploy.switch.answer import Ended
-from deploy.switch.commands import Asking, Heard
-from deploy.switch.dialogue import Desk, Dialogue, find_report, is_driven_on
-from deploy.switch.kafka import embedded_servers, loop_connection
-from deploy.switch.report import reading_lines
+from deploy.switch.command_result import ExitStatus
+from deploy.switch.command_runner import CommandConsole, CommandRunner, find_report, is_driven_on
+from deploy.switch.loop_client import CommandOptions, Received
+from deploy.switch.loop_kafka import embedded_servers, loop_connection
+from deploy.switch.published_precheck_view import reading_lines
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.switching import SwitchDecision
@@ -21,25 +21,25 @@ from policies.switching.decisions import SwitchVerdict
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import CommandName, FindingReading
 from policies.switching.state import ENDED, SwitchStage
-from tests.deploy.switching import Loop, command, record, register, report
+from tests.deploy.switch.decisions import Loop, command, record, register, report
 
 
-def prechecked(loop: Loop, *answers: tuple[str, object]) -> tuple[list[Heard], SwitchDecision]:
-    """A loop of which a precheck is asked, and everything that is heard once these reports have come."""
-    loop.hear(register("old", "1"))
-    loop.hear(register("new", "2"))
-    (order,) = loop.hear(command(CommandName.PRECHECK, "3", target="new"))
+def prechecked(loop: Loop, *answers: tuple[str, object]) -> tuple[list[Received], SwitchDecision]:
+    """A loop of which a precheck is asked, and everything that is received once these reports have come."""
+    loop.step(register("old", "1"))
+    loop.step(register("new", "2"))
+    (order,) = loop.step(command(CommandName.PRECHECK, "3", target="new"))
     assert order.verdict is SwitchVerdict.RUN_PRECHECK
-    heard = [Heard("e", order)]
+    received = [Received("e", order)]
     for event, reading in answers:
-        said = loop.hear(reading, event)  # type: ignore[arg-type]
-        heard += [Heard(d.decision_id, d) for d in said] + [Heard(event, reading)]  # type: ignore[arg-type]
-    return heard, order
+        decisions = loop.step(reading, event)  # type: ignore[arg-type]
+        received += [Received(d.decision_id, d) for d in decisions] + [Received(event, reading)]  # type: ignore[arg-type]
+    return received, order
 
 
 def test_the_report_is_the_one_that_the_policy_names_as_its_evidence() -> None:
-    heard, order = prechecked(Loop(), ("r1", report(digest="a")), ("r2", report(target="other")))
-    found = find_report(heard, order, "new")
+    received, order = prechecked(Loop(), ("r1", report(digest="a")), ("r2", report(target="other")))
+    found = find_report(received, order, "new")
     assert found is not None
     assert found[0] == report(digest="a")
     assert found[1] is not None
@@ -47,24 +47,24 @@ def test_the_report_is_the_one_that_the_policy_names_as_its_evidence() -> None:
 
 
 def test_a_report_that_the_policy_has_not_taken_yet_is_awaited() -> None:
-    heard, order = prechecked(Loop())
-    assert find_report(heard, order, "new") is None
-    assert find_report([*heard, Heard("r1", report())], order, "new") is None
-    heard, order = prechecked(Loop(), ("r1", report()))
-    assert find_report([h for h in heard if h.id != "r1"], order, "new") is None, "and the other way round"
+    received, order = prechecked(Loop())
+    assert find_report(received, order, "new") is None
+    assert find_report([*received, Received("r1", report())], order, "new") is None
+    received, order = prechecked(Loop(), ("r1", report()))
+    assert find_report([r for r in received if r.id != "r1"], order, "new") is None, "and the other way round"
 
 
 def test_what_was_decided_before_the_order_is_no_answer_to_it() -> None:
     loop = Loop()
     before, _ = prechecked(loop, ("r1", report(digest="a")))
-    (order,) = loop.hear(command(CommandName.PRECHECK, "4", target="new"))
-    assert find_report([*before, Heard("e", order)], order, "new") is None
+    (order,) = loop.step(command(CommandName.PRECHECK, "4", target="new"))
+    assert find_report([*before, Received("e", order)], order, "new") is None
 
 
 def test_a_precheck_that_could_not_be_made_is_told_by_its_reading() -> None:
     failed = report(outcome=Outcome.UNREACHABLE, detail="zk-1 is down", ready=False)
-    heard, order = prechecked(Loop(), ("r1", failed))
-    assert find_report(heard, order, "new") == (failed, None)
+    received, order = prechecked(Loop(), ("r1", failed))
+    assert find_report(received, order, "new") == (failed, None)
     assert shown(failed) == ["The precheck of new could not be made: unreachable: zk-1 is down"]
 
 
@@ -96,51 +96,53 @@ def test_only_a_switch_to_the_same_target_that_is_under_way_is_driven_on_without
 # Before anything is sent
 
 
-def dialogue(*, yes: bool = False, key: str | None = None, cluster: str = "c1") -> Dialogue:
-    return Dialogue(Settings(), Asking(cluster=cluster, key=key), Desk(Console(), as_json=False, yes=yes), 1.0)
+def runner(*, yes: bool = False, key: str | None = None, cluster: str = "c1") -> CommandRunner:
+    return CommandRunner(
+        Settings(), CommandOptions(cluster=cluster, key=key), CommandConsole(Console(), as_json=False, yes=yes), 1.0
+    )
 
 
 @pytest.mark.parametrize("what", ["start", "cleanup"])
 def test_where_nobody_can_be_asked_nothing_is_done_without_yes(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO())
-    ways: dict[str, Callable[[Dialogue], Ended]] = {
+    ways: dict[str, Callable[[CommandRunner], ExitStatus]] = {
         "start": lambda d: d.start("new", None),
         "cleanup": lambda d: d.clean_up(execute=True),
     }
     run = ways[what]
     with pytest.raises(UserError, match="--yes: nobody can be asked here"):
-        run(dialogue())
+        run(runner())
     with pytest.raises(UserError, match="bootstrap_servers is not set"):  # it went on to send
-        run(dialogue(yes=True))
+        run(runner(yes=True))
 
 
 @pytest.mark.parametrize(
     ("asking", "option"),
     [
-        (Asking(cluster="c1", key="k" * 250), "--idempotency-key"),
-        (Asking(cluster="c1", key=""), "--idempotency-key"),
-        (Asking(cluster="c1", reason="r" * 2001), "--reason"),
-        (Asking(cluster="c1", actor="a" * 250), "--actor"),
-        (Asking(cluster="c1", expected_epoch=2**63), "--expected-epoch"),
+        (CommandOptions(cluster="c1", key="k" * 250), "--idempotency-key"),
+        (CommandOptions(cluster="c1", key=""), "--idempotency-key"),
+        (CommandOptions(cluster="c1", reason="r" * 2001), "--reason"),
+        (CommandOptions(cluster="c1", actor="a" * 250), "--actor"),
+        (CommandOptions(cluster="c1", expected_epoch=2**63), "--expected-epoch"),
     ],
     ids=["long key", "empty key", "reason", "actor", "epoch"],
 )
-def test_options_that_the_wire_does_not_take_are_mistakes(asking: Asking, option: str) -> None:
+def test_options_that_the_wire_does_not_take_are_mistakes(asking: CommandOptions, option: str) -> None:
     with pytest.raises(UserError, match=option):
         asking.command(CommandName.ROLLBACK)
 
 
 def test_each_command_has_a_fresh_key_and_says_who_asks() -> None:
-    asking = Asking(cluster="c1", reason="why", expected_epoch=3)
+    asking = CommandOptions(cluster="c1", reason="why", expected_epoch=3)
     one, other = (asking.command(CommandName.START, digest="d", target="new") for _ in range(2))
     assert one.idempotency_key != other.idempotency_key
     assert "@" in one.actor
     assert (one.reason, one.expected_epoch, one.precheck_digest, one.args.target) == ("why", 3, "d", "new")
-    assert Asking(cluster="c1", key="k", actor="me").command(CommandName.ROLLBACK).actor == "me"
+    assert CommandOptions(cluster="c1", key="k", actor="me").command(CommandName.ROLLBACK).actor == "me"
 
 
 def test_a_status_tells_a_program_how_a_command_ended() -> None:
-    assert (int(Ended.ACCEPTED), int(Ended.REJECTED), int(Ended.NO_ANSWER)) == (0, 1, 3)
+    assert (int(ExitStatus.ACCEPTED), int(ExitStatus.REJECTED), int(ExitStatus.NO_DECISION)) == (0, 1, 3)
 
 
 # Which Kafka

@@ -1,4 +1,4 @@
-"""Sends the commands of a switch to the running loop, and hears what is decided about them."""
+"""Sends the commands of a switch to the running loop, and receives what is decided about them."""
 
 import os
 import socket
@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.kafka.tail import Record, Tail
 from deploy.settings import Settings
-from deploy.switch.answer import Answer, answer_of, event_id
-from deploy.switch.kafka import loop_connection
+from deploy.switch.command_result import CommandResult, event_id, result_of
+from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.registry import topic_of
@@ -46,7 +46,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class CommandOptions:
     """What all commands have in common."""
 
     cluster: str
@@ -93,7 +93,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-class NoAnswerError(Exception):
+class NoDecisionError(Exception):
     """Nothing was decided in time.
 
     Args:
@@ -107,37 +107,37 @@ class NoAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """One thing that was heard, and the id of its event."""
+class Received:
+    """A decision or report, and the id of its event."""
 
     id: str
-    what: SwitchDecision | SwitchRecord | SwitchPrecheck
+    data: SwitchDecision | SwitchRecord | SwitchPrecheck
 
 
-class Conversation:
-    """A talk with the running loop about one broker cluster; use it as a context manager, from one thread.
+class LoopClient:
+    """A client of the running loop, for one broker cluster; use it as a context manager, from one thread.
 
     Args:
         settings: name the loop's Kafka and topics.
         cluster: the broker cluster.
-        timeout_seconds: how long an answer is awaited.
-        recall: hear all decisions in force as well, from before this talk; else only what is new.
+        timeout_seconds: how long a decision is awaited.
+        with_past: receive all decisions in force as well, from before it connected; else only what is new.
 
     Raises:
         UserError: the loop's Kafka is not known.
     """
 
-    def __init__(self, settings: Settings, cluster: str, timeout_seconds: float, *, recall: bool = False) -> None:
+    def __init__(self, settings: Settings, cluster: str, timeout_seconds: float, *, with_past: bool = False) -> None:
         self._connection = loop_connection(settings)
         self._cluster = cluster
         self.timeout_seconds = timeout_seconds
         self._commands = settings.topics.topic(topic_of(SwitchCommand))
         self._histories: dict[str, timedelta | None] = {
-            settings.topics.topic(SwitchDecision.topic): _ALL if recall else _NOTHING,
+            settings.topics.topic(SwitchDecision.topic): _ALL if with_past else _NOTHING,
             settings.topics.topic(topic_of(SwitchPrecheck)): _NOTHING,
         }
         self._registry = CollectorRegistry()
-        self._heard: list[Heard] = []
+        self._received: list[Received] = []
         self._asked: bytes = b"-"
         self._stack = ExitStack()
 
@@ -154,71 +154,71 @@ class Conversation:
         self._stack.close()
 
     def _catch_up(self) -> None:
-        """From here on nothing that is decided goes unheard."""
+        """From here on nothing that is decided is missed."""
         until = time.monotonic() + _CONNECT_SECONDS
         while not self._tail.caught_up:
-            self.listen(_POLL_SECONDS)
+            self.poll(_POLL_SECONDS)
             problem = self._tail.problem
             if problem is not None and time.monotonic() > until:
                 raise UserError(problem)
 
     @property
-    def heard(self) -> list[Heard]:
+    def received(self) -> list[Received]:
         """Everything so far, in its order."""
-        return self._heard
+        return self._received
 
     def record(self) -> SwitchRecord | None:
-        """Where the switch stands, as last heard; null when nobody said so (needs `recall`)."""
-        records = [h.what for h in self._heard if isinstance(h.what, SwitchRecord)]
+        """Where the switch stands, as last received; None when nothing was (needs `with_past`)."""
+        records = [r.data for r in self._received if isinstance(r.data, SwitchRecord)]
         return max(records, key=lambda r: r.sequence, default=None)
 
-    def ask(self, command: SwitchCommand) -> Answer:
+    def execute(self, command: SwitchCommand) -> CommandResult:
         """Send a command, and return what was decided about it.
 
-        With `recall`, one that was sent before under the same key is not sent again while its answer is still known.
+        With `with_past`, one that was sent before under the same key is not sent again while its result is still known.
 
         Raises:
-            NoAnswerError: nothing was decided in time.
+            NoDecisionError: nothing was decided in time.
             UserError: it could not be sent.
         """
-        known = answer_of(command, self._decisions(), earlier=True)
-        if known is not None:
-            return known
+        earlier = result_of(command, self._decisions(), earlier=True)
+        if earlier is not None:
+            return earlier
         self._asked = event_id(command).encode()
         self._send(command)
-        self.await_(lambda: answer_of(command, self._decisions()), self._no_decision(command), command)
-        self._hear_out()
-        answer = answer_of(command, self._decisions())
-        assert answer is not None  # noqa: S101 - what was heard stays heard
-        return answer
+        self.wait_for(lambda: result_of(command, self._decisions()), self._no_decision(command), command)
+        self._poll_aftermath()
+        result = result_of(command, self._decisions())
+        assert result is not None  # noqa: S101 - what was received stays received
+        return result
 
-    def await_(self, find: Callable[[], Value | None], otherwise: str, command: SwitchCommand) -> Value:
-        """Listen until something is found among what was heard.
+    def wait_for(self, find: Callable[[], Value | None], otherwise: str, command: SwitchCommand) -> Value:
+        """Poll until something is found among what was received.
 
         Raises:
-            NoAnswerError: it is not found in time; says `otherwise`.
+            NoDecisionError: it is not found in time; says `otherwise`.
         """
         until = time.monotonic() + self.timeout_seconds
         while (found := find()) is None:
             if time.monotonic() > until:
                 problem = f" ({self._tail.problem})" if self._tail.problem else ""
-                raise NoAnswerError(f"{otherwise}{problem}", command)
-            self.listen(_POLL_SECONDS)
+                raise NoDecisionError(f"{otherwise}{problem}", command)
+            self.poll(_POLL_SECONDS)
         return found
 
     def _decisions(self) -> list[SwitchDecision]:
-        return [h.what for h in self._heard if isinstance(h.what, SwitchDecision)]
+        return [r.data for r in self._received if isinstance(r.data, SwitchDecision)]
 
-    def listen(self, timeout_seconds: float) -> bool:
-        """Hear what comes next, awaiting it for so long at most; gives whether anything came."""
+    def poll(self, timeout_seconds: float) -> bool:
+        """Receive what comes next, awaiting it for so long at most; gives whether anything came."""
         records = self._tail.poll(timeout_seconds)
-        heard = (_heard(record, self._cluster, self._asked) for record in records)
-        self._heard.extend(each for each in heard if each is not None)
+        read = (_received(record, self._cluster, self._asked) for record in records)
+        self._received.extend(each for each in read if each is not None)
         return bool(records)
 
-    def _hear_out(self) -> None:
+    def _poll_aftermath(self) -> None:
         until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
-        while self.listen(_AFTERMATH_SECONDS) and time.monotonic() < until:
+        while self.poll(_AFTERMATH_SECONDS) and time.monotonic() < until:
             pass
 
     def _send(self, command: SwitchCommand) -> None:
@@ -249,7 +249,7 @@ class Conversation:
         )
 
 
-def _heard(record: Record, cluster: str, asked: bytes) -> Heard | None:
+def _received(record: Record, cluster: str, asked: bytes) -> Received | None:
     """What a record says about the cluster.
 
     There may be very many decisions about single ledgers: of those only what was asked for is read.
@@ -263,4 +263,4 @@ def _heard(record: Record, cluster: str, asked: bytes) -> Heard | None:
         event = _READER.read(record.value)
     except BadRecordError:
         return None  # the topics hold others' records too
-    return Heard(event.id, event.data) if event.data.cluster == cluster else None
+    return Received(event.id, event.data) if event.data.cluster == cluster else None

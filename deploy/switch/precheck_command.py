@@ -11,11 +11,11 @@ from msgspec import structs
 from rich.console import Console
 
 from connectors.bookkeeper.settings import BookKeeperClusters
-from connectors.switching.places import Places
+from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.snapshot import SnapshotResult, take_snapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
 from deploy.settings import Settings, WatchedCluster
-from deploy.switch.view import report_lines
+from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
 from policies.switching.precheck.findings import explain
 from policies.switching.precheck.report import PrecheckReport, precheck
@@ -31,7 +31,7 @@ class Checked:
     look: SnapshotResult
 
 
-def answer(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
+def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
     """Check whether a broker cluster may switch to a BookKeeper cluster, and print the report.
 
     Returns:
@@ -51,15 +51,15 @@ def answer(settings: Settings, cluster: str, target: str, *, as_json: bool, expl
 
 
 def check(settings: Settings, cluster: str, target: str) -> Checked:
-    """Read everything now, and judge it; raises as `answer` does."""
+    """Read everything now, and judge it; raises as `run_precheck` does."""
     brokers, clusters = named(settings, cluster)
     rules = settings.policies.switching.for_cluster(cluster).rules
-    with Places(cluster, brokers, clusters) as places:
+    with ClusterSessions(cluster, brokers, clusters) as sessions:
         try:
-            place = places.place(target)
+            place = sessions.metadata_of(target)
         except UserError as error:
             raise UserError(f"--target: {error}") from None
-        look = take_snapshot(places.brokers, places.place(clusters.source), place, clusters.bootstrap, rules)
+        look = take_snapshot(sessions.brokers, sessions.metadata_of(clusters.source), place, clusters.bootstrap, rules)
     return Checked(cluster, precheck(look.snapshot, rules, time.time_ns() // 1_000_000), look)
 
 

@@ -1,0 +1,93 @@
+"""Publishes what the executor reads for the policy: what has changed at once, all of it now and then."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from connectors.switching.dependencies import Observer, RegistryReader
+from connectors.switching.registry import RegistryError, RegistryView
+from policies.observations import Outcome, Reading
+from policies.switching.readings import SwitchRegistry
+
+_REPUBLISH_SECONDS = 15.0
+
+_log = structlog.get_logger(__name__)
+
+
+class ObservationPublisher:
+    """The observations of one broker cluster. Prechecks and inventories may be published from another thread.
+
+    Args:
+        cluster: its name.
+        registry: its registry.
+        reader: reads all else.
+        publish: takes each reading; must not block.
+        default_bootstrap: the bootstrap cluster while the registry names none.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        registry: RegistryReader,
+        reader: Observer,
+        publish: Callable[[Reading], None],
+        default_bootstrap: str,
+    ) -> None:
+        self._cluster = cluster
+        self._registry = registry
+        self._reader = reader
+        self._publish = publish
+        self._default_bootstrap = default_bootstrap
+        self._view: RegistryView | None = None
+        self._last: dict[str, Reading] = {}
+        self._all_published_at = float("-inf")
+
+    def publish_all_next(self) -> None:
+        """Have everything published again, changed or not."""
+        self._last.clear()
+
+    def publish(self, *, unchanged_too: bool) -> None:
+        """Read and publish what is quickly read: registry, live brokers, BookKeeper clusters.
+
+        Args:
+            unchanged_too: also what is as it was; else that only every 15 s.
+        """
+        due = unchanged_too or time.monotonic() - self._all_published_at >= _REPUBLISH_SECONDS
+        if due:
+            self._all_published_at = time.monotonic()
+        self._publish_if("registry", self._read_registry(), due=due)
+        self._publish_if("brokers", self._reader.brokers(), due=due)
+        for cluster in self._reader.clusters():
+            # How long it took says nothing new.
+            self._publish_if(cluster.name, cluster, due=due, compared=cluster.model_copy(update={"took_ms": 0}))
+
+    def publish_precheck(self, source: str, target: str) -> None:
+        """Read what a precheck rests on, and publish its report."""
+        self._publish(self._reader.precheck(source, target, self._bootstrap()))
+
+    def publish_inventory(self, source: str, target: str) -> bool:
+        """List all references and publish them; gives whether all could be read."""
+        complete = True
+        for reading in self._reader.inventory(self._bootstrap(), source, target):
+            if reading.outcome is not Outcome.OK:
+                _log.warning("no inventory", cluster=self._cluster, detail=reading.detail)
+                complete = False
+            self._publish(reading)
+        return complete
+
+    def _read_registry(self) -> SwitchRegistry:
+        try:
+            self._view = self._registry.read()
+        except RegistryError as error:
+            return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
+        return self._view.reading(self._cluster)
+
+    def _publish_if(self, what: str, reading: Reading, *, due: bool, compared: Reading | None = None) -> None:
+        key = compared or reading
+        if due or self._last.get(what) != key:
+            self._last[what] = key
+            self._publish(reading)
+
+    def _bootstrap(self) -> str:
+        return (self._view.bootstrap if self._view else None) or self._default_bootstrap

@@ -1,0 +1,78 @@
+"""The results the executor has for the policy, sent again until a decision shows that they arrived.
+
+A publisher gives a record up when Kafka is away for too long, and an order whose result is lost would stay open. A
+repeated result changes nothing: it quotes the number of its order.
+"""
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+
+from policies.observations import Reading
+from policies.switching.decisions import SwitchDecision
+from policies.wire import observation_event
+
+SOURCE = "headgate/switch-executor"
+
+_RESEND_SECONDS = 15.0
+_GIVE_UP_SECONDS = 600.0
+"""After that, whoever drives the switch on has the order carried out again."""
+
+Send = Callable[[str, bytes], None]
+"""Takes a record's key and value."""
+
+
+@dataclass(slots=True)
+class _Unacknowledged:
+    key: str
+    event: bytes
+    first_sent_seconds: float
+    last_sent_seconds: float
+
+
+class ResultOutbox:
+    """The results of one broker cluster's executor. Safe to use from many threads.
+
+    Args:
+        send: hands a record over to the loop's Kafka; must not block.
+        clock: seconds, never going backwards.
+    """
+
+    def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._lock = Lock()
+        self._unacknowledged: dict[str, _Unacknowledged] = {}
+
+    def send(self, reading: Reading) -> None:
+        """Say what came of an order."""
+        event_id, now = str(uuid.uuid4()), self._clock()
+        event = observation_event(reading, id=event_id, source=SOURCE, time=datetime.now(UTC))
+        with self._lock:
+            self._unacknowledged[event_id] = _Unacknowledged(reading.cluster, event, now, now)
+        self._send(reading.cluster, event)
+
+    def acknowledge(self, decision: SwitchDecision) -> None:
+        """A decision rests on some of the results: those have arrived."""
+        with self._lock:
+            for event_id in decision.evidence:
+                self._unacknowledged.pop(event_id, None)
+
+    def clear(self) -> None:
+        """Another executor has the lease from now on."""
+        with self._lock:
+            self._unacknowledged.clear()
+
+    def resend_due(self) -> None:
+        """Send those again that no decision has acknowledged for a while."""
+        now = self._clock()
+        with self._lock:
+            for event_id, result in list(self._unacknowledged.items()):
+                if now - result.first_sent_seconds >= _GIVE_UP_SECONDS:
+                    del self._unacknowledged[event_id]
+                elif now - result.last_sent_seconds >= _RESEND_SECONDS:
+                    result.last_sent_seconds = now
+                    self._send(result.key, result.event)

@@ -1,0 +1,207 @@
+"""One command of a switch from beginning to end: what it shows, asks, sends, and how it ends."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from deploy.settings import Settings
+from deploy.switch.command_result import CommandResult, ExitStatus, decision_line, result_lines, undecided
+from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError, Received
+from deploy.switch.published_precheck_view import reading_lines
+from policies.decisions import Mode
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
+from policies.switching.readings import CommandName, SwitchCommand, SwitchPrecheck
+from policies.switching.state import ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class CommandConsole:
+    """Where the command was given: by a person at a terminal, or by a program that reads JSON."""
+
+    console: Console
+    as_json: bool
+    yes: bool = False
+    """Whether every question is answered beforehand."""
+
+    def require_terminal(self) -> None:
+        """Before anything is sent.
+
+        Raises:
+            UserError: nobody is there to answer.
+        """
+        if not self.yes and not sys.stdin.isatty():
+            raise UserError("--yes: nobody can be asked here, as standard input is no terminal: give --yes to agree")
+
+    def show(self, lines: Iterable[RenderableType]) -> None:
+        """To a person."""
+        if not self.as_json:
+            for line in lines:
+                self.console.print(line, highlight=False)
+
+    def confirm(self, question: str) -> bool:
+        """Ask, on standard error: a program reads the other one."""
+        return self.yes or typer.confirm(question, err=True)
+
+    def print_result(self, result: CommandResult, **more: Any) -> ExitStatus:
+        """Say what was decided."""
+        self.show(result_lines(result))
+        self.print_json({**result.plain(), **more})
+        return result.exit_status
+
+    def print_json(self, plain: dict[str, Any]) -> None:
+        """To a program."""
+        if self.as_json:
+            typer.echo(json.dumps(plain))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunner:
+    """Runs the commands that a person or program at a console gives to the loop that the settings name."""
+
+    settings: Settings
+    options: CommandOptions
+    console: CommandConsole
+    timeout_seconds: float
+
+    def run(self, name: CommandName, /, **args: Any) -> ExitStatus:
+        """Send one command, and say what was decided. Raises as `LoopClient.execute` does."""
+        command = self.options.command(name, **args)
+        with self._loop() as loop:
+            return self._exit_status(lambda: self.console.print_result(loop.execute(command)))
+
+    def with_consent(self, *, given: bool) -> "CommandRunner":
+        """The same, with every question answered beforehand if so given."""
+        return replace(self, console=replace(self.console, yes=given))
+
+    def clean_up(self, *, execute: bool) -> ExitStatus:
+        """List what would be deleted; to execute it, ask, and have it deleted."""
+        if self.options.dry_run or not execute:
+            return replace(self, options=replace(self.options, dry_run=True)).run(CommandName.CLEANUP)
+        self.console.require_terminal()
+        command = self.options.command(CommandName.CLEANUP)
+        with self._loop() as loop:
+            return self._exit_status(lambda: self._clean_up(loop, command))
+
+    def _clean_up(self, loop: LoopClient, command: SwitchCommand) -> ExitStatus:
+        if not self.console.yes:
+            listed = loop.execute(replace(self.options, dry_run=True, key=None).command(CommandName.CLEANUP))
+            self.console.show(decision_line(decision) for decision in listed.decisions)
+            if listed.refusal is not None:
+                self.console.print_json(listed.plain())
+                return ExitStatus.REJECTED
+            if not self.console.confirm("Delete these ledgers? This cannot be undone."):
+                return self._withdraw(command, "Nothing is deleted.")
+        return self.console.print_result(loop.execute(command))
+
+    def start(self, target: str, digest: str | None) -> ExitStatus:
+        """Start a switch: on a report that was read before, or else on one that is made now and shown."""
+        command = self.options.command(CommandName.START, digest=digest, target=target)
+        if digest is not None:
+            with self._loop() as loop:
+                return self._exit_status(lambda: self.console.print_result(loop.execute(command)))
+        if not self.options.dry_run:
+            self.console.require_terminal()
+        with self._loop(with_past=True) as loop:
+            return self._exit_status(lambda: self._start(loop, command, target))
+
+    def _start(self, loop: LoopClient, command: SwitchCommand, target: str) -> ExitStatus:
+        record = loop.record()
+        if record is not None and is_driven_on(record, target):
+            self.console.show([Text(f"The switch to {target} is at {record.verdict.value}: it is driven on.")])
+            if not self._confirm(f"Drive the switch of {self.options.cluster} to {target} on?"):
+                return self._withdraw(command, "Nothing is started.")
+            return self.console.print_result(loop.execute(command))
+        checking = replace(self.options, key=None, dry_run=False).command(CommandName.PRECHECK, target=target)
+        ordered = loop.execute(checking)
+        if ordered.refusal is not None:
+            return self.console.print_result(ordered)
+        report, decision = self._await_report(loop, ordered)
+        return self._start_on_report(loop, command, report, decision)
+
+    def _start_on_report(
+        self, loop: LoopClient, command: SwitchCommand, report: SwitchPrecheck | None, decision: SwitchDecision | None
+    ) -> ExitStatus:
+        shown = {"precheck": None if report is None else report.model_dump(mode="json")}
+        if report is not None:
+            self.console.show(reading_lines(report))
+        if report is None or decision is None or decision.verdict is SwitchVerdict.REJECT or not report.ready:
+            if decision is not None and decision.verdict is SwitchVerdict.REJECT:
+                self.console.show([decision_line(decision)])
+            self.console.print_json({**undecided(command), **shown, "accepted": False})
+            return ExitStatus.REJECTED
+        if not self._confirm(f"Switch the brokers of {command.cluster} from {report.source} to {report.target}?"):
+            return self._withdraw(command, "Nothing is started.", **shown)
+        return self.console.print_result(
+            loop.execute(command.model_copy(update={"precheck_digest": report.digest})), **shown
+        )
+
+    def _await_report(
+        self, loop: LoopClient, ordered: CommandResult
+    ) -> tuple[SwitchPrecheck | None, SwitchDecision | None]:
+        order, target = ordered.decisions[-1], ordered.command.args.target
+        if order.mode is Mode.SHADOW:
+            raise UserError(
+                "policies.switching.mode is shadow: nobody carries a precheck out, and a switch would not start; "
+                "`headgate switch precheck` makes a report of its own."
+            )
+        self.console.show([Text(f"{order.explanation}: the executor is asked for a report …", "dim")])
+        otherwise = (
+            f"No report came within {self.timeout_seconds:g} s: the executor (`headgate run` or `headgate act`) may "
+            "not be running, or it needs longer: see --timeout. `headgate switch precheck` makes a report of its own."
+        )
+        return loop.wait_for(lambda: find_report(loop.received, order, target or ""), otherwise, ordered.command)
+
+    def _confirm(self, question: str) -> bool:
+        return self.options.dry_run or self.console.confirm(question)
+
+    def _withdraw(self, command: SwitchCommand, sentence: str, **more: Any) -> ExitStatus:
+        self.console.show([Text(sentence)])
+        self.console.print_json({**undecided(command), **more})
+        return ExitStatus.REJECTED
+
+    def _loop(self, *, with_past: bool = False) -> LoopClient:
+        # A key that somebody chose may have been used before, and the answer to it may still be known.
+        with_past = with_past or self.options.key is not None
+        return LoopClient(self.settings, self.options.cluster, self.timeout_seconds, with_past=with_past)
+
+    def _exit_status(self, run: Callable[[], ExitStatus]) -> ExitStatus:
+        try:
+            return run()
+        except NoDecisionError as error:
+            typer.echo(str(error), err=True)
+            self.console.print_json(undecided(error.command))
+            return ExitStatus.NO_DECISION
+
+
+def is_driven_on(record: SwitchRecord, target: str) -> bool:
+    """Whether a switch to this target is under way: to start it again means to drive it on, without a precheck."""
+    return record.target == target and record.attempt > 0 and record.verdict not in ENDED
+
+
+def find_report(
+    received: Iterable[Received], order: SwitchDecision, target: str
+) -> tuple[SwitchPrecheck | None, SwitchDecision | None] | None:
+    """The report that followed an order, and what the policy decided on it; None while it has not come.
+
+    A precheck that could not be made shows by its reading alone: the policy decides nothing on it.
+    """
+    all_received = list(received)
+    readings = {r.id: r.data for r in all_received if isinstance(r.data, SwitchPrecheck) and r.data.target == target}
+    for each in all_received:
+        decision = each.data
+        if not isinstance(decision, SwitchDecision) or decision.verdict is SwitchVerdict.RUN_PRECHECK:
+            continue
+        if decision.subject == order.subject and decision.sequence > order.sequence:
+            report = next((readings[i] for i in decision.evidence if i in readings), None)
+            if report is not None or decision.verdict is SwitchVerdict.REJECT:
+                return report, decision
+    unmade = next((r for r in readings.values() if r.outcome is not Outcome.OK), None)
+    return (unmade, None) if unmade is not None else None

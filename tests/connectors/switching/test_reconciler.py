@@ -1,0 +1,302 @@
+"""What a reconciler does with its lease, with orders, and with what it cannot do: call by call, everything at once."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.switching.dependencies import Dependencies
+from connectors.switching.lease import HeldLease
+from connectors.switching.metrics import SwitchExecutorMetrics
+from connectors.switching.observation_publisher import ObservationPublisher
+from connectors.switching.reconciler import SwitchReconciler
+from connectors.switching.registry import RegistryError
+from connectors.switching.registry_view import RegistryView
+from connectors.switching.result_outbox import ResultOutbox
+from policies.decisions import Mode
+from policies.observations import Outcome, Reading
+from policies.switching.decisions import SwitchDecision, SwitchVerdict
+from policies.switching.readings import (
+    LedgerOutcome,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchInventory,
+    SwitchLease,
+    SwitchLedger,
+    SwitchPrecheck,
+    SwitchRegistry,
+    SwitchStatus,
+)
+from tests.connectors.switching.orders import order
+
+
+class AtOnce(Executor):
+    """Does what is submitted before it returns."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> "Future[Any]":
+        fn(*args, **options)
+        return Future()
+
+
+class FakeLease:
+    """Held unless told otherwise."""
+
+    def __init__(self, ended: list[str]) -> None:
+        self.held: HeldLease | RegistryError | None = HeldLease(3, "me")
+        self._ended = ended
+
+    def renew(self) -> HeldLease | None:
+        if isinstance(self.held, RegistryError):
+            raise self.held
+        return self.held
+
+    def release(self) -> None:
+        self._ended.append("lease")
+
+
+class FakeRegistry:
+    """It is read, and directives are written to it, unless it fails."""
+
+    def __init__(self) -> None:
+        self.error: RegistryError | None = None
+        self.directives: list[tuple[int, str]] = []
+
+    def read(self) -> RegistryView:
+        if self.error is not None:
+            raise self.error
+        return RegistryView(bootstrap="first")
+
+    def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
+        if self.error is not None:
+            raise self.error
+        self.directives.append((int(order.args["directive_epoch"] or 0), str(order.args["target"])))
+        return None
+
+
+class FakeReader:
+    """One BookKeeper cluster, no broker; each reading of the cluster takes longer than the one before."""
+
+    def __init__(self) -> None:
+        self.inventory_outcome = Outcome.OK
+        self.inventories: list[tuple[str, str]] = []
+        self._took_ms = 0
+
+    def brokers(self) -> SwitchBrokers:
+        return SwitchBrokers(cluster="c1", outcome=Outcome.OK)
+
+    def clusters(self) -> Iterator[SwitchCluster]:
+        self._took_ms += 1
+        yield SwitchCluster(cluster="c1", outcome=Outcome.OK, name="old", took_ms=self._took_ms)
+
+    def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
+        return SwitchPrecheck(cluster="c1", outcome=Outcome.OK, source=source, target=target, digest=bootstrap)
+
+    def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
+        assert bootstrap == "first"
+        self.inventories.append((source, target))
+        yield SwitchInventory(cluster="c1", outcome=self.inventory_outcome, inventory=str(len(self.inventories)))
+
+
+class FakeLedgerOrders:
+    """Every order is carried out."""
+
+    def __init__(self, ended: list[str]) -> None:
+        self.done: list[tuple[SwitchVerdict, int]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._ended = ended
+
+    def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
+        self.done.append((decision.verdict, decision.op))
+        self.meanwhile()
+        return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=LedgerOutcome.COPIED)
+
+    def close(self) -> None:
+        self._ended.append("copies")
+
+
+class World:
+    """A reconciler and what it works with."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+        self.lease = FakeLease(self.ended)
+        self.registry = FakeRegistry()
+        self.reader = FakeReader()
+        self.ledgers = FakeLedgerOrders(self.ended)
+        self.published: list[Reading] = []
+        self.results: list[bytes] = []
+        self.series = CollectorRegistry()
+        publish = self.published.append
+        self.reconciler = SwitchReconciler(
+            "c1",
+            Dependencies(
+                lease=self.lease,
+                observations=ObservationPublisher("c1", self.registry, self.reader, publish, "old"),
+                registry_orders=self.registry,
+                ledger_orders=self.ledgers,
+                publish=publish,
+                results=ResultOutbox(lambda _key, value: self.results.append(value)),
+                metrics=SwitchExecutorMetrics(self.series),
+            ),
+            poll_interval=timedelta(0),
+            inventory_interval=timedelta(hours=1),
+            concurrency=2,
+        )
+
+    def reconcile(self, *received: SwitchDecision) -> None:
+        for each in received:
+            self.reconciler.receive(each)
+        self.reconciler.reconcile(AtOnce(), AtOnce())
+
+    def is_failing(self) -> bool:
+        return self.series.get_sample_value("headgate_switch_executor_failing", {"cluster": "c1"}) == 1
+
+    def of(self, kind: type[Reading]) -> list[Any]:
+        return [each for each in self.published if isinstance(each, kind)]
+
+
+COPY = SwitchVerdict.START_COPY
+
+
+def test_who_holds_the_lease_says_so_and_publishes_what_there_is() -> None:
+    world = World()
+    world.reconcile()
+    (lease,) = world.of(SwitchLease)
+    assert (lease.token, lease.holder, lease.valid_ms) == (3, "me", 60_000)
+    assert [len(world.of(kind)) for kind in (SwitchRegistry, SwitchBrokers, SwitchCluster)] == [1, 1, 1]
+    assert world.reader.inventories == [("", "")]
+
+
+def test_what_has_not_changed_is_not_told_again_at_once() -> None:
+    world = World()
+    for _ in range(3):
+        world.reconcile()
+    assert len(world.published) == 5, "lease, registry, brokers, cluster, inventory"
+
+
+def test_without_the_lease_nothing_is_published_or_done() -> None:
+    world = World()
+    world.lease.held = None
+    world.reconcile(order(COPY))
+    assert (world.published, world.ledgers.done) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"lease_token": 2}, {"lease_token": 4}, {"mode": Mode.SHADOW}, {"verdict": SwitchVerdict.LEDGER}],
+    ids=["an older lease", "another's lease", "shadow mode", "no order"],
+)
+def test_only_orders_under_its_own_lease_are_carried_out(changes: dict[str, Any]) -> None:
+    world = World()
+    world.reconcile()
+    world.reconcile(order(changes.pop("verdict", COPY), **changes))
+    assert (world.ledgers.done, world.results) == ([], [])
+
+
+def test_an_order_is_carried_out_once_and_answered() -> None:
+    world = World()
+    world.reconcile()
+    world.reconcile(order(COPY), order(COPY))
+    assert world.ledgers.done == [(COPY, 1)]
+    assert len(world.results) == 1
+
+
+def test_an_order_whose_lease_was_lost_meanwhile_is_not_answered() -> None:
+    world = World()
+    world.reconcile()
+
+    def lose() -> None:
+        world.lease.held = HeldLease(4, "me")
+        world.reconciler.reconcile(AtOnce(), AtOnce())
+
+    world.ledgers.meanwhile = lose
+    world.reconcile(order(COPY))
+    assert (world.ledgers.done, world.results) == ([(COPY, 1)], [])
+
+
+def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() -> None:
+    world = World()
+    world.reconcile()
+
+    def look_away() -> None:
+        world.lease.held = RegistryError("no ZooKeeper")
+        world.reconciler.reconcile(AtOnce(), AtOnce())
+        world.lease.held = HeldLease(3, "me")
+        world.reconciler.reconcile(AtOnce(), AtOnce())
+
+    world.ledgers.meanwhile = look_away
+    world.reconcile(order(COPY))
+    assert len(world.results) == 1
+
+
+def directive(epoch: int) -> SwitchDecision:
+    return order(
+        SwitchVerdict.WRITE_DIRECTIVE, 0, subject="c1/directive", ledger=None, sequence=200 + epoch,
+        args={"directive_epoch": epoch, "target": "new"},
+    )  # fmt: skip
+
+
+def test_what_the_registry_does_not_take_is_tried_again_and_only_the_newest_of_it() -> None:
+    world = World()
+    world.reconcile()
+    world.registry.error = RegistryError("no ZooKeeper")
+    world.reconcile(directive(1))
+    world.reconcile(directive(2))
+    assert world.registry.directives == []
+    world.registry.error = None
+    world.reconcile()
+    world.reconcile()
+    assert world.registry.directives == [(2, "new")]
+
+
+def test_a_precheck_and_an_inventory_are_made_when_ordered() -> None:
+    world = World()
+    world.reconcile()
+    args = {"source": "old", "target": "new"}
+    world.reconcile(order(SwitchVerdict.RUN_PRECHECK, 0, subject="c1/prechecks/new", ledger=None, args=args))
+    (report,) = world.of(SwitchPrecheck)
+    assert (report.source, report.target, report.digest) == ("old", "new", "first")
+    world.reconcile(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
+    assert world.reader.inventories == [("", ""), ("old", "new")]
+
+
+def test_an_unexpected_error_ends_nothing() -> None:
+    world = World()
+    world.reconcile()
+
+    def fail() -> None:
+        world.ledgers.meanwhile = lambda: None
+        raise RuntimeError("not thought of")
+
+    world.ledgers.meanwhile = fail
+    world.reconcile(order(COPY, 1, 7))
+    world.reconcile(order(COPY, 2, 7))
+    assert world.ledgers.done == [(COPY, 1), (COPY, 2)]
+    assert len(world.results) == 1
+
+
+def test_what_fails_shows_until_it_succeeds_whatever_else_does() -> None:
+    world = World()
+    world.reader.inventory_outcome = Outcome.TIMEOUT
+    world.reconcile()
+    world.reconcile()
+    assert world.is_failing(), "no inventory can be made, so a switch would wait for ever"
+    world.registry.error = RegistryError("no ZooKeeper")
+    world.reconcile(directive(1))
+    world.registry.error, world.reader.inventory_outcome = None, Outcome.OK
+    world.reconcile()
+    assert world.is_failing(), "of the inventory nothing is known yet"
+    args = {"source": "old", "target": "new"}
+    world.reconcile(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
+    assert not world.is_failing()
+
+
+def test_it_runs_until_it_is_stopped_and_gives_the_lease_back() -> None:
+    world, stop = World(), threading.Event()
+    stop.set()
+    world.reconciler.run(stop)
+    assert world.ended == ["copies", "lease"]
