@@ -1,0 +1,67 @@
+"""Each error of kafka-python has one outcome, and a detail that repeats none of its decoration."""
+
+from types import SimpleNamespace
+
+import pytest
+from kafka import errors
+
+from connectors.kafka.outcomes import detail_of, error_in, error_name, most_telling, outcome_of
+from policies.errors import UserError
+from policies.observations import Outcome
+
+MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
+    "acl": (errors.TopicAuthorizationFailedError(), Outcome.UNAUTHORIZED),
+    "login": (errors.SaslAuthenticationFailedError("no"), Outcome.UNAUTHORIZED),
+    "mechanism": (errors.UnsupportedSaslMechanismError(), Outcome.UNAUTHORIZED),
+    "version": (errors.UnsupportedVersionError(), Outcome.UNSUPPORTED),
+    "our time-out": (errors.KafkaTimeoutError("no answer"), Outcome.TIMEOUT),
+    "the broker's time-out": (errors.RequestTimedOutError(), Outcome.TIMEOUT),
+    "no connection": (errors.KafkaConnectionError("refused"), Outcome.UNREACHABLE),
+    "a connection not in time": (errors.KafkaConnectionError("connection timed out"), Outcome.TIMEOUT),
+    "a handshake": (errors.KafkaConnectionError("SSL: wrong version"), Outcome.ERROR),
+    "a handshake in other words": (errors.KafkaConnectionError("Handshake failed"), Outcome.ERROR),
+    "unknown broker": (errors.UnknownBrokerIdError(), Outcome.UNREACHABLE),
+    "the client was closed": (errors.Cancelled(), Outcome.UNREACHABLE),
+    "any other": (errors.KafkaStorageError(), Outcome.ERROR),
+    "none of Kafka's": (UserError("tls.ca_file: x"), Outcome.ERROR),
+}
+
+
+@pytest.mark.parametrize(("error", "outcome"), MEANINGS.values(), ids=MEANINGS)
+def test_an_error_has_one_outcome(error: BaseException, outcome: Outcome) -> None:
+    assert outcome_of(error) is outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (errors.KafkaConnectionError("refused"), "refused"),
+        (errors.KafkaConnectionError(), "KafkaConnection"),
+        (errors.SaslAuthenticationFailedError("bad\n  password"), "bad password"),
+        (UserError("tls.ca_file: no PEM"), "tls.ca_file: no PEM"),
+        (errors.KafkaTimeoutError("x" * 999), "x" * 200),
+    ],
+    ids=["decorated", "without words", "two lines", "the user's", "long"],
+)
+def test_a_detail_is_one_short_line(error: BaseException, detail: str) -> None:
+    assert detail_of(error) == detail
+
+
+def test_of_several_failures_the_one_that_says_what_to_mend_counts() -> None:
+    refused, silent, forbidden = (
+        errors.KafkaConnectionError("x"), errors.KafkaTimeoutError("x"), errors.SaslAuthenticationFailedError("x"),
+    )  # fmt: skip
+    assert most_telling([refused, silent]) is silent
+    assert most_telling([refused, silent, forbidden]) is forbidden
+
+
+def test_no_error_code_is_no_error() -> None:
+    assert error_in(SimpleNamespace(error_code=0)) is None
+    assert error_name(0) is None
+
+
+def test_an_error_code_is_an_error_with_kafkas_words_and_its_name() -> None:
+    error = error_in(SimpleNamespace(error_code=29, error_message="not for you"))
+    assert isinstance(error, errors.TopicAuthorizationFailedError)
+    assert "not for you" in str(error)
+    assert error_name(56) == "KAFKA_STORAGE_ERROR"

@@ -1,0 +1,290 @@
+"""Whatever becomes of a record, it is counted once, and nobody who hands one over waits for it."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from connectors.kafka import publisher as module
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
+from policies.errors import UserError
+from policies.isolation.readings import BookieRacks
+from policies.observations import Outcome
+
+TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+
+
+@dataclass
+class Record:
+    """What a delivery report is about."""
+
+    of_topic: str
+
+    def topic(self) -> str:
+        return self.of_topic
+
+
+@dataclass
+class Cluster:
+    """What all producers of a test talk to."""
+
+    is_away: bool = False
+    refuses: dict[str, int] = field(default_factory=dict)
+    """Errors by topic."""
+    capacity: int = 1000
+    taken: list[tuple[str, bytes, str]] = field(default_factory=list)
+    producers: list["FakeProducer"] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def producer(self, options: dict[str, Any], logger: object) -> "FakeProducer":
+        made = FakeProducer(self, options)
+        with self.changed:
+            self.producers.append(made)
+            self.changed.notify_all()
+        return made
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, 30)
+
+
+class FakeProducer:
+    """confluent-kafka's producer as far as it is used: reports come from `poll` and `flush` only."""
+
+    def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.waiting: list[tuple[str, bytes, str, Callable[[KafkaError | None, Record], None]]] = []
+        self.idle = threading.Event()
+        self.lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def produce(self, topic: str, value: bytes, key: str, on_delivery: Callable[..., None]) -> None:
+        if self.cluster.refuses.get(topic) == TOO_LARGE:
+            raise KafkaException(KafkaError(TOO_LARGE))
+        if len(self.waiting) >= self.cluster.capacity:
+            raise BufferError("Local: Queue full")
+        with self.lock:
+            self.waiting.append((topic, value, key, on_delivery))
+
+    def poll(self, timeout: float) -> int:
+        if timeout:
+            self.idle.wait(0.001)
+        return self._report()
+
+    def flush(self, timeout: float) -> int:
+        self._report()
+        return len(self.waiting)
+
+    def purge(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for topic, _, _, report in waiting:
+            report(KafkaError(KafkaError._PURGE_QUEUE), Record(topic))
+
+    def _report(self) -> int:
+        if self.cluster.is_away:
+            return 0
+        with self.lock:
+            waiting, self.waiting = self.waiting, []
+            for topic, value, key, report in waiting:
+                code = self.cluster.refuses.get(topic)
+                if code is None:
+                    self.cluster.taken.append((topic, value, key))
+                report(None if code is None else KafkaError(code), Record(topic))
+        with self.cluster.changed:
+            self.cluster.changed.notify_all()
+        return len(waiting)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(module, "Producer", made.producer)
+    return made
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def publisher(cluster: Cluster, registry: CollectorRegistry) -> Iterator[Publisher]:
+    with Publisher(KafkaConnection(bootstrap_servers="k:9092"), PublisherMetrics(registry)) as made:
+        yield made
+
+
+def published(registry: CollectorRegistry, topic: str = "t") -> float | None:
+    return registry.get_sample_value("headgate_records_published_total", {"topic": topic})
+
+
+def unpublished(registry: CollectorRegistry, error: str, topic: str = "t") -> float | None:
+    return registry.get_sample_value("headgate_records_unpublished_total", {"topic": topic, "error": error})
+
+
+def test_a_record_that_was_taken_is_counted_once(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+) -> None:
+    publisher.publish("t", "payments", b"one")
+    assert publisher.flush(30) == 0
+    assert cluster.taken == [("t", b"one", "payments")]
+    assert published(registry) == 1
+
+
+def test_a_record_is_appended_once_by_all_replicas_or_given_up_soon(publisher: Publisher, cluster: Cluster) -> None:
+    options = cluster.producers[0].options
+    assert (options["enable.idempotence"], options["acks"], options["delivery.timeout.ms"]) == (True, "all", 10_000)
+
+
+def test_what_the_cluster_refuses_is_counted_by_kafkas_name_of_the_error(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+) -> None:
+    cluster.refuses["t"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    publisher.publish("t", "payments", b"one")
+    publisher.flush(30)
+    assert (published(registry), unpublished(registry, "TOPIC_AUTHORIZATION_FAILED")) == (None, 1)
+
+
+def test_what_cannot_even_be_queued_is_counted_at_once(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+) -> None:
+    cluster.refuses["t"] = TOO_LARGE
+    publisher.publish("t", "payments", b"one")
+    assert unpublished(registry, "MSG_SIZE_TOO_LARGE") == 1
+
+
+def test_the_log_tells_when_a_topic_begins_and_ceases_to_fail_and_no_more(
+    publisher: Publisher, cluster: Cluster
+) -> None:
+    with capture_logs() as lines:
+        for error in (None, KafkaError._MSG_TIMED_OUT, KafkaError._MSG_TIMED_OUT, None, None):
+            cluster.refuses = {} if error is None else {"t": error}
+            publisher.publish("t", "payments", b"one")
+            publisher.flush(30)
+    assert [line["event"] for line in lines] == ["records are not published", "records are published again"]
+
+
+def test_a_full_queue_is_emptied_of_what_is_decided_and_tried_once_more(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+) -> None:
+    cluster.capacity = 1
+    for value in (b"one", b"two", b"three"):
+        publisher.publish("t", "payments", value)
+    publisher.flush(30)
+    assert [value for _, value, _ in cluster.taken] == [b"one", b"two", b"three"]
+    assert published(registry) == 3
+
+
+def test_a_queue_that_stays_full_drops_and_counts_without_waiting(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+) -> None:
+    cluster.is_away, cluster.capacity = True, 1
+    for value in (b"one", b"two"):
+        publisher.publish("t", "payments", value)
+    assert unpublished(registry, "_QUEUE_FULL") == 1
+
+
+def test_what_still_waits_at_the_end_is_counted(cluster: Cluster, registry: CollectorRegistry) -> None:
+    publisher = Publisher(KafkaConnection(bootstrap_servers="k:9092"), PublisherMetrics(registry))
+    cluster.is_away = True
+    publisher.publish("t", "payments", b"one")
+    assert publisher.flush(0) == 1
+    publisher.close(0)
+    assert unpublished(registry, "_PURGE_QUEUE") == 1
+
+
+def test_after_the_end_records_are_counted_and_not_sent(cluster: Cluster, registry: CollectorRegistry) -> None:
+    publisher = Publisher(KafkaConnection(bootstrap_servers="k:9092"), PublisherMetrics(registry))
+    publisher.close()
+    publisher.close()
+    publisher.publish("t", "payments", b"late")
+    assert (cluster.taken, unpublished(registry, "_STATE")) == ([], 1)
+
+
+@pytest.fixture
+def password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "_FINGERPRINT_SECONDS", 0.0)
+    file = tmp_path / "password"
+    file.write_text("one")
+    return file
+
+
+def logging_in(password: Path) -> KafkaConnection:
+    sasl = {"mechanism": "PLAIN", "username": "u", "password_file": password}
+    return KafkaConnection.model_validate({"bootstrap_servers": "k:9092", "sasl": sasl})
+
+
+def test_a_changed_password_makes_a_new_client_and_the_old_one_delivers_what_it_has(
+    cluster: Cluster, registry: CollectorRegistry, password: Path
+) -> None:
+    with Publisher(logging_in(password), PublisherMetrics(registry)) as publisher:
+        cluster.is_away = True
+        publisher.publish("t", "payments", b"by the old one")
+        password.write_text("two")
+        cluster.wait_for(lambda: len(cluster.producers) == 2)
+        cluster.is_away = False
+        cluster.wait_for(lambda: len(cluster.taken) == 1)
+        publisher.publish("t", "payments", b"by the new one")
+        publisher.flush(30)
+    assert [producer.options["sasl.password"] for producer in cluster.producers] == ["one", "two"]
+    assert [value for _, value, _ in cluster.taken] == [b"by the old one", b"by the new one"]
+    assert published(registry) == 2
+
+
+def test_files_that_cannot_be_used_leave_the_old_client_at_work(
+    cluster: Cluster, registry: CollectorRegistry, password: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+
+    def refuse(options: dict[str, Any], logger: object) -> FakeProducer:
+        refused.set()
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    with Publisher(logging_in(password), PublisherMetrics(registry)) as publisher:
+        monkeypatch.setattr(module, "Producer", refuse)
+        password.write_text("half of it")
+        assert refused.wait(30)
+        publisher.publish("t", "payments", b"one")
+        publisher.flush(30)
+    assert published(registry) == 1
+
+
+def test_a_connection_that_no_client_can_use_is_the_users_error(
+    monkeypatch: pytest.MonkeyPatch, registry: CollectorRegistry
+) -> None:
+    def refuse(options: dict[str, Any], logger: object) -> FakeProducer:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such mechanism"))
+
+    monkeypatch.setattr(module, "Producer", refuse)
+    with pytest.raises(UserError, match="kafka: no such mechanism"):
+        Publisher(KafkaConnection(bootstrap_servers="k:9092"), PublisherMetrics(registry))
+
+
+def test_a_reading_becomes_an_event_of_its_source_keyed_by_its_cluster() -> None:
+    sent: list[tuple[str, str, bytes]] = []
+    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    def publish(topic: str, key: str, value: bytes) -> None:
+        sent.append((topic, key, value))
+
+    sink = observations_to(publish, "headgate.observed.bookies", "headgate/collector/test", clock=lambda: noon)
+    for _ in range(2):
+        sink(BookieRacks(cluster="payments", outcome=Outcome.OK))
+    events = [json.loads(value) for _, _, value in sent]
+    assert {(topic, key) for topic, key, _ in sent} == {("headgate.observed.bookies", "payments")}
+    assert {(event["source"], event["type"]) for event in events} == {
+        ("headgate/collector/test", BookieRacks.event_type)
+    }
+    assert datetime.fromisoformat(events[0]["time"]) == noon
+    assert events[0]["id"] != events[1]["id"]

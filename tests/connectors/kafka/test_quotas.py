@@ -1,0 +1,198 @@
+"""The quota messages as they go over the wire: what is asked, and what the answers mean."""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from kafka import errors
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+
+from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
+from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, QuotaClient
+from policies.throttle.quota_settings import DEFAULT, Entity
+
+ALICE, ALICE_APP = Entity("alice"), Entity("alice", "app")
+EVERYONE = Entity(DEFAULT)
+UNAUTHORIZED = 31
+Answers = Callable[[NodeId, Any], Any]
+
+
+class Client(QuotaClient):
+    """The client with `answers` in place of brokers; requests and responses pass through the wire's bytes."""
+
+    def __init__(self, answers: Answers, brokers: tuple[KafkaBroker, ...] = ()) -> None:
+        self._timeout_seconds = 30.0
+        self._answers_of = answers
+        self._members = brokers
+        self.asked: list[tuple[NodeId, Any]] = []
+
+    def describe(self) -> tuple[KafkaBroker, ...]:
+        return self._members
+
+    def _candidates(self) -> list[NodeId]:
+        return [7, 8]
+
+    def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
+        on_the_wire = type(request).decode(bytes(request.encode(version=1)), version=1)
+        self.asked.append((node, on_the_wire))
+        answer = self._answers_of(node, on_the_wire)
+        if not isinstance(answer, BaseException):
+            answer = type(answer).decode(bytes(answer.encode(version=1)), version=1)
+        answers.put((node, answer))
+
+
+def parts(entity: Entity) -> list[tuple[str, str | None]]:
+    """As the wire has it."""
+    given = (("user", entity.user), ("client-id", entity.client_id))
+    return [(kind, None if name == DEFAULT else name) for kind, name in given if name is not None]
+
+
+def described(*rates: tuple[Entity, dict[str, float]], error_code: int = 0) -> Any:
+    entry = DescribeClientQuotasResponse.EntryData
+    entries = [
+        entry(
+            entity=[entry.EntityData(entity_type=kind, entity_name=name) for kind, name in parts(entity)],
+            values=[entry.ValueData(key=key, value=value) for key, value in values.items()],
+        )
+        for entity, values in rates
+    ]
+    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=error_code, error_message=None, entries=entries)
+
+
+def altered(*codes: tuple[Entity, int]) -> Any:
+    entry = AlterClientQuotasResponse.EntryData
+    entries = [
+        entry(
+            error_code=code,
+            error_message="refused" if code else None,
+            entity=[entry.EntityData(entity_type=kind, entity_name=name) for kind, name in parts(entity)],
+        )
+        for entity, code in codes
+    ]
+    return AlterClientQuotasResponse(throttle_time_ms=0, entries=entries)
+
+
+def configured(value: str | None, error_code: int = 0) -> Any:
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+    configs = [entry(name=CALLBACK_KEY, value=value, read_only=True, is_sensitive=False, config_source=5, synonyms=[])]
+    return DescribeConfigsResponse(
+        throttle_time_ms=0,
+        results=[
+            result(error_code=error_code, error_message=None, resource_type=4, resource_name="1", configs=configs)
+        ],
+    )
+
+
+def test_each_entity_is_asked_for_exactly_and_at_the_broker_that_answered_last() -> None:
+    client = Client(lambda node, request: described())
+    client.rates([ALICE_APP, EVERYONE])
+    asked = [
+        (node, [(c.entity_type, c.match_type, c.match) for c in r.components], r.strict) for node, r in client.asked
+    ]
+    assert asked == [
+        (7, [("user", 0, "alice"), ("client-id", 0, "app")], True),
+        (7, [("user", 1, None)], True),
+    ]
+
+
+def test_a_rate_that_is_inherited_or_of_another_kind_does_not_count() -> None:
+    found = {RATE_KEY: 1024.0, "consumer_byte_rate": 7.0}
+    answers = {"alice": described((ALICE, found)), None: described((EVERYONE, {"consumer_byte_rate": 7.0}))}
+    client = Client(lambda node, request: answers[request.components[0].match])
+    assert client.rates([ALICE, EVERYONE]) == {ALICE: 1024, EVERYONE: None}
+
+
+def test_all_entities_of_a_user_that_have_a_rate_are_found() -> None:
+    bob = Entity("alice", DEFAULT)
+    rate = {RATE_KEY: 1.0}
+    answer = described((ALICE, rate), (ALICE_APP, rate), (bob, rate), (Entity("alice", "other"), {"request_pct": 1.0}))
+    client = Client(lambda node, request: answer)
+    assert client.entities_of("alice") == {ALICE, ALICE_APP, bob}
+    assert [request.strict for _, request in client.asked] == [False]
+
+
+def test_rates_are_set_and_taken_away_and_what_was_refused_is_told() -> None:
+    client = Client(lambda node, request: altered((ALICE, 0), (EVERYONE, UNAUTHORIZED)))
+    refused = client.alter({ALICE: 2048, EVERYONE: None})
+    ((_, request),) = client.asked
+    assert not request.validate_only
+    operations = [[(op.key, op.value, op.remove) for op in entry.ops] for entry in request.entries]
+    assert operations == [[(RATE_KEY, 2048.0, False)], [(RATE_KEY, 0.0, True)]]
+    assert list(refused) == [EVERYONE]
+    assert isinstance(refused[EVERYONE], errors.ClusterAuthorizationFailedError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (described(error_code=UNAUTHORIZED), errors.ClusterAuthorizationFailedError),
+        (errors.KafkaTimeoutError("no answer"), errors.KafkaTimeoutError),
+    ],
+    ids=["refused", "silent"],
+)
+def test_what_was_not_answered_is_an_error_and_not_an_empty_answer(answer: Any, kind: type[Exception]) -> None:
+    client = Client(lambda node, request: answer)
+    for ask in (lambda: client.rates([ALICE]), lambda: client.entities_of("alice")):
+        with pytest.raises(kind):
+            ask()
+
+
+BROKERS = tuple(KafkaBroker(n, "h", 9092, None, fenced=n == 3) for n in (1, 2, 3))
+
+
+def by_broker(**answers: Any) -> Client:
+    return Client(lambda node, request: answers[f"b{node}"], BROKERS)
+
+
+def test_brokers_with_a_quota_callback_of_their_own_are_found_and_fenced_ones_not_asked() -> None:
+    client = by_broker(b1=configured("io.strimzi.StaticQuotaCallback"), b2=configured(None))
+    assert client.callback_classes() == {1: "io.strimzi.StaticQuotaCallback"}
+    assert [(node, request.resources[0].resource_name) for node, request in client.asked] == [(1, "1"), (2, "2")]
+
+
+def test_a_broker_that_does_not_answer_is_left_out() -> None:
+    client = by_broker(b1=errors.KafkaTimeoutError("no answer"), b2=configured("Callback"))
+    assert client.callback_classes() == {2: "Callback"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        ({"b1": errors.KafkaTimeoutError("1"), "b2": errors.KafkaTimeoutError("2")}, errors.KafkaTimeoutError),
+        ({"b1": configured("Callback"), "b2": configured(None, UNAUTHORIZED)}, errors.ClusterAuthorizationFailedError),
+    ],
+    ids=["nobody answers", "not allowed"],
+)
+def test_what_brokers_heed_is_not_known_when_none_answers_or_it_may_not_be_read(
+    answers: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        by_broker(**answers).callback_classes()
+
+
+def test_the_requests_are_those_of_the_admin_protocol() -> None:
+    client = Client(
+        lambda node, request: {
+            DescribeClientQuotasRequest: described(),
+            AlterClientQuotasRequest: altered(),
+            DescribeConfigsRequest: configured(None),
+        }[type(request)],
+        BROKERS[:1],
+    )
+    client.rates([ALICE])
+    client.alter({ALICE: 1})
+    client.callback_classes()
+    assert [type(request).__name__ for _, request in client.asked] == [
+        "DescribeClientQuotasRequest",
+        "AlterClientQuotasRequest",
+        "DescribeConfigsRequest",
+    ]

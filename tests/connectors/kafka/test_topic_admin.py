@@ -1,0 +1,191 @@
+"""What is created, what only compared, and what a person is told when the cluster refuses."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.kafka import topic_admin
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
+from connectors.kafka.topics import TopicPlan, TopicSettings, plan
+from policies.errors import UserError
+
+CONNECTION = KafkaConnection(bootstrap_servers="k1:9092, k2:9092")
+SETTINGS = TopicSettings()
+PLANNED = {topic.topic: topic for topic in plan(SETTINGS)}
+
+
+def failed(code: int, reason: str | None = None) -> KafkaException:
+    return KafkaException(KafkaError(code, reason))
+
+
+def result(value: Any) -> "Future[Any]":
+    future: Future[Any] = Future()
+    if isinstance(value, Exception):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
+    return future
+
+
+@dataclass
+class Cluster:
+    """A cluster's topics, and what it refuses; stands where confluent-kafka's admin client does."""
+
+    topics: dict[str, tuple[int, int, dict[str, str]]] = field(default_factory=dict)
+    """Partitions, copies, configuration."""
+    unreadable: frozenset[str] = frozenset()
+    silent: KafkaException | None = None
+    refuses: KafkaException | None = None
+    hidden: KafkaException | None = None
+    reported: list[KafkaError] = field(default_factory=list)
+    """What librdkafka says to the error callback when it is served."""
+    made_meanwhile: str | None = None
+    created: list[str] = field(default_factory=list)
+
+    def client(self, options: dict[str, Any], logger: object) -> "Cluster":
+        self.options = options
+        return self
+
+    def poll(self, timeout: float) -> int:
+        for error in self.reported:
+            self.options["error_cb"](error)
+        return len(self.reported)
+
+    def list_topics(self, timeout: float) -> Any:
+        if self.silent is not None:
+            raise self.silent
+        return SimpleNamespace(topics={name: self._described(name) for name in self.topics})
+
+    def _described(self, name: str) -> Any:
+        partitions, copies, _ = self.topics[name]
+        each = SimpleNamespace(replicas=list(range(copies)))
+        error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if name in self.unreadable else None
+        return SimpleNamespace(partitions=dict.fromkeys(range(partitions), each), error=error)
+
+    def create_topics(self, new: list[Any], request_timeout: float) -> dict[str, "Future[Any]"]:
+        return {topic.topic: self._create(topic) for topic in new}
+
+    def _create(self, topic: Any) -> "Future[Any]":
+        if self.refuses is not None:
+            return result(self.refuses)
+        self.topics[topic.topic] = topic.num_partitions, 1, dict(topic.config)
+        if topic.topic == self.made_meanwhile:
+            return result(failed(KafkaError.TOPIC_ALREADY_EXISTS))
+        self.created.append(topic.topic)
+        return result(None)
+
+    def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, "Future[Any]"]:
+        def config(name: str) -> dict[str, Any]:
+            return {key: SimpleNamespace(value=value) for key, value in self.topics[name][2].items()}
+
+        return {resource: result(self.hidden or config(resource.name)) for resource in resources}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(topic_admin, "AdminClient", made.client)
+    return made
+
+
+def as_planned(topic: TopicPlan) -> tuple[int, int, dict[str, str]]:
+    return topic.partitions, 1, dict(topic.config)
+
+
+def test_what_is_missing_is_created_and_what_exists_is_left_alone(cluster: Cluster) -> None:
+    first, *others = PLANNED
+    cluster.topics[first] = as_planned(PLANNED[first])
+    report = create_topics(CONNECTION, SETTINGS)
+    assert report == TopicReport(created=tuple(sorted(others)), existing=(first,))
+    assert report.as_planned
+    assert sorted(cluster.created) == sorted(others)
+
+
+def test_a_second_time_nothing_is_created(cluster: Cluster) -> None:
+    create_topics(CONNECTION, SETTINGS)
+    cluster.created.clear()
+    assert create_topics(CONNECTION, SETTINGS) == TopicReport(existing=tuple(PLANNED))
+    assert cluster.created == []
+
+
+def test_what_differs_is_told_and_not_changed(cluster: Cluster) -> None:
+    name = "headgate.audit"
+    cluster.topics = {topic: as_planned(each) for topic, each in PLANNED.items()}
+    cluster.topics[name] = 3, 1, {**PLANNED[name].config, "retention.ms": "1"}
+    report = create_topics(CONNECTION, SETTINGS)
+    assert {(each.topic, each.key) for each in report.differences} == {(name, "partitions"), (name, "retention.ms")}
+    assert not report.as_planned
+    assert cluster.topics[name][0] == 3
+
+
+def test_one_that_somebody_else_creates_meanwhile_was_there_before(cluster: Cluster) -> None:
+    cluster.made_meanwhile = "headgate.audit"
+    report = create_topics(CONNECTION, SETTINGS)
+    assert report.existing == ("headgate.audit",)
+    assert report.as_planned
+
+
+def test_checking_creates_nothing_and_tells_what_is_missing(cluster: Cluster) -> None:
+    first, *others = PLANNED
+    cluster.topics[first] = as_planned(PLANNED[first])
+    report = check_topics(CONNECTION, SETTINGS)
+    assert (report.existing, report.missing, report.as_planned) == ((first,), tuple(others), False)
+    assert cluster.created == []
+
+
+def test_a_topic_whose_metadata_cannot_be_read_is_not_taken_for_one_that_exists(cluster: Cluster) -> None:
+    cluster.topics = {topic: as_planned(each) for topic, each in PLANNED.items()}
+    cluster.unreadable = frozenset(["headgate.audit"])
+    assert check_topics(CONNECTION, SETTINGS).missing == ("headgate.audit",)
+
+
+UNAUTHORIZED = KafkaError.TOPIC_AUTHORIZATION_FAILED
+LOGIN, TLS, DOWN = KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "may not": ({"refuses": failed(UNAUTHORIZED)}, "grant its user Create, Describe and DescribeConfigs"),
+    "copies": ({"refuses": failed(KafkaError.INVALID_REPLICATION_FACTOR)}, r"topics\.replication_factor does not fit"),
+    "policy": ({"refuses": failed(KafkaError.POLICY_VIOLATION, "no")}, "the cluster's policy forbids it: no"),
+    "silent": ({"silent": failed(KafkaError._TRANSPORT)}, r"k1:9092,k2:9092 did not answer within 10 s"),
+    "login": (
+        {"silent": failed(KafkaError._TRANSPORT), "reported": [KafkaError(LOGIN, "bad"), KafkaError(DOWN)]},
+        r"kafka\.sasl: k1:9092,k2:9092 refuses the login: bad",
+    ),
+    "tls": (
+        {"silent": failed(KafkaError._TRANSPORT), "reported": [KafkaError(TLS, "x"), KafkaError(KafkaError._RESOLVE)]},
+        r"kafka\.tls: no encrypted connection to k1:9092,k2:9092: x",
+    ),
+    "name": (
+        {"silent": failed(KafkaError._TIMED_OUT), "reported": [KafkaError(KafkaError._RESOLVE, "unknown host")]},
+        r"unknown host.*check the address",
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "says"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_says_what_to_mend(cluster: Cluster, state: dict[str, Any], says: str) -> None:
+    for name, value in state.items():
+        setattr(cluster, name, value)
+    with pytest.raises(UserError, match=says):
+        create_topics(CONNECTION, SETTINGS)
+
+
+def test_topics_whose_configuration_is_hidden_are_not_taken_for_planned_ones(cluster: Cluster) -> None:
+    cluster.topics = {topic: as_planned(each) for topic, each in PLANNED.items()}
+    cluster.hidden = failed(UNAUTHORIZED)
+    with pytest.raises(UserError, match="DescribeConfigs"):
+        check_topics(CONNECTION, SETTINGS)
+
+
+def test_options_that_the_client_refuses_are_the_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(options: dict[str, Any], logger: object) -> Cluster:
+        raise failed(KafkaError._INVALID_ARG, "no such mechanism")
+
+    monkeypatch.setattr(topic_admin, "AdminClient", refuse)
+    with pytest.raises(UserError, match="kafka: no such mechanism"):
+        check_topics(CONNECTION, SETTINGS)
