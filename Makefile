@@ -14,7 +14,7 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 	@$(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS))
 
 # Files go to the workers whole, so that tests share servers, and the longest first.
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10
+SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
@@ -22,13 +22,13 @@ unit: $(VENV)/.dev ## Tests without servers: under two minutes
 	$(BIN)/python -m pytest -m "not system and not streaming" -n 2
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
-	$(BIN)/python -m pytest -m lean $(SIDE_BY_SIDE)
+	$(SYSTEM) -m lean
 
 system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 12 minutes on 2 cores
-	$(BIN)/python -m pytest -m "(system or streaming) and not lean and not long" $(SIDE_BY_SIDE)
+	$(SYSTEM) -m "(system or streaming) and not lean and not long"
 
 long: $(VENV)/.dev ## The same with every kill, outage and repetition
-	$(BIN)/python -m pytest -m long $(SIDE_BY_SIDE)
+	$(SYSTEM) -m long
 
 check: lint types layers generated ## Lint, types, layers, generated files fresh
 

@@ -23,13 +23,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headgate"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where servers for system tests come from."""
+    """Where servers for system tests come from, and how the order of their files is renewed."""
     parser.addoption(
         "--containers", action="store_true", help="Take servers from testcontainers (needs a Docker engine)."
     )
+    parser.addoption("--write-seconds", action="store_true", help="Note how long each file of system tests took.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell what goes on; a worker leaves that to who started it."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(), "headgate progress")
+        config.pluginmanager.register(Progress(writes_seconds=config.getoption("--write-seconds")), "headgate progress")

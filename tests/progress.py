@@ -1,13 +1,17 @@
 """What the tests are doing, told live in the terminal of who runs them, also when workers run them side by side.
 
 System tests get a line when they have run for five seconds and when they end; whoever waits long tells what for.
-The others keep their dots.
+The others keep their dots. With `--write-seconds` it notes how long each file took, by which the next run puts the
+longest first: so all workers end at about the same time.
 """
 
+import json
 import os
 import tempfile
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +20,7 @@ import pytest
 _FILE = "HEADGATE_TESTS_PROGRESS"
 """Names, to workers, the file whose lines are shown."""
 _SYSTEM = "tests/system/"
+_SECONDS = Path(__file__).parent / "system" / "seconds.json"
 _SLOW_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 
@@ -28,10 +33,18 @@ def tell(line: str) -> None:
             file.write(f"{line} ({name})\n")
 
 
+def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Tests by how long their file took when that was last noted; those of an unknown one come first."""
+    seconds: dict[str, float] = json.loads(_SECONDS.read_text())
+    return sorted(items, key=lambda item: -seconds.get(_file(item.nodeid), float("inf")))
+
+
 class Progress:
     """Shows lines, from the beginning of the run to its end; only where pytest writes to a terminal, not in workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, writes_seconds: bool) -> None:
+        self._writes_seconds = writes_seconds
+        self._seconds: dict[str, float] = defaultdict(float)
         self._terminal = os.fdopen(os.dup(1), "w", buffering=1)  # what tests print is caught, and this is not
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
@@ -55,6 +68,7 @@ class Progress:
             self._running[nodeid] = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[_file(report.nodeid)] += report.duration
         if report.failed:
             self._show(f"FAILED  {_short(report.nodeid)} ({report.when})")
 
@@ -71,6 +85,9 @@ class Progress:
         return ("passed", "", "PASSED") if is_plain else None
 
     def pytest_unconfigure(self) -> None:
+        if self._writes_seconds:
+            known = json.loads(_SECONDS.read_text()) | {file: round(took) for file, took in self._seconds.items()}
+            _SECONDS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)
@@ -97,6 +114,10 @@ class Progress:
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         with suppress(OSError):  # nobody looks any more
             self._terminal.write(f"\n[{minutes:2}:{seconds:02}] {line}")
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def _short(nodeid: str) -> str:

@@ -10,7 +10,7 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
-from tests.progress import tell
+from tests.progress import longest_first, tell
 from tests.system.waiting import slowness_at_first
 from tests.system.zookeeper import ZooKeeper
 
@@ -19,11 +19,12 @@ HANGS_SECONDS = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is a system test."""
+    """Everything in this folder is a system test; files that take longest go first."""
     for item in items:
         if Path(item.fspath).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.system)
             item.add_marker(pytest.mark.timeout(HANGS_SECONDS))
+    items[:] = longest_first(items)
 
 
 @pytest.fixture(scope="session", autouse=True)
