@@ -1,8 +1,9 @@
 """What the collector publishes, whatever the servers say; and how many requests it has under way."""
 
+import re
 import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from connectors.poll_metrics import PollMetrics
+from connectors.pulsar import affinity
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.pulsar.connection import MAX_CONNECTIONS, PulsarAdmin
@@ -18,19 +20,23 @@ from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, Na
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 
+PATIENCE_SECONDS = 120.0
 AFFINITY = "/persistence/bookieAffinity"
 PRIMARY = {"bookkeeperAffinityGroupPrimary": "g1"}
 
 
 class Pulsar:
-    """A cluster's REST: what it says by path; how many are asking at once, and at most."""
+    """A cluster's REST: what it says by path; how many are asking at once, and at most.
 
-    def __init__(self, answers: dict[str, Any], *, seconds: float = 0.0) -> None:
+    `before` is called with the path of each request before it is answered.
+    """
+
+    def __init__(self, answers: dict[str, Any], *, before: Callable[[str], object] = lambda path: None) -> None:
         self.answers = answers
         self.paths: list[str] = []
         self.most = 0
         self._asking = 0
-        self._seconds = seconds
+        self._before = before
         self._lock = threading.Lock()
         self.admin = AdminApi(PulsarAdmin(admin_url="http://pulsar:8080"), httpx.MockTransport(self._take))
 
@@ -39,7 +45,7 @@ class Pulsar:
             self._asking += 1
             self.most = max(self.most, self._asking)
             self.paths.append(request.url.path)
-        time.sleep(self._seconds)
+        self._before(request.url.path)
         with self._lock:
             self._asking -= 1
         answer = self.answers.get(request.url.path.removeprefix("/admin/v2"), 404)
@@ -106,8 +112,14 @@ def test_only_namespaces_with_affinity_are_told_and_only_their_persistence_is_as
 
 
 def test_sixteen_requests_are_under_way_at_once_and_no_more() -> None:
-    pulsar = Pulsar(of_namespaces(200), seconds=0.002)
-    assert len(affinity_of(pulsar).namespaces) == 200
+    sixteen = threading.Barrier(16)
+
+    def await_the_others(path: str) -> None:
+        if path.endswith(AFFINITY):
+            sixteen.wait(PATIENCE_SECONDS)
+
+    pulsar = Pulsar(of_namespaces(192), before=await_the_others)
+    assert len(affinity_of(pulsar).namespaces) == 192
     assert pulsar.most == MAX_CONNECTIONS == 16
 
 
@@ -116,37 +128,58 @@ def test_sixteen_requests_are_under_way_at_once_and_no_more() -> None:
     [(500, "error"), (403, "unauthorized"), (httpx.ReadTimeout("x"), "timeout"), ([], "error")],
     ids=["refused", "forbidden", "silent", "another shape"],
 )
-def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(answer: Any, outcome: str) -> None:
-    pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, seconds=0.002)
+def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(
+    answer: Any, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up = threading.Event()
+
+    class Threads(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=wait, cancel_futures=cancel_futures)
+            given_up.set()
+
+    def await_the_end(path: str) -> None:
+        if int((re.findall(r"/n(\d+)", path) or ["0"])[0]) >= 16:
+            given_up.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(affinity, "ThreadPoolExecutor", Threads)
+    pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, before=await_the_end)
     reading = affinity_of(pulsar)
     assert (reading.outcome.value, reading.namespaces) == (outcome, {})
     assert "/admin/v2/namespaces/t/n3" in (reading.detail or "")
-    assert len(pulsar.paths) < 200
+    assert len(pulsar.paths) < 100
 
 
 def test_a_walk_longer_than_its_interval_is_a_timeout_that_names_the_setting() -> None:
-    reading = affinity_of(Pulsar(of_namespaces(500), seconds=0.01), affinity_interval=parse_duration("100ms"))
-    assert (reading.outcome, "affinity_interval, 0.1 s" in (reading.detail or "")) == (Outcome.TIMEOUT, True)
+    reading = affinity_of(Pulsar(of_namespaces(500)), affinity_interval=parse_duration("1ms"))
+    assert (reading.outcome, "affinity_interval, 0.001 s" in (reading.detail or "")) == (Outcome.TIMEOUT, True)
 
 
 def test_a_stop_ends_a_walk_and_nothing_more_is_published() -> None:
-    pulsar = Pulsar(of_namespaces(20_000), seconds=0.001)
+    stop, is_walking = threading.Event(), threading.Event()
+
+    def await_the_stop(_path: str) -> None:
+        if len(pulsar.paths) >= 300:
+            is_walking.set()
+            stop.wait(PATIENCE_SECONDS)
+
+    pulsar = Pulsar(of_namespaces(20_000), before=await_the_stop)
     readings: list[Reading] = []
     watch = collector(pulsar, readings.append)
-    stop = threading.Event()
     thread = threading.Thread(target=watch.run, args=(stop,))
     thread.start()
-    deadline = time.monotonic() + 10
-    while len(pulsar.paths) < 300 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert is_walking.wait(PATIENCE_SECONDS)
     stop.set()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert not any(isinstance(reading, BookieAffinity) for reading in readings)
 
 
 def test_a_poll_that_breaks_is_counted_and_ends_nothing() -> None:
+    tries = threading.Semaphore(0)
+
     def publish(_reading: Reading) -> None:
+        tries.release()
         raise RuntimeError("no room")
 
     registry = CollectorRegistry()
@@ -154,14 +187,10 @@ def test_a_poll_that_breaks_is_counted_and_ends_nothing() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=watch.run, args=(stop,))
     thread.start()
-    deadline = time.monotonic() + 10
-    failures = 0.0
-    while failures < 3 and time.monotonic() < deadline:
-        failures = registry.get_sample_value("headgate_poll_failures_total", {"cluster": "c1"}) or 0.0
-        time.sleep(0.01)
+    assert all(tries.acquire(timeout=PATIENCE_SECONDS) for _ in range(4)), "it polls on"
     stop.set()
-    thread.join(5)
-    assert failures >= 3
+    thread.join(PATIENCE_SECONDS)
+    assert (registry.get_sample_value("headgate_poll_failures_total", {"cluster": "c1"}) or 0.0) >= 3
 
 
 def test_an_address_of_the_bookies_that_is_none_is_named() -> None:
