@@ -1,0 +1,52 @@
+"""Recorded events of each policy give the decisions that stand beside them, byte for byte.
+
+A change of behaviour shows here as a difference to read. When it is meant, write the decisions anew and look at the
+difference before it is committed::
+
+    python -m tests.streaming.test_golden_replays
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from deploy.settings_file import load_settings
+from policies.registry import POLICIES
+from policies.wire import decision_event
+from streaming.host import PolicyHost
+from streaming.replay import Recorded, Replay
+
+DATA = Path(__file__).parents[1] / "data" / "replay"
+UNTIL = datetime(2026, 11, 21, 8, 8, tzinfo=UTC)
+"""Some minutes after the last event: validity ends, holds end, heartbeats go on."""
+
+
+def events(policy: str) -> list[bytes]:
+    return (DATA / f"{policy}.events.jsonl").read_bytes().splitlines()
+
+
+def decided(policy: str) -> bytes:
+    """What `headgate replay` prints of the recorded events."""
+    return b"".join(decision + b"\n" for decision in _decided(policy))
+
+
+def _decided(policy: str) -> Iterator[bytes]:
+    replay = Replay(PolicyHost(load_settings(DATA / "settings.yaml").policy_settings()))
+    records = [Recorded(f"{policy}:{number}", event) for number, event in enumerate(events(policy), 1)]
+    yield from map(decision_event, replay.run(records, UNTIL))
+    assert not replay.rejected
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_recorded_events_give_the_recorded_decisions(policy: str) -> None:
+    ours, recorded = decided(policy).splitlines(), (DATA / f"{policy}.decided.jsonl").read_bytes().splitlines()
+    for number, (one, other) in enumerate(zip(ours, recorded, strict=False), 1):
+        assert one == other, f"{policy}.decided.jsonl:{number}"
+    assert len(ours) == len(recorded)
+
+
+if __name__ == "__main__":
+    for policy in POLICIES:
+        (DATA / f"{policy}.decided.jsonl").write_bytes(decided(policy))
