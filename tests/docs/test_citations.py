@@ -1,0 +1,74 @@
+"""What the repository cites, the repository has: a reader has nothing else."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("policies", "streaming", "connectors", "deploy", "tests", "docs", "docker", "bench", ".ci", ".github")
+SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".java", ".sh", ".properties", ""}
+OUTSIDE = re.compile(r"\bspecs/\w|\bDESIGN(\.md|'s|\b)|\bPLATFORM\.md")
+"""Notes that were never part of the repository."""
+CITED = re.compile(rf"(?<![\w./-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]+\.[a-z0-9]+)\b")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def texts() -> Iterator[Path]:
+    """Everything a person wrote here, but for this file and recorded data."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            kept = path.suffix in SUFFIXES and "__pycache__" not in path.parts and path != Path(__file__)
+            if kept and path.is_file() and not path.is_relative_to(ROOT / "tests" / "data"):
+                yield path
+    yield from (path for path in sorted(ROOT.iterdir()) if path.is_file() and path.suffix in SUFFIXES - {""})
+
+
+def lines(pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Where a pattern occurs, as ``file:line``."""
+    for path in texts():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            yield from ((f"{path.relative_to(ROOT)}:{number}", match) for match in pattern.finditer(line))
+
+
+def anchors(page: Path) -> set[str]:
+    """As they are made from a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_nothing_is_cited_that_is_not_here() -> None:
+    assert [f"{where}: {match[0]}" for where, match in lines(OUTSIDE)] == []
+
+
+def test_every_file_that_is_cited_exists() -> None:
+    missing = [f"{where}: {match[1]}" for where, match in lines(CITED) if not (ROOT / match[1]).exists()]
+    assert missing == []
+
+
+PAGES = [path for path in texts() if path.suffix == ".md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for match in LINK.finditer(FENCED.sub("", page.read_text())):
+        target = (page.parent / match[1]).resolve() if match[1] else page
+        assert target.is_relative_to(ROOT), f"{match[0]} leads out of the repository"
+        assert target.exists(), f"{match[0]}: no such file"
+        if match[2] is not None:
+            assert match[2] in anchors(target), f"{match[0]}: no such heading"
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("see specs/throttle.md", OUTSIDE),
+        ("DESIGN's figures", OUTSIDE),
+        ("in docs/gone.md.", CITED),
+        ("[a](b.md#c)", LINK),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(text: str, pattern: re.Pattern[str]) -> None:
+    assert pattern.search(text)
