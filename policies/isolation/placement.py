@@ -1,6 +1,6 @@
 """Which bookies a namespace may use: the three rule sets, as functions of the membership alone.
 
-Source: specs/isolation.md; `current` follows Pulsar 4.2's IsolatedBookieEnsemblePlacementPolicy, `legacy` that of 2.10.
+Rules: docs/design/isolation.md; `current` follows Pulsar 4.2 (IsolatedBookieEnsemblePlacementPolicy), `legacy` 2.10.
 A verdict is a function of the membership and the affinity: no clock, no history.
 """
 

@@ -1,7 +1,7 @@
 """The isolation policy: where the data of each namespace may lie, and which bookies nobody has assigned.
 
 One step folds the readings in, judges every namespace by the cluster's rules and by the promise, and says what changed.
-Nothing is decided on what is not known. Source: specs/isolation.md.
+Nothing is decided on what is not known. Rules: docs/design/isolation.md.
 """
 
 from collections.abc import Iterator, Sequence

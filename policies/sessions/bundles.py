@@ -1,7 +1,6 @@
 """What becomes of a bundle that a member owned: the table of the ownership rules, on plain values.
 
-The loop's policy and an agent without the loop use the same function. Source: specs/sessions.md, PIP-57 and what
-Pulsar's lock manager does today.
+The loop's policy and an agent without the loop use the same function. Rules: docs/design/sessions.md.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The sessions policy: what each member does when its ZooKeeper session is lost, and what becomes of what it owned.
 
 One step folds the readings in, rules on each bundle that is claimed, then on each member, and says what changed.
-Source: specs/sessions.md, Pulsar's PIP-57.
+Rules: docs/design/sessions.md.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """What must hold before a transition: one named pure question each, answered by null or by why it does not hold.
 
 They stand alone so that a test can take any one of them away and show what it prevents. Whatever is not known does
-not hold. Source: specs/switching.md, the guards of the table and the invariants.
+not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
 """Which ledger id a cluster will give next, from what ZooKeeper tells of its id generator without burning an id.
 
 BookKeeper takes ids from sequential znodes: below ``idgen`` while they fit 31 bits, and as soon as ``idgen-long``
-exists, below its largest child ``HOB-k``, whose number is the high half of the id. Source: specs/switching.md.
+exists, below its largest child ``HOB-k``, whose number is the high half of the id. Rules: docs/design/switching.md.
 """
 
 from msgspec import Struct

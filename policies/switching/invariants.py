@@ -1,7 +1,7 @@
 """What must hold after each transition, whatever the guards let through: a second line, written without them.
 
 A breach halts the switch, is an alarm with its evidence, and stops every order of the transition that showed it.
-Source: specs/switching.md, Invariants.
+Rules: docs/design/switching.md, Invariants.
 """
 
 from collections.abc import Callable, Iterator, Sequence

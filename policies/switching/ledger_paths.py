@@ -1,7 +1,7 @@
 """Where a ledger's metadata lies in ZooKeeper, and which ledger lies at a path.
 
 BookKeeper's default layout (`hierarchical`) writes an id that fits 31 bits as ten digits split 2/4/4 and a larger one
-as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Source: specs/switching.md, Precheck.
+as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Rules: docs/design/switching.md, Ids.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The state machine of a switch: a pure step from a state and an event to the next state and what is said.
 
 Every event is taken by one handler, the switch goes on as far as it can, and then every invariant is checked. What the
-table does not list changes nothing and is an INVALID_TRANSITION. Source: specs/switching.md.
+table does not list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
 """
 
 from collections.abc import Callable, Iterable

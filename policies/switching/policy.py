@@ -1,6 +1,6 @@
 """The switching policy: hosts the machine for one broker cluster and puts what it says into decisions.
 
-Source: specs/switching.md.
+Rules: docs/design/switching.md.
 """
 
 import hashlib

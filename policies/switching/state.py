@@ -1,6 +1,6 @@
 """All that is remembered of one broker cluster's move: immutable and sorted, so equal knowledge is equal bytes.
 
-Instants are milliseconds since the epoch. Source: specs/switching.md, States of a switch.
+Instants are milliseconds since the epoch. Rules: docs/design/switching.md, Stages.
 """
 
 from collections.abc import Iterable, Mapping

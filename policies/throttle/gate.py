@@ -1,8 +1,8 @@
 """From the raw factor to the published one: down at once, up with patience.
 
-Source: specs/throttle.md, "From raw factor to decision". Invariants, asserted after each move: the factor stays in
-[0, 1]; it is lowered whenever the raw factor says so by a publishable amount; it is never above the raw factor by
-that much; it is not raised within `min_hold` of its last change.
+Rules: docs/design/throttle.md. Invariants, asserted after each move: the factor stays in [0, 1]; it is lowered whenever
+the raw factor says so by a publishable amount; it is never above the raw factor by that much; it is not raised within
+`min_hold` of its last change.
 """
 
 from dataclasses import dataclass

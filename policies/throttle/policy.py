@@ -1,7 +1,7 @@
 """The throttle policy: one factor for a cluster whose disks fill up.
 
 Because of replication a full disk on one broker is filled by producers on another, so the whole cluster slows down.
-Source: specs/throttle.md.
+Rules: docs/design/throttle.md.
 """
 
 from collections.abc import Iterator, Sequence
