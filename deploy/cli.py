@@ -160,13 +160,15 @@ def placement(
     settings: SettingsFile = None,
 ) -> None:
     """Show which bookies a namespace may place its data on now, from live data: who is in, who is out, and why."""
-    from deploy.placement import Question, answer
+    from deploy.placement import PlacementQuery, show_placement
     from policies.isolation.what_if import parse_change
 
     set_up_logging()
     logging.getLogger().setLevel(logging.ERROR)  # the answer says what a reading came to
     changes = tuple(parse_change(text) for text in what_if or ())
-    answer(load_settings(settings), Question(cluster, namespace, ensemble, rules, changes), as_json=as_json)
+    show_placement(
+        load_settings(settings), PlacementQuery(cluster, namespace, ensemble, rules, changes), as_json=as_json
+    )
 
 
 @app.command()

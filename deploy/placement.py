@@ -28,35 +28,35 @@ from policies.observations import Observation, Outcome, Reading
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked."""
+class PlacementQuery:
+    """What is asked, and of which cluster."""
 
     cluster: str
     namespace: str | None = None
-    """Null: all of them."""
+    """None: all of them."""
     ensemble_size: int | None = None
     rules: Rules | None = None
     changes: tuple[Change, ...] = ()
 
 
-def answer(settings: Settings, question: Question, *, as_json: bool) -> None:
+def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) -> None:
     """Read the cluster, and print where its data may lie.
 
     Raises:
         UserError: the cluster's bookies are not watched or cannot be read, or it has no such namespace.
     """
-    known = knowledge_of(settings, question.cluster)
+    known = knowledge_of(settings, query.cluster)
     block: IsolationSettings = settings.policies.isolation
-    own = block.for_cluster(question.cluster)
-    in_force = own if question.rules is None else own.model_copy(update={"rules": question.rules})
-    membership = after(known.membership(), question.changes)
-    judged = [_judged(cohort, membership, in_force, question) for cohort in _asked(known, question.namespace)]
+    own = block.for_cluster(query.cluster)
+    in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
+    membership = after(known.membership(), query.changes)
+    judged = [_judged(cohort, membership, in_force, query) for cohort in _asked(known, query.namespace)]
     if as_json:
-        typer.echo(json.dumps([_plain(question.cluster, j, n) for j in judged for n in j.namespaces]))
+        typer.echo(json.dumps([_plain(query.cluster, j, n) for j in judged for n in j.namespaces]))
         return
     console = Console()
-    if question.namespace is None:
-        console.print(overview(question.cluster, judged))
+    if query.namespace is None:
+        console.print(overview(query.cluster, judged))
     else:
         console.print(bookie_table(judged[0], membership, in_force))
     for line in summary(judged, membership):
@@ -106,9 +106,9 @@ def _asked(known: Knowledge, namespace: str | None) -> Iterable[Cohort]:
     return [Cohort((), (), None, None, (namespace,))]  # one without affinity says nothing of itself
 
 
-def _judged(cohort: Cohort, membership: Membership, settings: IsolationSettings, question: Question) -> Judged:
-    strict = cohort.strict if question.rules is None else None
-    size = question.ensemble_size or cohort.ensemble_size
+def _judged(cohort: Cohort, membership: Membership, settings: IsolationSettings, query: PlacementQuery) -> Judged:
+    strict = cohort.strict if query.rules is None else None
+    size = query.ensemble_size or cohort.ensemble_size
     return judge_one(cohort.namespaces, cohort.affinity, size, strict, membership, settings)
 
 

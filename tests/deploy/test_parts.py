@@ -1,0 +1,106 @@
+"""The parts as processes of their own: each needs the topics, runs only its part, and says what is missing."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connectors.kafka.topic_admin import TopicReport
+from deploy import app, parts
+from deploy.app import Part
+from deploy.settings import Settings
+from policies.errors import UserError
+
+NOWHERE = "127.0.0.1:1"
+
+
+class World:
+    """A Kafka whose topics are all there, or not, and what was run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.missing: tuple[str, ...] = ()
+        self.ran: list[list[str]] = []
+        self.stopped_sessions = 0
+        self.settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap_servers": NOWHERE},
+                "http": {"host": "127.0.0.1", "port": 0},
+                "data_dir": str(tmp_path),
+                "clusters": {"payments": {"kafka": {"bootstrap_servers": NOWHERE}}},
+            }
+        )
+        monkeypatch.setattr(parts, "check_topics", lambda *_: TopicReport(missing=self.missing))
+        monkeypatch.setattr(parts, "run_parts", self._run)
+        monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
+        monkeypatch.setattr(parts, "publishing", self._publishing)
+        monkeypatch.setattr(app, "find_java", lambda: Path("/java"))
+        monkeypatch.setattr(app, "ensure_jars", lambda *_, **__: ())
+        monkeypatch.setattr(app, "start_session", lambda *_: object())
+        monkeypatch.setattr(app, "stop_session", self._stop_session)
+
+    def _run(self, run: Sequence[Part], _stop: threading.Event) -> None:
+        self.ran.append([part.name for part in run])
+
+    def _stop_session(self, _session: SparkSession) -> None:
+        self.stopped_sessions += 1
+
+    @contextmanager
+    def _publishing(self, *_: Any) -> Iterator[Any]:
+        class Nowhere:
+            def publish(self, topic: str, key: str, value: bytes) -> None:
+                raise AssertionError("nothing runs here")
+
+        yield Nowhere()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    return World(monkeypatch, tmp_path)
+
+
+COMMANDS = {
+    "collect": parts.run_collectors,
+    "decide": parts.run_query,
+    "export": parts.run_exporter,
+    "act": parts.run_actuators,
+    "release": parts.release,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, command: Any) -> None:
+    world.missing = ("headgate.audit", "headgate.commands")
+    with pytest.raises(UserError, match=r"headgate\.audit, headgate\.commands\. Create them with `headgate topics"):
+        command(world.settings)
+    assert world.ran == []
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("collect", ["collector of payments"]), ("decide", ["query"]), ("export", ["exporter"])],
+)
+def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
+    COMMANDS[command](world.settings)
+    assert world.ran == [names]
+
+
+def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
+    world.missing = ("headgate.audit",)
+    with pytest.raises(UserError):
+        parts.run_query(world.settings)
+    assert world.stopped_sessions == 1
+
+
+def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
+    with pytest.raises(UserError, match="none has `quotas`, `unload`, `switching`, or `bookies`"):
+        parts.run_actuators(world.settings)
+    assert world.ran == []
+
+
+def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
+    with pytest.raises(UserError, match="nothing is watched; name a Kafka cluster"):
+        parts.run_collectors(world.settings.model_copy(update={"clusters": {}}))

@@ -1,0 +1,149 @@
+"""`headgate placement`: where namespaces may place their data, from one reading, and what a change would make of it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deploy import placement
+from deploy.placement import PlacementQuery, show_placement
+from deploy.settings import Settings
+from policies.errors import UserError
+from policies.isolation.readings import (
+    BookieAffinity,
+    BookieRacks,
+    Bookies,
+    NamespaceAffinity,
+    RackInfo,
+    Registration,
+)
+from policies.isolation.settings import Rules
+from policies.isolation.what_if import parse_change
+from policies.observations import Outcome, Reading
+
+CLUSTER: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
+GROUPS = {"red": ("r1", "r2", "r3"), "blue": ("b1", "b2")}
+NAMESPACES = {
+    "t/red": NamespaceAffinity(primary=("red",), ensemble_size=2),
+    "t/both": NamespaceAffinity(primary=("blue",), secondary=("red",), ensemble_size=3),
+}
+
+
+def readings() -> list[Reading]:
+    """Two groups of bookies, all writable, and two namespaces with affinity."""
+    members = [bookie for group in GROUPS.values() for bookie in group]
+    racks = {group: {bookie: RackInfo(rack="/a") for bookie in bookies} for group, bookies in GROUPS.items()}
+    return [
+        Bookies(**CLUSTER, writable=tuple(Registration(bookie=each) for each in members), known=tuple(members)),
+        BookieRacks(**CLUSTER, groups=racks),
+        BookieAffinity(**CLUSTER, namespaces=NAMESPACES),
+    ]
+
+
+class FakeCollector:
+    """Publishes what is given, as one that polls a cluster once."""
+
+    given: list[Reading]
+
+    def __init__(
+        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], _metrics: Any
+    ) -> None:
+        self._publish = publish
+
+    def poll_once(self) -> None:
+        for reading in self.given[:-1]:
+            self._publish(reading)
+
+    def poll_affinity_once(self) -> None:
+        self._publish(self.given[-1])
+
+
+@pytest.fixture(autouse=True)
+def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
+    FakeCollector.given = readings()
+    monkeypatch.setattr(placement, "ZooKeeperBookieCollector", FakeCollector)
+    return FakeCollector
+
+
+SETTINGS = Settings.model_validate(
+    {
+        "clusters": {
+            "c1": {"zookeeper": {"servers": "127.0.0.1:1"}, "bookies": {}},
+            "kafka-only": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}},
+        }
+    }
+)
+
+
+def verdicts(capsys: pytest.CaptureFixture[str], **query: Any) -> dict[str, tuple[str, list[str]]]:
+    """By namespace: the verdict, and the bookies it may place data on."""
+    show_placement(SETTINGS, PlacementQuery("c1", **query), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    return {each["namespace"]: (each["verdict"], sorted(each["candidates"])) for each in found}
+
+
+def test_all_namespaces_with_affinity_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verdicts(capsys) == {
+        "t/red": ("isolated", ["r1", "r2", "r3"]),
+        "t/both": ("spills_to_secondary", ["b1", "b2", "r1", "r2", "r3"]),
+    }
+
+
+def test_of_one_namespace_only_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(verdicts(capsys, namespace="t/red")) == ["t/red"]
+
+
+def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    ((verdict, candidates),) = verdicts(capsys, namespace="t/plain").values()
+    assert verdict == "unconstrained"
+    assert set(candidates) == {bookie for group in GROUPS.values() for bookie in group}
+
+
+def test_a_change_that_somebody_thinks_of_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = tuple(parse_change(f"remove={bookie}") for bookie in ("r1", "r2"))
+    ((verdict, _),) = verdicts(capsys, namespace="t/red", changes=changes, rules=Rules.STRICT).values()
+    assert verdict == "infeasible"
+
+
+def test_another_ensemble_size_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    ((verdict, _),) = verdicts(capsys, namespace="t/both", ensemble_size=2).values()
+    assert verdict == "isolated"
+
+
+def test_a_person_sees_each_bookie_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    shown = capsys.readouterr().out
+    assert all(bookie in shown for group in GROUPS.values() for bookie in group)
+    assert "isolated: t/red" in shown
+
+
+def test_a_person_sees_all_namespaces_and_what_belongs_to_no_group(
+    capsys: pytest.CaptureFixture[str], collector: type[FakeCollector]
+) -> None:
+    bookies = collector.given[0]
+    assert isinstance(bookies, Bookies)
+    loose = bookies.model_copy(update={"writable": (*bookies.writable, Registration(bookie="loose"))})
+    collector.given[0] = loose
+    show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
+    shown = capsys.readouterr().out
+    assert "2 namespaces with affinity, 6 writable bookies" in shown
+    assert "in no group: loose" in shown
+
+
+def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: type[FakeCollector]) -> None:
+    collector.given[1] = BookieRacks(cluster="c1", outcome=Outcome.TIMEOUT, detail="zk-1 hangs")
+    with pytest.raises(UserError, match=r"clusters\.c1: cannot be read \(headgate\.bookie-racks\.v1: timeout, zk-1"):
+        show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ("c2", "--cluster: the settings name no cluster c2"),
+        ("kafka-only", r"clusters\.kafka-only\.bookies: is not set"),
+    ],
+)
+def test_a_cluster_whose_bookies_are_not_watched_is_refused(cluster: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        show_placement(SETTINGS, PlacementQuery(cluster), as_json=True)
