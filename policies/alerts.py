@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from policies.decisions import Alert, AlertStatus, Mode, Severity, deterministic_id
+from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
 from policies.settings import PolicySettings
+from policies.succession import next_sequence
 from policies.units import from_millis, millis_of, to_millis
 
 
@@ -61,17 +62,15 @@ class AlertBook(Struct, array_like=True, frozen=True):
 class Sender:
     """What the alerts of one cluster have in common."""
 
-    policy: str
-    cluster: str
-    mode: Mode
-    settings_hash: str
+    issuer: Issuer
     grace: timedelta
     repeat: timedelta
 
     @classmethod
     def of(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
         """As the settings in force for the cluster have it."""
-        return cls(policy, cluster, settings.mode, settings.fingerprint(), settings.alert_grace, settings.alert_repeat)
+        issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint())
+        return cls(issuer, settings.alert_grace, settings.alert_repeat)
 
 
 def review(
@@ -90,12 +89,16 @@ def review(
     for key in sorted(before.keys() | held.keys()):
         entry, say = _next(before.get(key), held.get(key), to_millis(now), sender)
         if say:
-            sequence += 1
+            sequence = next_sequence(sequence, to_millis(now), is_first=_is_first(before.get(key)))
             evidence = held[key].evidence if key in held else ()
             alerts.append(_alert(entry, key not in held, sequence, evidence, now, sender))
         if key in held:
             entries.append(entry)
     return AlertBook(tuple(entries), sequence), tuple(alerts), _wake(entries, sender)
+
+
+def _is_first(before: Entry | None) -> bool:
+    return before is None or before.said_ms is None
 
 
 def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender: Sender) -> tuple[Entry, bool]:
@@ -128,21 +131,14 @@ def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], 
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
     # What was the case when it was last said is not the case now, and what is now, the policy no longer says.
     summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
-    about = (sender.policy, sender.cluster, entry.alert, entry.subject)
+    issuer, about = sender.issuer, (entry.alert, entry.subject)
     return Alert(
-        decision_id=deterministic_id(*about, sequence),
-        policy=sender.policy,
-        cluster=sender.cluster,
-        subject=entry.subject,
-        sequence=sequence,
+        **issuer.header(entry.subject, sequence, now, about=about),
         verdict=status.value,
         reason=entry.reason,
         explanation=summary,
-        decided_at=now,
-        mode=sender.mode,
-        settings_hash=sender.settings_hash,
         evidence=evidence,
-        alert_id=deterministic_id(*about, "since", entry.since_ms),
+        alert_id=deterministic_id(issuer.policy, issuer.cluster, *about, "since", entry.since_ms),
         alert=entry.alert,
         severity=Severity(entry.severity),
         status=status,

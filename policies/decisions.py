@@ -5,7 +5,9 @@ sentence a person reads.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
@@ -29,6 +31,46 @@ class Mode(ClosedEnum):
 
     ACTIVE = "active", "Actuators may carry it out."
     SHADOW = "shadow", "It is published only."
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Who decides: what all decisions of one policy for one cluster have in common."""
+
+    policy: str
+    cluster: str
+    mode: Mode
+    settings_hash: str
+
+    def header(
+        self,
+        subject: str,
+        sequence: int,
+        decided_at: datetime,
+        *,
+        about: Sequence[object] | None = None,
+        marks: Sequence[object] = (),
+    ) -> dict[str, Any]:
+        """The fields that every decision begins with, but for verdict, reason and explanation.
+
+        Args:
+            subject: what is decided about.
+            sequence: of this decision; with `about` and `marks` it makes the deterministic id.
+            decided_at: the time of the batch.
+            about: what distinguishes this kind of decision and its subject from others; the subject alone by default.
+            marks: tells records of one sequence apart, such as notes for the audit.
+        """
+        parts = (self.policy, self.cluster, *((subject,) if about is None else about), sequence, *marks)
+        return {
+            "decision_id": deterministic_id(*parts),
+            "policy": self.policy,
+            "cluster": self.cluster,
+            "subject": subject,
+            "sequence": sequence,
+            "decided_at": decided_at,
+            "mode": self.mode,
+            "settings_hash": self.settings_hash,
+        }
 
 
 class Decision(BaseModel):
@@ -60,6 +102,11 @@ class Decision(BaseModel):
     numbers: Annotated[Mapping[str, Any], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False, description="What led to it; in the audit topic only."
     )
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it ceases to hold without a successor; None: it holds until one comes."""
+        return getattr(self, "valid_until", None)
 
     def record_key(self) -> str:
         """The Kafka record's key: the compacted topic keeps the latest decision per key."""

@@ -2,8 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, ClassVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -29,6 +29,7 @@ from policies.registry import (
     reading_types,
 )
 from policies.settings import PolicySettings
+from policies.succession import succeeds
 from policies.units import from_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
 
@@ -73,6 +74,13 @@ class _DeadLetter(BaseModel):
     """A `DeadLetterReason`, or one of a newer query."""
 
 
+class _InForce(NamedTuple):
+    """As much of the decision in force about a subject as the fence looks at."""
+
+    sequence: int
+    expires_at: datetime | None
+
+
 class LoopView:
     """Folds records in, each batch as it comes, and gives the metrics of a moment.
 
@@ -95,7 +103,7 @@ class LoopView:
         self._decisions: EventReader[Decision] = EventReader(decision_types())
         # Not an EventReader: a dead letter holds a whole record in base64, so it may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
-        self._sequences: dict[tuple[str, str], int] = {}
+        self._in_force: dict[tuple[str, str], _InForce] = {}
         self._firing: dict[str, Alert] = {}
         self._newest_ms: dict[tuple[str, str], int] = {}
         self._latency = DecisionLatency()
@@ -184,10 +192,11 @@ class LoopView:
             self._forget(record)
             return None
         decision = self._decisions.read(record.value).data
-        key = decision.record_key()
-        if decision.sequence <= self._sequences.get((record.topic, key), 0):
+        key, appended_at = decision.record_key(), from_millis(record.appended_ms)
+        # What had expired when this one was appended is judged by that time: of history it is no longer known.
+        if not succeeds(decision, self._in_force.get((record.topic, key)), now=appended_at, appended_at=appended_at):
             return None
-        self._sequences[record.topic, key] = decision.sequence
+        self._in_force[record.topic, key] = _InForce(decision.sequence, decision.expires_at)
         if isinstance(decision, Alert):
             self._alert(key, decision)
         elif (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
@@ -203,7 +212,7 @@ class LoopView:
     def _forget(self, record: Record) -> None:
         """A tombstone: somebody deleted what was decided, say of a cluster that is no more."""
         key = (record.key or b"").decode(errors="replace")
-        self._sequences.pop((record.topic, key), None)
+        self._in_force.pop((record.topic, key), None)
         policy = self._decided[record.topic]
         if policy is None:
             self._firing.pop(key, None)

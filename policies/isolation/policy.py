@@ -28,6 +28,7 @@ from policies.isolation.settings import IsolationSettings
 from policies.isolation.verdicts import Judged, judge, judge_one
 from policies.observations import Observation
 from policies.policy import Step
+from policies.succession import ends_at, next_sequence
 from policies.units import counted, format_duration, from_millis, to_millis
 
 NAME = "isolation"
@@ -59,9 +60,10 @@ class _Numbers:
     """Hands out sequence numbers within a step."""
 
     last: int
+    now_ms: int
 
-    def next(self) -> int:
-        self.last += 1
+    def next(self, *, is_first: bool) -> int:
+        self.last = next_sequence(self.last, self.now_ms, is_first=is_first)
         return self.last
 
 
@@ -96,10 +98,14 @@ class IsolationPolicy:
         """Fold the observations in, judge every namespace, and say what changed."""
         before = state or IsolationState(to_millis(now))
         scene = self._scene(observe(before.knowledge, observations, self._settings), now)
-        numbers, evidence = _Numbers(before.sequence), _evidence(scene.knowledge)
+        numbers, evidence = _Numbers(before.sequence, to_millis(now)), _evidence(scene.knowledge)
         published, placements = self._publish(before.published, scene, numbers, evidence)
         orders, news = review_orders(before.orders, scene)
-        quarantines = [self._quarantine(order, scene, numbers.next(), evidence) for order in news]
+        ordered = {order.bookie for order in before.orders}
+        quarantines = [
+            self._quarantine(order, scene, numbers.next(is_first=order.bookie not in ordered), evidence)
+            for order in news
+        ]
         view = alerts.View(self._cluster, scene, orders, before.alerts, before.started_ms, evidence)
         book, raised, review_at = review(before.alerts, alerts.conditions(view), now, self._sender)
         after = IsolationState(before.started_ms, scene.knowledge, published, orders, book, numbers.last)
@@ -132,6 +138,7 @@ class IsolationPolicy:
         if not scene.all_fresh:
             return before, []
         known = {name: said.fingerprint for said in before for name in said.namespaces}
+        placed = frozenset(known)
         marks = [f"{j.fingerprint}-{self._settings.mode}" for j in scene.judged]
         news = [
             (name, judged)
@@ -142,7 +149,10 @@ class IsolationPolicy:
         if known:
             without = judge_one((), _NO_AFFINITY, None, None, scene.membership, self._settings)
             news += [(name, without) for name in sorted(known)]
-        placements = [self._placement(name, judged, numbers.next(), scene, evidence) for name, judged in news]
+        placements = [
+            self._placement(name, judged, numbers.next(is_first=name not in placed), scene, evidence)
+            for name, judged in news
+        ]
         return (_published(scene.judged, marks) if news else before), placements
 
     def _placement(
@@ -160,7 +170,7 @@ class IsolationPolicy:
             explanation=f"{namespace} {judged.what}.",
             decided_at=scene.now,
             mode=self._settings.mode,
-            settings_hash=self._sender.settings_hash,
+            settings_hash=self._sender.issuer.settings_hash,
             evidence=evidence,
             numbers=_numbers(judged),
             namespace=namespace,
@@ -189,7 +199,7 @@ class IsolationPolicy:
             explanation=_explain(order, scene),
             decided_at=scene.now,
             mode=self._settings.mode,
-            settings_hash=self._sender.settings_hash,
+            settings_hash=self._sender.issuer.settings_hash,
             evidence=evidence,
             numbers={"quarantined": sorted(scene.quarantined), "max_quarantined": self._settings.max_quarantined},
             bookie=order.bookie,
@@ -198,7 +208,7 @@ class IsolationPolicy:
             session=order.session,
             czxid=order.czxid,
             registered_at=from_millis(order.registered_ms),
-            valid_until=scene.now + self._settings.validity,
+            valid_until=ends_at(scene.now, self._settings.validity),
         )
 
 

@@ -51,7 +51,7 @@ class SessionsPolicy:
         before = state or SessionsState(to_millis(now))
         known = self._known(before, observations, to_millis(now))
         scene = self._scene(known, before, to_millis(now))
-        press = Press(self._cluster, self._sender.settings_hash, scene, before.sequence)
+        press = Press(self._cluster, self._sender.issuer.settings_hash, scene, before.sequence)
         bundles = _rule_bundles(press)
         sessions = _rule_members(press)
         known.tidy(scene.now_ms, self._patience.validity_ms)

@@ -18,6 +18,7 @@ from policies.sessions.scene import Order, Scene, ids
 from policies.sessions.state import BundleSaid, Claim, Member, SessionSaid
 from policies.sessions.words import ruling_sentence
 from policies.sessions.zombie import timeout_ms
+from policies.succession import ends_at, next_sequence
 from policies.units import from_millis, millis_of
 
 NAME = "sessions"
@@ -45,7 +46,7 @@ class Press:
             return member, None
         lost_ms = track.lost_ms if track else None
         now_said = SessionSaid(order.verdict, order.reason, scene.now_ms, mark, lost_ms)
-        self.sequence += 1
+        self.sequence = next_sequence(self.sequence, scene.now_ms, is_first=said is None)
         claims = scene.claims(member)
         recover = order.verdict is SessionVerdict.RECOVER
         subject = f"{self.cluster}/{member.member}"
@@ -77,7 +78,7 @@ class Press:
             losses=len(track.losses) if track else 0,
             attempts=member.attempts,
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
-            valid_until=from_millis(scene.now_ms + millis_of(scene.settings.validity)),
+            valid_until=ends_at(from_millis(scene.now_ms), scene.settings.validity),
         )
         return replace(member, said=now_said, events=()), decision
 
@@ -92,7 +93,7 @@ class Press:
             lapsed = scene.now_ms >= said.said_ms + millis_of(scene.settings.validity)
             if not (lapsed and ruling.verdict in _RENEWED_BUNDLES):
                 return claim, None
-        self.sequence += 1
+        self.sequence = next_sequence(self.sequence, scene.now_ms, is_first=said is None)
         bundle = bundle_of(claim.path)
         subject = f"{self.cluster}/{claim.member}/{bundle}"
         decision = OwnershipDecision(
@@ -122,7 +123,7 @@ class Press:
             close_first=ruling.verdict is OwnershipVerdict.UNLOAD,
             retry_ms=ruling.retry_ms,
             seconds_left=None if ruling.left_ms is None else ruling.left_ms / 1000,
-            valid_until=from_millis(scene.now_ms + millis_of(scene.settings.validity)),
+            valid_until=ends_at(from_millis(scene.now_ms), scene.settings.validity),
         )
         now_said = BundleSaid(ruling.verdict, ruling.reason, scene.now_ms, mark)
         return Claim(claim.path, claim.member, claim.since_ms, now_said), decision

@@ -14,6 +14,7 @@ from policies.alerts import Sender, review
 from policies.decisions import Decision, deterministic_id
 from policies.observations import Observation, in_order
 from policies.policy import Step
+from policies.succession import next_sequence
 from policies.switching import alerts
 from policies.switching.decisions import (
     ORDERS,
@@ -60,7 +61,7 @@ class SwitchingPolicy:
         places = {u.ledger_id: place for place, u in enumerate(after.switch.tasks if after.switch else (), 1)}
         decisions: list[Decision] = []
         for one in said:
-            after = replace(after, sequence=after.sequence + 1)
+            after = replace(after, sequence=_next_sequence(after, now_ms))
             evidence = ids[one.cause : one.cause + 1]
             decisions.append(self._decision(after, one, places, evidence, now))
         after, record = self._record(before, after, said, now)
@@ -92,7 +93,7 @@ class SwitchingPolicy:
             explanation=said.sentence,
             decided_at=now,
             mode=self._settings.mode,
-            settings_hash=self._sender.settings_hash,
+            settings_hash=self._sender.issuer.settings_hash,
             evidence=evidence,
             code=said.code,
             stage=switch.stage if switch else SwitchStage.NONE,
@@ -117,7 +118,7 @@ class SwitchingPolicy:
         digest = hashlib.sha256(repr((stage, sorted(content.items()))).encode()).hexdigest()[:16]
         if digest == before.record:
             return after, ()
-        after = replace(after, sequence=after.sequence + 1, record=digest)
+        after = replace(after, sequence=_next_sequence(after, to_millis(now)), record=digest)
         advances = [s for s in said if s.verdict is SwitchVerdict.ADVANCE]
         why = advances[-1].reason if advances else said[-1].reason if said else SwitchReason.COMMANDED
         record = SwitchRecord(
@@ -131,10 +132,14 @@ class SwitchingPolicy:
             explanation=_sentence(self._cluster, after),
             decided_at=now,
             mode=self._settings.mode,
-            settings_hash=self._sender.settings_hash,
+            settings_hash=self._sender.issuer.settings_hash,
             **content,
         )
         return after, (record,)
+
+
+def _next_sequence(state: SwitchingState, now_ms: int) -> int:
+    return next_sequence(state.sequence, now_ms, is_first=state.sequence == 0)
 
 
 def _events(

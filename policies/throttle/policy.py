@@ -15,6 +15,7 @@ from policies.alerts import AlertBook, Sender, review
 from policies.decisions import EVIDENCE_LIMIT, Decision, deterministic_id
 from policies.observations import Observation
 from policies.policy import Step
+from policies.succession import ends_at, next_sequence
 from policies.throttle import alerts, fleet
 from policies.throttle.decision import Counts, Reason, ThrottleFactor, explain, limiting_of
 from policies.throttle.fleet import Fleet, KnownVolume, Standing
@@ -153,7 +154,8 @@ class ThrottlePolicy:
         news = last is None or spoken != (last.factor, last.reason, last.limiting)
         if last is None or news or now_ms >= last.at_ms + millis_of(self._settings.heartbeat):
             noted = () if last is None or news else last.noted
-            said = Said((last.sequence if last else 0) + 1, now_ms, *spoken, tuple(sorted({*noted, verdict})))
+            number = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
+            said = Said(number, now_ms, *spoken, tuple(sorted({*noted, verdict})))
             return said, self._decision(it, last, said.sequence), None
         if verdict in last.noted:
             return last, None, None
@@ -172,7 +174,7 @@ class ThrottlePolicy:
             explanation="",
             decided_at=it.now,
             mode=self._settings.mode,
-            settings_hash=self._sender.settings_hash,
+            settings_hash=self._sender.issuer.settings_hash,
             evidence=_evidence(it),
             numbers=self._numbers(it),
             factor=it.moved.gate.factor,
@@ -182,7 +184,7 @@ class ThrottlePolicy:
             volumes=_counts([k.standing for k in it.known]),
             brokers=_counts([fleet.broker_standing(b, self._settings, to_millis(it.now)) for b in it.seen.brokers]),
             seconds_to_full=min((k.seconds_to_full for k in it.known if k.seconds_to_full is not None), default=None),
-            valid_until=it.now + 3 * self._settings.heartbeat,
+            valid_until=ends_at(it.now, 3 * self._settings.heartbeat),
         )
         return bare.model_copy(update={"explanation": explain(bare, it.decisive or _fullest(it.known), self._settings)})
 

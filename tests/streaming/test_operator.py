@@ -83,6 +83,10 @@ class Query:
         return list(self.tester.handle.listTimers())
 
 
+FIRST = to_millis(at(0)) + 500
+"""Sequence of a first decision half a second after the start: its batch's time."""
+
+
 def seconds_of(millis: int) -> float:
     return (millis - to_millis(at(0))) / 1000
 
@@ -103,7 +107,7 @@ def test_a_reading_gives_a_decision_its_alert_and_both_in_the_audit() -> None:
     assert topics(out) == ["headgate.decided.throttle", "headgate.decided.alerts", "headgate.audit", "headgate.audit"]
     assert [r.key for r in out] == [CLUSTER, f"volume-below-soft-limit/{CLUSTER}/3/data/a", CLUSTER, CLUSTER]
     (decision,) = data(out, "decided.throttle")
-    assert (decision["factor"], decision["evidence"], decision["sequence"]) == (0.75, [READING.id], 1)
+    assert (decision["factor"], decision["evidence"], decision["sequence"]) == (0.75, [READING.id], FIRST)
     assert [entry["decision"]["decision_id"] for entry in data(out, "audit")] == [
         json.loads(r.value)["id"] for r in out[:2]
     ]
@@ -215,7 +219,7 @@ def test_the_heartbeat_comes_from_the_timer_alone() -> None:
     query.run(Batch(0, rows(READING)))
     assert query.run(Batch(59.9)) == []
     (beat,) = data(query.run(Batch(60)), "decided.throttle")
-    assert (beat["sequence"], beat["factor"], beat["verdict"]) == (2, 0.75, "no_change")
+    assert (beat["sequence"], beat["factor"], beat["verdict"]) == (to_millis(at(0)) + 1, 0.75, "no_change")
     assert [seconds_of(timer) for timer in query.timers] == [120]
 
 

@@ -26,6 +26,8 @@ from tests.connectors.prometheus.loop import DECIDED, PREFIX, START, Loop, log_d
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 
 OWN = frozenset({"headgate_build_info", "headgate_settings_info"})
+FIRST = to_millis(START)
+"""Sequence of the first decision of a loop."""
 
 
 class ScriptedTail:
@@ -107,7 +109,7 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
         yield [], True
 
     scene.run(script())
-    assert scene.heard == [(1, False), (2, False)]
+    assert scene.heard == [(FIRST, False), (FIRST + 1, False)]
     assert scene.exporter.caught_up() == "the exporter has stopped"
 
 
@@ -136,7 +138,7 @@ def test_news_are_told_from_history(scene: Scene) -> None:
         yield [], True
 
     scene.run(script())
-    assert scene.heard == [(1, False), (2, True)]
+    assert scene.heard == [(FIRST, False), (FIRST + 1, True)]
 
 
 def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Scene) -> None:

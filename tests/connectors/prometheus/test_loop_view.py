@@ -360,3 +360,24 @@ def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> 
         left = {labels: k.seconds_to_full for labels, k in by_labels.items() if k.seconds_to_full is not None}
         assert loop.series("headgate_volume_usable_bytes") == usable
         assert loop.series("headgate_volume_seconds_to_full") == left
+
+
+def test_a_query_that_lost_its_checkpoint_is_followed_at_once() -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs(900))
+    loop.step(log_dirs(400), after=60)
+    loop.state = None
+    (anew,) = [d for d in loop.step(log_dirs(900), after=1) if isinstance(d, ThrottleFactor)]
+    assert anew.factor == 1.0
+    assert loop.series("headgate_throttle_factor") == {("payments",): 1.0}
+    assert len({d.decision_id for d in loop.decisions}) == len(loop.decisions)
+
+
+def test_a_forged_decision_fences_no_true_one_out() -> None:
+    loop = Loop(min_hold="0s")
+    (true,) = [d for d in loop.step(log_dirs(400)) if isinstance(d, ThrottleFactor)]
+    never = datetime(9999, 1, 1, tzinfo=UTC)
+    for forged in ({"sequence": 10**18}, {"sequence": true.sequence + 1, "valid_until": never}):
+        assert loop.view.take([decided(true.model_copy(update={"factor": 1.0, **forged}))], live=True) == []
+    loop.step(log_dirs(50), after=1)
+    assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}

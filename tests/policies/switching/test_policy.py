@@ -30,7 +30,7 @@ from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.switching.translation import event_of
-from policies.units import from_millis
+from policies.units import from_millis, to_millis
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, found, intent, ledger, snapshot
 from tests.policies.switching.test_rows import tell_of
 from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld, inventory_readings
@@ -52,7 +52,8 @@ DONE.to(SwitchStage.DONE)
 
 def test_decisions_are_numbered_and_never_repeat_an_id() -> None:
     numbers = [d.sequence for d in DONE.published if isinstance(d, SwitchDecision | SwitchRecord)]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers[0] == to_millis(DONE.published[0].decided_at)
     assert len({d.decision_id for d in DONE.published}) == len(DONE.published)
 
 

@@ -10,6 +10,7 @@ from policies.observations import Observation, Outcome
 from policies.throttle.decision import FALLBACK_REASONS, Reason
 from policies.throttle.gate import Verdict
 from policies.throttle.limits import Hit
+from policies.units import to_millis
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -58,11 +59,11 @@ def test_what_a_decision_carries() -> None:
     settings = throttle(SOFT_AND_HARD)
     decided = Run(settings).see(log_dirs(0, 3, 4 * GB), members(0, 3, 4)).last
     assert decided.model_dump(mode="json") == {
-        "decision_id": deterministic_id("throttle", CLUSTER, CLUSTER, 1),
+        "decision_id": deterministic_id("throttle", CLUSTER, CLUSTER, to_millis(at(0))),
         "policy": "throttle",
         "cluster": CLUSTER,
         "subject": CLUSTER,
-        "sequence": 1,
+        "sequence": to_millis(at(0)),
         "verdict": "lower",
         "reason": "soft_limit",
         "explanation": decided.explanation,
@@ -412,7 +413,8 @@ def eventful() -> list[Observation]:
 
 def test_the_sequence_grows_without_a_gap_and_names_the_decision() -> None:
     run = Run(throttle(SOFT_AND_HARD)).feed(eventful()).until(6000)
-    assert [d.sequence for d in run.decisions] == list(range(1, len(run.decisions) + 1))
+    first = to_millis(run.decisions[0].decided_at)
+    assert [d.sequence for d in run.decisions] == list(range(first, first + len(run.decisions)))
     assert len({d.decision_id for d in run.published}) == len(run.published)
     assert all(d.decision_id == deterministic_id("throttle", CLUSTER, CLUSTER, d.sequence) for d in run.decisions)
 
@@ -481,8 +483,9 @@ def test_shadow_mode_is_a_label_and_changes_nothing_else() -> None:
 
 def test_a_verdict_that_changes_nothing_is_noted_when_it_first_appears() -> None:
     run = Run(throttle(HARD)).feed(polls(0, 200, 0))
-    assert [(d.verdict.value, d.sequence) for d in run.decisions[:2]] == [("lower", 1), ("no_change", 2)]
-    assert [(n.verdict, n.sequence) for n in run.notes] == [(Verdict.NO_CHANGE, 1)]
+    first = to_millis(run.decisions[0].decided_at)
+    assert [(d.verdict.value, d.sequence) for d in run.decisions[:2]] == [("lower", first), ("no_change", first + 1)]
+    assert [(n.verdict, n.sequence) for n in run.notes] == [(Verdict.NO_CHANGE, first)]
     note = run.notes[0]
     assert note.decision_id not in {d.decision_id for d in run.published}
     assert note.factor == 0.0

@@ -14,6 +14,7 @@ from policies.observations import Observation
 from policies.throttle.decision import Reason, ThrottleFactor
 from policies.throttle.fleet import Standing, standings
 from policies.throttle.policy import ThrottlePolicy, ThrottleState
+from policies.units import to_millis
 from policies.wire import EventReader, audit_event, decision_event
 from tests.policies.scenario import (
     CLUSTER,
@@ -44,7 +45,8 @@ def test_a_course_of_valid_observations_gives_steps_never_an_exception(
     """`Run.step` asserts that `wake_at` is after now."""
     settings_ = throttle(block)
     run = run_of(course, settings_, until=4000)
-    assert [d.sequence for d in run.decisions] == list(range(1, len(run.decisions) + 1))
+    begun_ms = to_millis(run.decisions[0].decided_at)
+    assert [d.sequence for d in run.decisions] == list(range(begun_ms, begun_ms + len(run.decisions)))
     for decided in run.decisions + run.notes:
         assert 0.0 <= decided.factor <= 1.0
         assert 0.0 <= decided.raw_factor <= 1.0
@@ -349,7 +351,8 @@ def test_the_strimzi_preset_equals_the_plain_rule(course: list[Batch], fallback:
 @given(courses, settings_blocks)
 def test_every_alert_fires_before_it_resolves_and_resolves_once(course: list[Batch], block: dict[str, Any]) -> None:
     run = run_of(course, throttle(block), until=9000)
-    assert [a.sequence for a in run.alerts] == list(range(1, len(run.alerts) + 1))
+    numbers = [a.sequence for a in run.alerts]
+    assert numbers == sorted(set(numbers))
     for alert_id in {a.alert_id for a in run.alerts}:
         life = [a.status for a in run.alerts if a.alert_id == alert_id]
         assert life[0] is AlertStatus.FIRING

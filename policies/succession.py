@@ -1,0 +1,82 @@
+"""The one fence: whether a decision succeeds the one in force, for whoever consumes decisions.
+
+A decision is in force until one with a higher sequence comes for its subject. An expired one also gives way to a valid
+one with a lower sequence. Nothing else passes, so repeated and late records do nothing.
+
+A subject's first sequence is the time of its batch in milliseconds, later ones are one more (where several subjects
+share a counter, at least one more). So numbers grow across a lost checkpoint without reading anything back, and a
+decision id, which rests on them, never comes back with other content.
+
+Invariants: of two decisions about one subject at most one succeeds the other while both are valid; `succeeds` is never
+true of a decision and itself; what lies further ahead of its own append time than `FARTHEST_AHEAD` never succeeds, so
+that nobody who forges one record fences all later ones out.
+"""
+
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from policies.units import to_millis
+
+LONGEST_VALIDITY = timedelta(days=1)
+"""No decision holds longer without a successor."""
+FARTHEST_AHEAD = LONGEST_VALIDITY + timedelta(minutes=5)
+"""How far a decision's sequence (as a time) and its end may lie ahead of when its record was appended: a day, and what
+the clocks of two machines may differ by."""
+
+
+class Successive(Protocol):
+    """What the fence looks at."""
+
+    @property
+    def sequence(self) -> int:
+        """Only grows for a subject."""
+        ...
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it ceases to hold without a successor; None: it holds until one comes."""
+        ...
+
+
+def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, appended_at: datetime) -> bool:
+    """Whether a decision takes the place of the one in force for its subject.
+
+    Args:
+        new: the decision that came in.
+        in_force: the one it would succeed; None when there is none.
+        now: the consumer's time, for what has expired.
+        appended_at: when the record of `new` was appended to its topic.
+    """
+    if not is_credible(new, appended_at):
+        return False
+    if in_force is None or new.sequence > in_force.sequence:
+        return True
+    return has_expired(in_force, now) and not has_expired(new, now) and new.sequence != in_force.sequence
+
+
+def has_expired(decision: Successive, now: datetime) -> bool:
+    """Whether it should have had a successor by now."""
+    return decision.expires_at is not None and decision.expires_at <= now
+
+
+def is_credible(decision: Successive, appended_at: datetime) -> bool:
+    """Whether its sequence and its end are such as the query gives when its record is appended then."""
+    farthest = appended_at + FARTHEST_AHEAD
+    ends = decision.expires_at
+    return decision.sequence <= to_millis(farthest) and (ends is None or ends <= farthest)
+
+
+def ends_at(decided_at: datetime, validity: timedelta) -> datetime:
+    """The end of a decision that is valid for so long, kept within what consumers believe."""
+    return decided_at + min(validity, LONGEST_VALIDITY)
+
+
+def next_sequence(last: int, now_ms: int, *, is_first: bool) -> int:
+    """The number after `last` in a counter (0: none was given).
+
+    Args:
+        last: the last number of the counter, which one subject has for itself or several share.
+        now_ms: the time of the batch, in milliseconds since the epoch.
+        is_first: whether it is its subject's first.
+    """
+    return max(last + 1, now_ms) if is_first else last + 1
