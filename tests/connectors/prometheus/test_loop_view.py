@@ -1,7 +1,7 @@
 """The picture of the loop in virtual time: which series there are, what they say, and when they vanish."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
