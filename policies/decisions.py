@@ -89,7 +89,9 @@ class Decision(BaseModel):
     policy: str = Field(description="The policy that decided.")
     cluster: str = Field(description="The watched cluster.")
     subject: str = Field(description="What was decided about.")
-    sequence: int = Field(ge=1, description="Only grows for a subject; an actuator ignores one it has passed.")
+    sequence: int = Field(
+        ge=1, description="Only grows for a subject; its first is the time of its batch in milliseconds."
+    )
     verdict: str = Field(description="What is decided, from a closed set.")
     reason: str = Field(description="Why, from a closed set.")
     explanation: str = Field(description="One plain sentence with the numbers that decided.")
