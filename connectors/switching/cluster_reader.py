@@ -9,7 +9,7 @@ from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.metadata import read_references
 from connectors.switching.cluster_sessions import ClusterSessions, within
 from connectors.switching.inventory import inventory_readings
-from connectors.switching.snapshot import take_snapshot
+from connectors.switching.precheck_snapshot import take_snapshot
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -65,7 +65,7 @@ class ClusterReader:
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Whether brokers may move, from what is read now."""
         try:
-            look = take_snapshot(
+            taken = take_snapshot(
                 self._sessions.brokers,
                 self._sessions.metadata_of(source),
                 self._sessions.metadata_of(target),
@@ -74,7 +74,7 @@ class ClusterReader:
             )
         except (*_UNREAD, UserError) as error:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_unread(error))
-        return reading_of(precheck(look.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
+        return reading_of(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
 
     def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
         """All references, and which of the source's ledgers the target has; part by part, and its manifest at last.

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from connectors.bookkeeper.identity import read_cluster, read_layout
 from connectors.bookkeeper.ledgers import FoundLedgers, read_ledgers
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
-from connectors.switching.snapshot import ClusterMetadata
 from connectors.switching.topic_owner import cursor_of, owner_of_topic
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import UnreadError
@@ -18,6 +18,16 @@ from policies.switching.precheck.snapshot import ClusterSnapshot
 
 _READ_SECONDS = 10.0
 _LOOKUP_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A BookKeeper cluster, and how its metadata is reached."""
+
+    name: str
+    session: ZooKeeperSession
+    ledgers_root: str
+    """Below the chroot."""
 
 
 class ClusterSessions:
@@ -81,8 +91,8 @@ class ClusterSessions:
 
     def read_cluster(self, name: str) -> ClusterSnapshot:
         """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find_ledgers` does."""
-        place = self.metadata_of(name)
-        return read_cluster(place.session.reader(within(_READ_SECONDS)), name, place.ledgers_root, 0)
+        metadata = self.metadata_of(name)
+        return read_cluster(metadata.session.reader(within(_READ_SECONDS)), name, metadata.ledgers_root, 0)
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
         """Look ledgers of a BookKeeper cluster up.
@@ -92,12 +102,12 @@ class ClusterSessions:
             NotConnectedError: its ZooKeeper cannot be reached.
             UserError: the settings name no such cluster.
         """
-        place = self.metadata_of(name)
-        reader = place.session.reader(within(_READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS))
-        layout = read_layout(reader, place.ledgers_root)
+        metadata = self.metadata_of(name)
+        reader = metadata.session.reader(within(_READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS))
+        layout = read_layout(reader, metadata.ledgers_root)
         if layout is None:
-            raise UnreadError(f"{place.ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
-        return read_ledgers(reader, place.ledgers_root, layout, ledger_ids)
+            raise UnreadError(f"{metadata.ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
+        return read_ledgers(reader, metadata.ledgers_root, layout, ledger_ids)
 
     def owner_of(self, path: str) -> str | None:
         """Who has the topic of a cursor's znode loaded, as `host:port`; None: nobody.

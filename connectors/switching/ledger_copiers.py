@@ -75,8 +75,8 @@ class LedgerCopiers:
         return JournaledCopier(copier, journal)
 
     def _cluster(self, name: str) -> LedgerCluster:
-        place, seen = self._sessions.metadata_of(name), self._sessions.read_cluster(name)
+        metadata, seen = self._sessions.metadata_of(name), self._sessions.read_cluster(name)
         if seen.instance_id is None or seen.layout is None:
-            raise UnreadError(f"{place.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
-        uri = metadata_service_uri(self._sessions.connection(name), place.ledgers_root, seen.layout)
+            raise UnreadError(f"{metadata.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
+        uri = metadata_service_uri(self._sessions.connection(name), metadata.ledgers_root, seen.layout)
         return LedgerCluster(seen.instance_id, uri, password=self._settings.password)

@@ -34,7 +34,7 @@ class RegistryOrders:
         self._registry = registry
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
-        """Do what is ordered; the answer, where one is expected: else the next sighting of the registry shows it.
+        """Do what is ordered; the result, where one is expected: else the next reading of the registry shows it.
 
         Raises:
             RegistryError: ZooKeeper does not answer, or what is there cannot be read: try again.
@@ -42,7 +42,7 @@ class RegistryOrders:
         try:
             return self._carry_out(order)
         except RegistryConflictError as error:
-            # Somebody else wrote there, and the next sighting shows what.
+            # Somebody else wrote there, and the next reading shows what.
             _log.warning("registry conflict", cluster=self._cluster, subject=order.subject, detail=str(error))
             return None
 

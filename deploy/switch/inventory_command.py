@@ -50,14 +50,14 @@ def publish_inventory(settings: Settings, cluster: str, target: str, *, as_json:
     """
     connection, topic = inventory_topic(settings)
     began = time.monotonic()
-    look = check(settings, cluster, target).look
-    if look.problems or look.snapshot.existing is None:
-        for problem in look.problems:
+    taken = check(settings, cluster, target).taken
+    if taken.problems or taken.snapshot.existing is None:
+        for problem in taken.problems:
             typer.echo(f"not read: {problem}", err=True)
         typer.echo("Nothing is published: an inventory counts only when it is whole.", err=True)
         return False
     took_ms = round((time.monotonic() - began) * 1000)
-    published = _publish(connection, topic, _readings(cluster, target, look.snapshot, took_ms))
+    published = _publish(connection, topic, _readings(cluster, target, taken.snapshot, took_ms))
     if as_json:
         typer.echo(json.dumps({"cluster": cluster, "target": target, **asdict(published)}))
     else:

@@ -138,7 +138,7 @@ class LoopClient:
         }
         self._registry = CollectorRegistry()
         self._received: list[Received] = []
-        self._asked: bytes = b"-"
+        self._asked = b""
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_sessions import ClusterSessions
-from connectors.switching.snapshot import SnapshotResult, take_snapshot
+from connectors.switching.precheck_snapshot import SnapshotResult, take_snapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
 from deploy.settings import Settings, WatchedCluster
 from deploy.switch.precheck_view import report_lines
@@ -28,7 +28,7 @@ class Checked:
     cluster: str
     """The broker cluster."""
     report: PrecheckReport
-    look: SnapshotResult
+    taken: SnapshotResult
 
 
 def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
@@ -45,7 +45,7 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
         typer.echo(json.dumps(_plain(checked)))
     else:
         console = Console()
-        for line in report_lines(checked.report, checked.look, explained=explained):
+        for line in report_lines(checked.report, checked.taken, explained=explained):
             console.print(line, highlight=False)
     return checked.report.ready
 
@@ -56,11 +56,13 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
     rules = settings.policies.switching.for_cluster(cluster).rules
     with ClusterSessions(cluster, brokers, clusters) as sessions:
         try:
-            place = sessions.metadata_of(target)
+            metadata = sessions.metadata_of(target)
         except UserError as error:
             raise UserError(f"--target: {error}") from None
-        look = take_snapshot(sessions.brokers, sessions.metadata_of(clusters.source), place, clusters.bootstrap, rules)
-    return Checked(cluster, precheck(look.snapshot, rules, time.time_ns() // 1_000_000), look)
+        taken = take_snapshot(
+            sessions.brokers, sessions.metadata_of(clusters.source), metadata, clusters.bootstrap, rules
+        )
+    return Checked(cluster, precheck(taken.snapshot, rules, time.time_ns() // 1_000_000), taken)
 
 
 def watched_cluster(settings: Settings, cluster: str) -> WatchedCluster:
@@ -94,8 +96,8 @@ def _plain(checked: Checked) -> dict[str, Any]:
         **structs.asdict(report),
         "hits": {hit.value: structs.asdict(hits) for hit, hits in report.hits.items()},
         "findings": list(_plain_findings(report)),
-        "references": len(checked.look.snapshot.references),
-        "problems": checked.look.problems,
+        "references": len(checked.taken.snapshot.references),
+        "problems": checked.taken.problems,
     }
 
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from connectors.switching.snapshot import SnapshotResult
+from connectors.switching.precheck_snapshot import SnapshotResult
 from policies.switching.ledgers import NO_LEDGER, HitClass
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import PrecheckReport
@@ -23,23 +23,23 @@ _COLOURS = {HitClass.OURS_COMPLETE: "green", HitClass.OURS_PARTIAL: "yellow", Hi
 _UNKNOWN = Text("unknown", "bold red")
 
 
-def report_lines(report: PrecheckReport, look: SnapshotResult, *, explained: bool) -> Iterator[RenderableType]:
+def report_lines(report: PrecheckReport, taken: SnapshotResult, *, explained: bool) -> Iterator[RenderableType]:
     """The report, as a person reads it at a glance.
 
     Args:
         report: what the precheck found.
-        look: what it rests on.
+        taken: what it rests on.
         explained: say what to do about each reason.
     """
     yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
-    yield _clusters(look.snapshot)
-    yield _references(look.snapshot, report)
-    yield _hits(look.snapshot, report)
+    yield _clusters(taken.snapshot)
+    yield _references(taken.snapshot, report)
+    yield _hits(taken.snapshot, report)
     for finding in report.findings:
         yield finding_line(finding.reason, finding.detail)
     if explained:
         yield from remedy_lines((finding.reason, explain(finding)) for finding in report.findings)
-    yield from _problems(look.problems)
+    yield from _problems(taken.problems)
     yield Text(f"digest {report.digest}, counts until {_time(report.expires_ms)}", "dim")
 
 

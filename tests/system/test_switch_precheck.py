@@ -155,7 +155,7 @@ def reasons(checked: Checked) -> tuple[FindingReason, ...]:
 
 def test_a_prepared_target_is_ready(fleet: Fleet) -> None:
     checked = fleet.check()
-    assert (checked.report.ready, checked.report.findings, checked.look.problems) == (True, (), ())
+    assert (checked.report.ready, checked.report.findings, checked.taken.problems) == (True, (), ())
     assert checked.report.ids_to_import == (0, 1, 2)
     assert checked.report.target_next_id == 1 << 32
 
@@ -245,13 +245,13 @@ LAYOUTS = {
 def test_a_layout_that_cannot_be_served_is_refused(fleet: Fleet, factory: str, layout: Layout | None) -> None:
     fleet.new.put(f"{ROOT}/LAYOUT", f"2\n{factory}:1".encode())
     checked = fleet.check()
-    assert checked.look.snapshot.target.layout is layout
+    assert checked.taken.snapshot.target.layout is layout
     assert (FindingReason.LAYOUT in reasons(checked)) is (layout is None)
 
 
 def test_the_metadata_of_a_ledger_in_the_way_is_read(fleet: Fleet) -> None:
     fleet.new.client.create_at(1, entries=3)
-    snapshot = fleet.check(target_policy="shared").look.snapshot
+    snapshot = fleet.check(target_policy="shared").taken.snapshot
     assert snapshot.existing is not None
     there, here = snapshot.existing.facts[1], snapshot.source_facts[1]
     assert (there.state, there.last_entry_id, there.length_bytes) == (LedgerState.CLOSED, 2, 21)
@@ -262,7 +262,7 @@ def test_a_znode_that_cannot_be_parsed_makes_the_list_incomplete(fleet: Fleet) -
     fleet.old.put(f"{TOPICS}/damaged/s1", b"\x00\x00")
     checked = fleet.check()
     assert reasons(checked) == (FindingReason.SNAPSHOT_INCOMPLETE,)
-    assert f"{TOPICS}/damaged/s1" in checked.look.problems[0]
+    assert f"{TOPICS}/damaged/s1" in checked.taken.problems[0]
 
 
 def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zookeeper_client: KazooClient) -> None:
@@ -271,14 +271,14 @@ def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zook
     checked = fleet.check()
     zookeeper_client.delete(hidden)  # its parent's ACL counts
     assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
-    assert checked.look.problems == (f"c1: {hidden}: its ACL does not let us read it",)
+    assert checked.taken.problems == (f"c1: {hidden}: its ACL does not let us read it",)
 
 
 def test_a_cluster_out_of_reach_is_not_ready_and_named(fleet: Fleet, free_port: int) -> None:
     away = {"zookeeper": {"servers": f"127.0.0.1:{free_port}", "timeout": "1s"}}
     checked = fleet.check(clusters={"old": {}, "new": away})
     assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
-    assert checked.look.problems == (f"c1/new: 127.0.0.1:{free_port}: Connection refused",)
+    assert checked.taken.problems == (f"c1/new: 127.0.0.1:{free_port}: Connection refused",)
 
 
 def test_a_root_that_does_not_exist_is_the_users_mistake(fleet: Fleet) -> None:

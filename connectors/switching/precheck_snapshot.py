@@ -13,6 +13,7 @@ from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.metadata import Inventory, read_references
+from connectors.switching.cluster_sessions import ClusterMetadata
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
@@ -27,16 +28,6 @@ from policies.switching.precheck.snapshot import (
 )
 
 Value = TypeVar("Value")
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
-    """A BookKeeper cluster, and how its metadata is reached."""
-
-    name: str
-    session: ZooKeeperSession
-    ledgers_root: str
-    """Below the chroot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +108,14 @@ class _SnapshotReader:
             return seen
         return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
 
-    def _cluster(self, place: ClusterMetadata) -> ClusterSnapshot:
+    def _cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
         read_ms = _now_ms()
-        cluster = self._attempt(
-            place.session, lambda reader: read_cluster(reader, place.name, place.ledgers_root, read_ms)
+        found = self._attempt(
+            cluster.session, lambda reader: read_cluster(reader, cluster.name, cluster.ledgers_root, read_ms)
         )
-        unknown = ClusterSnapshot(
-            name=place.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
+        return found or ClusterSnapshot(
+            name=cluster.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
         )
-        return cluster or unknown
 
     def _existing(
         self, target: ClusterMetadata, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
@@ -146,11 +136,13 @@ class _SnapshotReader:
         exist = ids | found.ids
         return TargetLedgers(ids=exist, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts), found
 
-    def _ledgers(self, place: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]) -> FoundLedgers | None:
+    def _ledgers(
+        self, cluster: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]
+    ) -> FoundLedgers | None:
         if layout is None:
             return None
         found = self._attempt(
-            place.session, lambda reader: read_ledgers(reader, place.ledgers_root, layout, ledger_ids)
+            cluster.session, lambda reader: read_ledgers(reader, cluster.ledgers_root, layout, ledger_ids)
         )
         self._problems += found.problems if found is not None else ()
         return found

@@ -1,0 +1,41 @@
+"""Which Kafka a command talks to: that of the settings, or that of a running `headgate up`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deploy.settings import Settings
+from deploy.switch.loop_kafka import embedded_servers, loop_connection
+from policies.errors import UserError
+
+
+def embedded(folder: Path, pid: int, content: str = '{"broker_ports": {"1": 20001, "2": 20002}}') -> Path:
+    folder.mkdir(parents=True)
+    (folder / "lock").write_text(f"{pid}\n")
+    (folder / "cluster.json").write_text(content)
+    return folder
+
+
+def test_a_running_up_is_found_by_its_data_folder(tmp_path: Path) -> None:
+    embedded(tmp_path / "kafka", os.getpid())
+    connection = loop_connection(Settings(data_dir=tmp_path))
+    assert connection.servers() == ["127.0.0.1:20001", "127.0.0.1:20002"]
+
+
+def test_the_settings_win_over_a_running_up(tmp_path: Path) -> None:
+    embedded(tmp_path / "kafka", os.getpid())
+    settings = Settings.model_validate({"data_dir": tmp_path, "kafka": {"bootstrap_servers": "k:9092"}})
+    assert loop_connection(settings).servers() == ["k:9092"]
+
+
+def test_an_up_that_has_ended_or_never_was_is_not_found(tmp_path: Path) -> None:
+    ended = os.fork()
+    if not ended:
+        os._exit(0)
+    os.waitpid(ended, 0)
+    assert embedded_servers(embedded(tmp_path / "ended", ended)) is None
+    assert embedded_servers(tmp_path / "never") is None
+    assert embedded_servers(embedded(tmp_path / "half", os.getpid(), "{")) is None
+    with pytest.raises(UserError, match=f"no `headgate up` runs on the data folder {tmp_path}: name the loop's own"):
+        loop_connection(Settings(data_dir=tmp_path))
