@@ -7,6 +7,7 @@ from policies.decisions import Mode
 from policies.sessions.bundles import NodeNow, Ruling
 from policies.sessions.decision import OwnershipDecision, OwnershipVerdict, SessionDecision, SessionVerdict
 from policies.sessions.settings import RecoveryStep
+from policies.succession import has_expired, succeeds
 from policies.wire import BadRecordError, EventReader
 
 _DOWN = (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
@@ -27,16 +28,19 @@ class MemberDecisions:
             (SessionDecision, OwnershipDecision)
         )
         self._lock = threading.Lock()
-        self._passed: dict[str, int] = {}
-        self._of_member: SessionDecision | None = None
-        self._of_bundles: dict[str, OwnershipDecision] = {}
+        self._in_force: dict[str | None, SessionDecision | OwnershipDecision] = {}
+        """By the path of a bundle; None: about the member itself."""
         self._carried_out: set[str] = set()
 
-    def take(self, record: bytes) -> bool:
+    def take(self, record: bytes, appended_at: datetime) -> bool:
         """Note one record of the topic.
 
+        Args:
+            record: its value.
+            appended_at: its Kafka timestamp.
+
         Returns:
-            Whether it is news: of this member, active, and not passed by a later one.
+            Whether it is news: of this member, active, and the successor of what was in force.
         """
         try:
             decision = self._reader.read(record).data
@@ -44,18 +48,18 @@ class MemberDecisions:
             return False  # of another kind, or for the loop's own dead letters to tell
         if (decision.cluster, decision.member) != (self._cluster, self._member):
             return False
+        key = decision.path if isinstance(decision, OwnershipDecision) else None
         with self._lock:
-            if decision.sequence <= self._passed.get(decision.subject, 0):
+            # What had expired when this one was appended is judged by that time, so that a history ends as it did live.
+            if not succeeds(decision, self._in_force.get(key), now=appended_at, appended_at=appended_at):
                 return False
-            self._passed[decision.subject] = decision.sequence
-            self._note(decision)
+            self._in_force[key] = decision
         return decision.mode is Mode.ACTIVE
 
     def ruling(self, path: str, session: str | None, node: NodeNow, now: datetime) -> Ruling | None:
         """What was decided about a bundle for this session and for its node as it is now; None: nothing."""
-        with self._lock:
-            decision = self._of_bundles.get(path)
-        if decision is None or session is None or decision.session != session or now > decision.valid_until:
+        decision = self._followed(path, session, now)
+        if not isinstance(decision, OwnershipDecision):
             return None
         if (decision.owner, decision.node_session) != (node.owner, node.session):
             return None  # the node has changed since
@@ -67,33 +71,30 @@ class MemberDecisions:
 
     def plan(self, session: str, now: datetime) -> tuple[RecoveryStep, ...] | None:
         """The order in which to come back, as decided for this session; None: nothing."""
-        decision = self._in_force(session, now)
+        decision = self._of_member(session, now)
         return decision.plan if decision is not None and decision.verdict is SessionVerdict.RECOVER else None
 
     def shutdown(self, session: str | None, now: datetime) -> SessionDecision | None:
         """The decision to go down, if there is one for this session; each only once."""
-        decision = self._in_force(session, now)
+        decision = self._of_member(session, now)
         if decision is None or decision.verdict not in _DOWN or decision.decision_id in self._carried_out:
             return None
         self._carried_out.add(decision.decision_id)
         return decision
 
-    def _note(self, decision: SessionDecision | OwnershipDecision) -> None:
-        # One in shadow is in force for nobody, and takes the place of what was.
-        active = decision.mode is Mode.ACTIVE
-        if isinstance(decision, SessionDecision):
-            self._of_member = decision if active else None
-        elif active:
-            self._of_bundles[decision.path] = decision
-        else:
-            self._of_bundles.pop(decision.path, None)
+    def _of_member(self, session: str | None, now: datetime) -> SessionDecision | None:
+        decision = self._followed(None, session, now)
+        return decision if isinstance(decision, SessionDecision) else None
 
-    def _in_force(self, session: str | None, now: datetime) -> SessionDecision | None:
+    def _followed(
+        self, path: str | None, session: str | None, now: datetime
+    ) -> SessionDecision | OwnershipDecision | None:
+        """What is in force, when it is for this session and has not expired; one in shadow is followed by nobody."""
         with self._lock:
-            decision = self._of_member
-        if decision is None or session is None or decision.session != session or now > decision.valid_until:
+            decision = self._in_force.get(path)
+        if decision is None or decision.mode is not Mode.ACTIVE or has_expired(decision, now):
             return None
-        return decision
+        return None if session is None or decision.session != session else decision
 
 
 def _ruling_of(decision: OwnershipDecision, now: datetime) -> Ruling:

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from connectors.ownership.decisions import MemberDecisions
 from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
 from policies.sessions.bundles import Claimant, NodeNow, Ruling
 from policies.sessions.decision import OwnershipReason, OwnershipVerdict, SessionDecision
 from policies.sessions.settings import RecoveryStep
-from policies.units import millis_of, parse_duration
+from policies.units import from_millis, millis_of, parse_duration
 
 _POLL_SECONDS = 0.2
 _NEEDS_NO_DECISION = (OwnershipReason.OTHER_OWNER, OwnershipReason.DOUBLE_OWNERSHIP, OwnershipReason.NOT_EPHEMERAL)
@@ -131,9 +131,13 @@ class DecisionSource:
         problem = None
         with tail:
             while not self._stop.is_set():
-                news = [decisions.take(record.value) for record in tail.poll(_POLL_SECONDS) if record.value is not None]
+                news = [_take(decisions, record) for record in tail.poll(_POLL_SECONDS)]
                 if any(news):
                     wake()
                 if tail.problem != problem:
                     problem = tail.problem
                     _log.warning("the loop's decisions", problem=problem or "are read again")
+
+
+def _take(decisions: MemberDecisions, record: Record) -> bool:
+    return record.value is not None and decisions.take(record.value, from_millis(record.appended_ms))

@@ -9,6 +9,7 @@ from connectors.ownership.decisions import MemberDecisions
 from policies.sessions.bundles import NodeNow
 from policies.sessions.decision import OwnershipVerdict
 from policies.sessions.settings import RecoveryStep
+from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.ownership.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision
 
@@ -21,7 +22,7 @@ REPLACE = {"owner": MEMBER, "node_session": "0xa", "delete_first": True, "expect
 def decisions(*given: Any) -> MemberDecisions:
     taken = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
-        taken.take(decision_event(decision))
+        taken.take(decision_event(decision), NOON)
     return taken
 
 
@@ -80,16 +81,37 @@ def test_the_highest_sequence_holds_in_whatever_order_they_come() -> None:
     assert verdict(decisions(second, first)) is OwnershipVerdict.UNLOAD
 
 
+def test_after_a_lost_sequence_an_expired_decision_gives_way_to_a_valid_one() -> None:
+    minute = timedelta(minutes=1)
+    expired = ownership_decision(PATH, "unload", "other_owner", sequence=9, valid_until=NOON - minute)
+    taken = MemberDecisions(CLUSTER, MEMBER)
+    assert taken.take(decision_event(expired), NOON - 2 * minute)
+    anew = decision_event(ownership_decision(PATH, "re-own", "absent", sequence=4))
+    assert not taken.take(anew, NOON - 2 * minute), "the one in force had not expired yet"
+    assert taken.take(anew, NOON)
+    assert verdict(taken) is OwnershipVerdict.RE_OWN
+
+
+def test_nobody_who_forges_a_number_or_an_end_fences_later_decisions_out() -> None:
+    ahead = NOON + timedelta(days=2)
+    taken = decisions(
+        ownership_decision(PATH, "unload", "other_owner", sequence=to_millis(ahead)),
+        ownership_decision(PATH, "unload", "other_owner", sequence=2, valid_until=ahead),
+        ownership_decision(PATH, "re-own", "absent", sequence=1),
+    )
+    assert verdict(taken) is OwnershipVerdict.RE_OWN
+
+
 def test_one_in_shadow_takes_the_place_of_an_active_one_and_is_no_news() -> None:
     taken = decisions(ownership_decision(PATH, "re-own", "absent"))
     shadow = ownership_decision(PATH, "re-own", "absent", sequence=2, mode="shadow")
-    assert not taken.take(decision_event(shadow))
+    assert not taken.take(decision_event(shadow), NOON)
     assert verdict(taken) is None
 
 
 def test_what_is_no_decision_is_passed_over() -> None:
-    assert not decisions().take(b"{}")
-    assert not decisions().take(b"\xff")
+    assert not decisions().take(b"{}", NOON)
+    assert not decisions().take(b"\xff", NOON)
 
 
 def test_the_rest_of_a_wait_counts_from_when_it_was_decided() -> None:

@@ -24,7 +24,7 @@ PERSISTENT = NodeNow(exists=True, ephemeral=False, owner=MEMBER, version=0)
 def strategy(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.PIP57) -> LoopStrategy:
     decisions = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
-        decisions.take(decision_event(decision))
+        decisions.take(decision_event(decision), NOON)
     return LoopStrategy(
         decisions, otherwise=LocalStrategy(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON
     )
@@ -83,7 +83,7 @@ def test_a_decision_for_another_session_leaves_it_to_the_rules_in_time() -> None
 def test_the_loops_plan_comes_before_the_one_at_hand() -> None:
     plan = (RecoveryStep.INVALIDATE_CACHES, RecoveryStep.RE_OWN)
     decisions = MemberDecisions(CLUSTER, MEMBER)
-    decisions.take(decision_event(session_decision("recover", "session_reestablished", plan=plan)))
+    decisions.take(decision_event(session_decision("recover", "session_reestablished", plan=plan)), NOON)
     looped = LoopStrategy(decisions, clock=lambda: NOON)
     assert looped.plan(SESSION) == plan
     assert looped.plan("0xc") == SessionsSettings().recovery_order
