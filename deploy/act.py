@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry
 
-from connectors import quarantine, unload
-from connectors import switching as switching_connector
+from connectors.actuation.actuator import LoopTopics
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.kafka.publisher import Publisher
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.admin import AdminRacks
-from connectors.quotas import Loop, QuotaActuator, QuotaMetrics, WatchedQuotas
+from connectors.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
 from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
 from connectors.unload import UnloadActuator, UnloadMetrics, WatchedUnloads
 from deploy.app import Part, tell
@@ -19,6 +18,7 @@ from deploy.connections import Connections
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings, WatchedCluster
+from policies.decisions import Decision
 from policies.errors import UserError
 from policies.isolation import BookieQuarantine, IsolationSettings
 from policies.isolation.settings import Quarantine
@@ -67,9 +67,8 @@ def _quarantine_parts(
     ]
     if not watched:
         return []
-    topics = settings.topics
-    loop = quarantine.Loop(settings.loop_kafka(), topics.topic(BookieQuarantine.topic), topics.topic(AUDIT))
-    actuator = QuarantineActuator(loop, watched, publisher.publish, QuarantineMetrics(registry))
+    topics = _topics(settings, BookieQuarantine)
+    actuator = QuarantineActuator(topics, watched, publisher.publish, QuarantineMetrics(registry))
     return [Part("quarantine actuator", actuator.run, None, actuator.caught_up)]
 
 
@@ -94,9 +93,8 @@ def _unload_parts(
     ]
     if not watched:
         return []
-    topics = settings.topics
-    loop = unload.Loop(settings.loop_kafka(), topics.topic(OwnershipDecision.topic), topics.topic(AUDIT))
-    actuator = UnloadActuator(loop, watched, publisher.publish, UnloadMetrics(registry))
+    topics = _topics(settings, OwnershipDecision)
+    actuator = UnloadActuator(topics, watched, publisher.publish, UnloadMetrics(registry))
     return [Part("unload actuator", actuator.run, None, actuator.caught_up)]
 
 
@@ -116,12 +114,10 @@ def _switch_parts(settings: Settings, registry: CollectorRegistry, publisher: Pu
     ]
     if not watched:
         return []
-    topics = settings.topics
-    loop = switching_connector.Loop(settings.loop_kafka(), topics.topic(SwitchDecision.topic), topics.topic(AUDIT))
     heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
     executor = SwitchExecutor(
-        loop,
-        topics.topic(topic_of(SwitchLedger)),
+        _topics(settings, SwitchDecision),
+        settings.topics.topic(topic_of(SwitchLedger)),
         watched,
         publisher.publish,
         lambda: _bookkeeper_jvm(settings, heap_mebibytes),
@@ -161,8 +157,10 @@ def _actuator(
     publish: Callable[[str, str, bytes], None],
     registry: CollectorRegistry,
 ) -> QuotaActuator:
+    applied = settings.topics.topic(APPLIED_QUOTAS)
+    return QuotaActuator(_topics(settings, ThrottleFactor), applied, list(watched), publish, QuotaMetrics(registry))
+
+
+def _topics(settings: Settings, decided: type[Decision]) -> LoopTopics:
     topics = settings.topics
-    loop = Loop(
-        settings.loop_kafka(), topics.topic(ThrottleFactor.topic), topics.topic(APPLIED_QUOTAS), topics.topic(AUDIT)
-    )
-    return QuotaActuator(loop, list(watched), publish, QuotaMetrics(registry))
+    return LoopTopics(settings.loop_kafka(), topics.topic(decided.topic), topics.topic(AUDIT))

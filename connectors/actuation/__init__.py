@@ -1,7 +1,5 @@
-"""What actuators that try a decision until it is done or expires have in common."""
+"""What all actuators have in common: following decisions, the fence, trying until it is done, and saying so once.
 
-from connectors.actuation.loop import Follower, Loop, parsed
-from connectors.actuation.standing import Standing
-from connectors.actuation.worker import Worker, utc_now
-
-__all__ = ["Follower", "Loop", "Standing", "Worker", "parsed", "utc_now"]
+An `Actuator` follows the loop's topics and hands each cluster's decisions to a `Worker` on a thread of its own. Its
+`DecisionQueue` is the fence. A `DecisionWorker` keeps a `Backlog` of what is still to be done. No policy is known here.
+"""

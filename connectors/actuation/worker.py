@@ -1,62 +1,98 @@
-"""Who carries one cluster's decisions out: turn by turn, one decision at a time."""
+"""Who carries one cluster's decisions out: looks at what has come, does what is due, waits for more."""
 
-import threading
+import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
-from typing import Generic, Protocol
+from threading import Event
+from typing import Any, Generic
 
-from connectors.actuation.standing import D, Standing
+from tenacity import Retrying, stop_any, wait_random_exponential
+from tenacity.stop import stop_base, stop_when_event_set
 
-
-class Metrics(Protocol):
-    """Where it is shown whether all is well."""
-
-    def failing(self, cluster: str, *, yes: bool) -> None:
-        """Whether something of a cluster cannot be carried out."""
-        ...
+from connectors.actuation.decision_queue import DecisionQueue, Fenced
 
 
-def utc_now() -> datetime:
-    """The time, for all that is not tested in a time of its own."""
-    return datetime.now(UTC)
+class Clock:
+    """The time, and waiting in it: one thing, so that a test has both in hand."""
+
+    def now(self) -> datetime:
+        """The time of day, to compare with what decisions carry."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        return time.monotonic()
+
+    def wait(self, event: Event, seconds: float | None) -> None:
+        """Let time pass until an event is set, and no longer than so many seconds; None: without end."""
+        event.wait(seconds)
 
 
-class Worker(ABC, Generic[D]):
-    """Carries out one cluster's decisions, which come in by its `standing`. Use it from one thread."""
+SYSTEM_CLOCK = Clock()
 
-    def __init__(self, cluster: str, standing: Standing[D], metrics: Metrics) -> None:
+
+class Worker(ABC, Generic[Fenced]):
+    """Carries out one cluster's decisions. `arrived` and `wake` may be called from any thread, the rest from one."""
+
+    def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
-        self._metrics = metrics
-        self.standing = standing
+        self._clock = clock
+        self._queue: DecisionQueue[Fenced] = DecisionQueue(clock.now, self._entered, self._refused)
 
-    def run(self, stop: threading.Event) -> None:
-        """Carry decisions out until `stop` is set (and there are news)."""
+    def recall(self, decision: Fenced, appended_at: datetime) -> None:
+        """Learn a decision made before this start, in order; before `run`."""
+        self._queue.recall(decision, appended_at)
+
+    def arrived(self, decision: Fenced, appended_at: datetime) -> None:
+        """Put in a new decision, with when Kafka took it."""
+        self._queue.arrived(decision, appended_at)
+
+    def wake(self) -> None:
+        """Have `run` look up, such as at its stop event."""
+        self._queue.news.set()
+
+    def run(self, stop: Event) -> None:
+        """Carry decisions out until `stop` is set (and `wake` was called)."""
         try:
             while not stop.is_set():
-                self.turn(stop)
+                self.reconcile(stop)
                 # The news that came with `stop` may have been taken in already.
                 if not stop.is_set():
-                    self.standing.news.wait(self.standing.pause_seconds())
+                    self._wait(self.pause_seconds())
         finally:
             self._close()
 
-    def turn(self, stop: threading.Event) -> None:
-        """Take in what has come, and try what is due."""
-        self.standing.read()
-        for decision in self.standing.due():
-            if stop.is_set():
-                return
-            self._try(decision, stop)
-        self._metrics.failing(self._cluster, yes=self.standing.failing)
+    @abstractmethod
+    def reconcile(self, stop: Event) -> None:
+        """Take in what has come, and do what is due. Raises nothing: the next decision must find somebody at work."""
 
     @abstractmethod
-    def _try(self, decision: D, stop: threading.Event) -> None:
-        """Carry one out, and settle or postpone it. Raises nothing: the next must find somebody at work."""
+    def pause_seconds(self) -> float | None:
+        """Until something is due; None: not until something comes in."""
+
+    @abstractmethod
+    def _entered(self, decision: Fenced, appended_at: datetime) -> None:
+        """A new decision is in force; Kafka took it then."""
+
+    @abstractmethod
+    def _refused(self, decision: Fenced, in_force: Fenced) -> None:
+        """A decision came too late."""
 
     @abstractmethod
     def _close(self) -> None:
         """Give up all connections."""
 
-    def _nap(self, seconds: float) -> None:
-        """Wait; news cut it short."""
-        self.standing.news.wait(seconds)
+    def _wait(self, seconds: float | None) -> None:
+        """Let time pass; news cut it short."""
+        self._clock.wait(self._queue.news, seconds)
+
+    def _retrying(
+        self, stop: Event, limit: stop_base, *, first_pause_seconds: float, longest_pause_seconds: float, **more: Any
+    ) -> Retrying:
+        """Attempts in a row, with random pauses that double, until `stop` is set or a limit reached."""
+        return Retrying(
+            stop=stop_any(limit, stop_when_event_set(stop)),
+            wait=wait_random_exponential(multiplier=first_pause_seconds, max=longest_pause_seconds),
+            sleep=self._wait,
+            **more,
+        )

@@ -11,6 +11,7 @@ from policies.errors import UserError
 from policies.observations import Outcome
 
 _SHORTEST_SECRET = 4
+_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
 
 _OUTCOMES: dict[int, Outcome] = {
     HTTPStatus.UNAUTHORIZED: Outcome.UNAUTHORIZED,
@@ -79,6 +80,14 @@ def outcome_of(error: BaseException) -> Outcome:
 def detail_of(error: BaseException) -> str:
     """What went wrong, in one short line without a secret."""
     return one_line(_text(error))
+
+
+def was_not_done(error: BaseException) -> bool:
+    """Whether a write that failed has certainly not been done: it was refused (for a conflict, too), or not sent."""
+    if isinstance(error, AdminError):
+        # Above, a proxy may speak of a broker that did it.
+        return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, UserError | _NOT_SENT)
 
 
 def _text(error: BaseException) -> str:

@@ -8,20 +8,19 @@ be seen afterwards. The groups are read directly before and after, which makes t
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from http import HTTPStatus
 
 import httpx
 
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.outcomes import AdminError, detail_of
+from connectors.pulsar.outcomes import AdminError, detail_of, was_not_done
 from connectors.quarantine.racks import group_of, host_of
-from connectors.quarantine.store import ConflictError, Registration, Sight, StoreError, UnknownOutcomeError
+from connectors.quarantine.store import ConflictError, Registration, Sight
 from policies.errors import UserError
 from policies.isolation.readings import RackInfo
 
 _FAILURES = (AdminError, httpx.RequestError, UserError)
-_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
 
 
 def _utc_now() -> datetime:
@@ -48,14 +47,14 @@ class AdminRacks:
         An absent znode `/bookies` looks like one without groups.
 
         Raises:
-            StoreError: no good answer.
+            ActionError: no good answer.
         """
         try:
             # The groups come last: they must be the fresher.
             registration = self._registration(bookie)
             groups = self._admin.racks()
         except _FAILURES as error:
-            raise StoreError(detail_of(error)) from None
+            raise ActionError(detail_of(error)) from None
         return Sight(groups, registration, self._clock(), partial(self._write, bookie))
 
     def close(self) -> None:
@@ -70,7 +69,7 @@ class AdminRacks:
         try:
             self._admin.set_rack(bookie, group, rack, host_of(bookie))
         except _FAILURES as error:
-            kind = StoreError if _is_undone(error) else UnknownOutcomeError
+            kind = ActionError if was_not_done(error) else UnknownOutcomeError
             raise kind(detail_of(error)) from None
         at = self._clock()
         if group_of(self._groups_after(), bookie) != group:
@@ -82,11 +81,3 @@ class AdminRacks:
             return self._admin.racks()
         except _FAILURES as error:
             raise UnknownOutcomeError(detail_of(error)) from None
-
-
-def _is_undone(error: Exception) -> bool:
-    """Whether a write that failed has certainly not been done: it was refused (for a conflict, too), or not sent."""
-    if isinstance(error, AdminError):
-        # Above, a proxy may speak of a broker that did it.
-        return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, UserError | _NOT_SENT)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from connectors.actuation.reports import Ending, Finding
 from connectors.quarantine.racks import group_of
 from connectors.quarantine.store import Registration, Sight
-from policies.decisions import Mode
 from policies.isolation.decision import BookieQuarantine
 from policies.isolation.quarantine_events import QuarantineOutcome
 
@@ -13,30 +13,22 @@ _SESSION_SPACE = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What came of an attempt."""
+class Placement:
+    """Where a bookie is, or was put."""
 
-    outcome: QuarantineOutcome
-    detail: str | None = None
     found_group: str | None = None
     quarantined_at: datetime | None = None
     leak_window_seconds: float | None = None
 
 
-def refusal_before_look(decision: BookieQuarantine, now: datetime) -> Finding | None:
-    """Why a decision to quarantine is not begun; null when it is."""
-    if decision.mode is Mode.SHADOW:
-        return Finding(QuarantineOutcome.SHADOW)
-    if now >= decision.valid_until:
-        return Finding(QuarantineOutcome.EXPIRED)
-    return None
+QuarantineFinding = Finding[Placement]
 
 
-def refusal(decision: BookieQuarantine, sight: Sight, max_quarantined: int) -> Finding | None:
-    """Why it must not be done to what was found; null when it may be."""
+def refusal(decision: BookieQuarantine, sight: Sight, max_quarantined: int) -> QuarantineFinding | None:
+    """Why it must not be done to what was found; None when it may be."""
     found_group = group_of(sight.groups, decision.bookie)
     if found_group is not None:
-        return Finding(QuarantineOutcome.ALREADY_ASSIGNED, found_group=found_group)
+        return Finding(QuarantineOutcome.ALREADY_ASSIGNED, seen=Placement(found_group))
     if not sight.groups:
         return Finding(QuarantineOutcome.NO_GROUPS)
     if sight.registration is None:
@@ -50,12 +42,12 @@ def refusal(decision: BookieQuarantine, sight: Sight, max_quarantined: int) -> F
     return None
 
 
-def done(decision: BookieQuarantine, sight: Sight, at: datetime) -> Finding:
+def done(decision: BookieQuarantine, sight: Sight, at: datetime) -> QuarantineFinding:
     """It is in quarantine since an instant; both ends of the leak window by one clock where the store knows it."""
     known = sight.registration.registered_at if sight.registration else None
     seconds = (at - (known or decision.registered_at)).total_seconds()
     # Two clocks may disagree, and ZooKeeper's own goes back when another server leads.
-    return Finding(QuarantineOutcome.DONE, quarantined_at=at, leak_window_seconds=max(0.0, seconds))
+    return Finding(Ending.DONE, seen=Placement(quarantined_at=at, leak_window_seconds=max(0.0, seconds)))
 
 
 def _is_meant(decision: BookieQuarantine, found: Registration) -> bool:

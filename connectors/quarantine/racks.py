@@ -68,7 +68,7 @@ def group_of(groups: Mapping[str, Mapping[str, object]], bookie: str) -> str | N
 
 
 def host_of(bookie: str) -> str | None:
-    """The host of an id `host:port`; null for a custom one."""
+    """The host of an id `host:port`; None for a custom one."""
     host, _, port = bookie.rpartition(":")
     return host if host and port.isdecimal() else None
 

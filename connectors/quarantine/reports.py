@@ -1,72 +1,76 @@
-"""What the actuator did, said once: as an event for the audit, a line in the log, and a count."""
+"""What became of decisions to quarantine a bookie: said for the audit, and counted."""
 
-import uuid
-from collections.abc import Callable
 from datetime import datetime
+from typing import ClassVar
 
-import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from connectors.quarantine.guards import Finding
-from connectors.quarantine.metrics import QuarantineMetrics
+from connectors.actuation.reports import DecisionReports, FailingMetric
+from connectors.quarantine.guards import Placement, QuarantineFinding
 from policies.isolation.decision import BookieQuarantine
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
-from policies.wire import actuator_event
 
-_log = structlog.get_logger(__name__)
-
-_SAY = {QuarantineOutcome.FAILED: _log.error, QuarantineOutcome.TOO_MANY: _log.warning}
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-class Reports:
-    """Says what became of one cluster's decisions; what was said last of a bookie is not said again.
+class QuarantineMetrics(FailingMetric):
+    """What the quarantine actuator counts, for all clusters alike: make one for a registry."""
 
-    Args:
-        cluster: its name.
-        publish: hands an event (key, value) over for the audit.
-        metrics: where it is counted.
-    """
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.leak_window_seconds = Histogram(
+            "headgate_bookie_leak_window_seconds",
+            "From a bookie's registration to its quarantine, by ZooKeeper's own clock where it is written there.",
+            ("cluster",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        super().__init__(
+            registry,
+            "headgate_quarantine_failing",
+            "1 while a bookie that should be in quarantine cannot be put there.",
+        )
+        self.outcomes = Counter(
+            "headgate_quarantines",
+            "What came of decisions to quarantine a bookie: done, failed, or why not.",
+            ("cluster", "outcome"),
+            registry=registry,
+        )
 
-    def __init__(self, cluster: str, publish: Callable[[str, bytes], None], metrics: QuarantineMetrics) -> None:
-        self._cluster = cluster
-        self._publish = publish
-        self._metrics = metrics
-        self._said: dict[str, tuple[object, ...]] = {}
 
-    def found(self, decision: BookieQuarantine, finding: Finding, *, attempt: int, at: datetime) -> None:
-        """One decision was dealt with, or could not be in so many attempts."""
-        is_done = finding.outcome is QuarantineOutcome.DONE
+class QuarantineReports(DecisionReports[BookieQuarantine, Placement, QuarantineMetrics]):
+    """Says what became of one cluster's quarantines."""
+
+    levels: ClassVar = {**DecisionReports.levels, QuarantineOutcome.TOO_MANY: "warning"}
+
+    def _news(self, decision: BookieQuarantine, finding: QuarantineFinding) -> object:
         # To find it where we have put it is no news: a decision is repeated while it holds.
-        group = decision.group if is_done else finding.found_group
-        news = ("in", group) if group is not None else (finding.outcome, finding.detail)
-        if is_done or self._said.get(decision.bookie) != news:
-            self._said[decision.bookie] = news
-            self._say(decision, finding, attempt, at)
+        is_done = finding.outcome == QuarantineOutcome.DONE
+        group = decision.group if is_done else finding.seen and finding.seen.found_group
+        return ("in", group) if group is not None else (finding.outcome, finding.detail)
 
-    def superseded(self, decision: BookieQuarantine, in_force: BookieQuarantine, at: datetime) -> None:
-        """A decision is not carried out (any further), as one with a higher sequence is in force."""
-        detail = f"sequence {in_force.sequence} is in force: {in_force.verdict}"
-        self._say(decision, Finding(QuarantineOutcome.SUPERSEDED, detail), 1, at)
+    def _count(self, decision: BookieQuarantine, finding: QuarantineFinding) -> None:  # noqa: ARG002
+        self._metrics.outcomes.labels(self._cluster, finding.outcome.value).inc()
+        if finding.seen is not None and finding.seen.leak_window_seconds is not None:
+            self._metrics.leak_window_seconds.labels(self._cluster).observe(finding.seen.leak_window_seconds)
 
-    def _say(self, decision: BookieQuarantine, finding: Finding, attempt: int, at: datetime) -> None:
-        said = BookieQuarantined(
+    def _event(
+        self,
+        decision: BookieQuarantine,
+        finding: QuarantineFinding,
+        attempt: int,
+        at: datetime,  # noqa: ARG002
+    ) -> BookieQuarantined:
+        seen = finding.seen or Placement()
+        return BookieQuarantined(
             cluster=self._cluster,
             bookie=decision.bookie,
             group=decision.group,
-            found_group=finding.found_group,
+            found_group=seen.found_group,
             decision_id=decision.decision_id,
             sequence=decision.sequence,
-            outcome=finding.outcome,
-            leak_window_seconds=finding.leak_window_seconds,
-            quarantined_at=finding.quarantined_at,
+            outcome=QuarantineOutcome(finding.outcome),
+            leak_window_seconds=seen.leak_window_seconds,
+            quarantined_at=seen.quarantined_at,
             attempt=attempt,
             detail=finding.detail,
         )
-        self._metrics.counts(self._cluster, finding.outcome)
-        if finding.leak_window_seconds is not None:
-            self._metrics.leaked(self._cluster, finding.leak_window_seconds)
-        say = _SAY.get(finding.outcome, _log.info)
-        say(
-            f"quarantine {finding.outcome.value}",
-            **said.model_dump(mode="json", exclude={"outcome"}, exclude_none=True),
-        )
-        self._publish(self._cluster, actuator_event(said, id=str(uuid.uuid4()), at=at))

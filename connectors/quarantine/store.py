@@ -5,17 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-
-class StoreError(Exception):
-    """It cannot be done now; the message says why in one short line, without a secret. Nothing was written."""
+from connectors.actuation.reports import ActionError
 
 
-class ConflictError(StoreError):
+class ConflictError(ActionError):
     """Somebody else wrote since the look: to be decided afresh."""
-
-
-class UnknownOutcomeError(StoreError):
-    """No answer to a write: it may have been done or not. The next look tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +17,11 @@ class Registration:
     """A bookie's registration, as far as the store can tell."""
 
     session: str | None = None
-    """The ZooKeeper session that owns it, as `0x…`; null where the store cannot tell."""
+    """The ZooKeeper session that owns it, as `0x…`; None where the store cannot tell."""
     czxid: int | None = None
-    """The transaction that made it; null where the store cannot tell."""
+    """The transaction that made it; None where the store cannot tell."""
     registered_at: datetime | None = None
-    """By ZooKeeper's clock; null where the store cannot tell."""
+    """By ZooKeeper's clock; None where the store cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +31,13 @@ class Sight:
     groups: Mapping[str, Mapping[str, object]]
     """Members by group."""
     registration: Registration | None
-    """Of the bookie that was looked at; null when it has none."""
+    """Of the bookie that was looked at; None when it has none."""
     changed_at: datetime
     """When the groups were last changed, by ZooKeeper's clock where known."""
     write: Callable[[str, str], datetime]
     """Add the bookie to a group with a rack, if the groups are still as found; gives when it took effect.
 
-    Raises ConflictError, UnknownOutcomeError or another StoreError.
+    Raises ConflictError, UnknownOutcomeError or another ActionError.
     """
 
 
@@ -54,7 +48,7 @@ class RackStore(Protocol):
         """Read the groups, and whether a bookie is registered, as they are now.
 
         Raises:
-            StoreError: they cannot be read, or must not be written as they are.
+            ActionError: they cannot be read, or must not be written as they are.
         """
         ...
 

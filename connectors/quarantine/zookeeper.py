@@ -23,8 +23,9 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.quarantine.racks import MalformedRacksError, Racks, parse_racks
-from connectors.quarantine.store import ConflictError, Registration, Sight, StoreError, UnknownOutcomeError
+from connectors.quarantine.store import ConflictError, Registration, Sight
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -67,20 +68,20 @@ class ZooKeeperRacks:
         """Read the groups and a bookie's registration, as they are on the leader.
 
         Raises:
-            StoreError: ZooKeeper does not answer, or the znode is absent or cannot be understood.
+            ActionError: ZooKeeper does not answer, or the znode is absent or cannot be understood.
         """
         try:
             (content, stat), registered = self._read(self._client(), bookie)
         except NoNodeError:
             remedy = "give any bookie a rack with `pulsar-admin bookies set-bookie-rack`, which makes it"
-            raise StoreError(f"there is no znode {self._path}: {remedy}") from None
+            raise ActionError(f"there is no znode {self._path}: {remedy}") from None
         except _FAILURES as error:
             self.close()
-            raise StoreError(detail_of(error)) from None
+            raise ActionError(detail_of(error)) from None
         try:
             racks = parse_racks(content)
         except MalformedRacksError as error:
-            raise StoreError(f"the znode {self._path} is not as Pulsar writes it: {error}") from None
+            raise ActionError(f"the znode {self._path} is not as Pulsar writes it: {error}") from None
         return Sight(
             groups=racks.groups,
             registration=_registration(registered),
@@ -114,7 +115,7 @@ class ZooKeeperRacks:
     def _write(self, racks: Racks, version: int, bookie: str, group: str, rack: str) -> datetime:
         content = racks.with_member(bookie, group, rack)
         if len(content) > MAX_RACKS_BYTES:
-            raise StoreError(f"{self._path} would have {len(content)} bytes, more than a znode may have")
+            raise ActionError(f"{self._path} would have {len(content)} bytes, more than a znode may have")
         return from_millis(self._set(content, version).mtime)
 
     def _set(self, content: bytes, version: int) -> Any:
@@ -124,13 +125,13 @@ class ZooKeeperRacks:
         except (BadVersionError, NoNodeError):
             raise ConflictError(f"others changed {self._path} each time") from None
         except NoAuthError:
-            raise StoreError(f"the ACL of {self._path} does not let us write it") from None
+            raise ActionError(f"the ACL of {self._path} does not let us write it") from None
         except _NO_ANSWER as error:
             self.close()
             raise UnknownOutcomeError(detail_of(error)) from None
         except _FAILURES as error:
             self.close()
-            raise StoreError(detail_of(error)) from None
+            raise ActionError(detail_of(error)) from None
 
 
 def _registration(stat: ZnodeStat | None) -> Registration | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import structlog
 from kafka.errors import AuthorizationError
 
-from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, QuotaClient
+from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY
+from connectors.quotas.client import QuotaApi
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.quota_settings import Entity, QuotaSettings, catches
 
@@ -45,7 +46,7 @@ class Obstacles:
                 )
 
 
-def find_obstacles(client: QuotaClient, settings: QuotaSettings) -> Obstacles:
+def find_obstacles(client: QuotaApi, settings: QuotaSettings) -> Obstacles:
     """Ask the brokers. Raises KafkaError when they do not answer; what we may not ask counts as no obstacle."""
     own = {user: client.entities_of(user) for user in settings.exclude}
     caught = {
@@ -55,7 +56,7 @@ def find_obstacles(client: QuotaClient, settings: QuotaSettings) -> Obstacles:
     return Obstacles(_callbacks(client), {entity: users for entity, users in caught.items() if users})
 
 
-def _callbacks(client: QuotaClient) -> dict[int, str]:
+def _callbacks(client: QuotaApi) -> Mapping[int, str]:
     try:
         return client.callback_classes()
     except AuthorizationError:

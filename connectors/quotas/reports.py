@@ -1,20 +1,18 @@
-"""What the actuator did, said once: as an event for the audit, a line in the log, and a count."""
+"""What became of each quota: said for the audit when it is new, and counted."""
 
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
-import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.quotas.metrics import QuotaMetrics
+from connectors.actuation.reports import AuditLog, FailingMetric
 from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
 from policies.throttle.quota_orders import QuotaOrder
-from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Wanted
+from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Rate, Wanted
 from policies.throttle.quota_settings import Entity
-from policies.wire import actuator_event
 
-_log = structlog.get_logger(__name__)
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _OUTCOMES = {
     QuotaVerdict.SET: QuotaOutcome.APPLIED,
@@ -22,14 +20,45 @@ _OUTCOMES = {
     QuotaVerdict.KEEP: QuotaOutcome.UNCHANGED,
     QuotaVerdict.REFUSE: QuotaOutcome.REFUSED,
 }
-_SAY = {
-    QuotaOutcome.APPLIED: _log.info,
-    QuotaOutcome.UNCHANGED: _log.debug,
-    QuotaOutcome.REFUSED: _log.warning,
-    QuotaOutcome.FAILED: _log.error,
-}
 _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
-"""Reasons for which a quota that is as it should be is worth another word."""
+"""Reasons for which a quota that is as it should be is reported all the same."""
+
+
+class QuotaMetrics(FailingMetric):
+    """What the quota actuator counts, for all clusters alike: make one for a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._rate = Gauge(
+            "headgate_quota_bytes_per_second",
+            "The producer_byte_rate that Headgate has set; absent when it has set none.",
+            ("cluster", "entity"),
+            registry=registry,
+        )
+        self.outcomes = Counter(
+            "headgate_quota_applications",
+            "What came of carrying decisions out, by entity's quota: applied, unchanged, refused or failed.",
+            ("cluster", "outcome"),
+            registry=registry,
+        )
+        super().__init__(
+            registry,
+            "headgate_quota_failing",
+            "1 while quotas are not what they should be because Kafka does not do as asked.",
+        )
+        self.seconds = Histogram(
+            "headgate_quota_apply_seconds",
+            "From a decision's append to its topic until Kafka has taken the quotas.",
+            ("cluster",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def shows(self, cluster: str, entity: Entity, rate: Rate) -> None:
+        """What we have set an entity's quota to; None: nothing."""
+        if rate is not None:
+            self._rate.labels(cluster, str(entity)).set(rate)
+        else:
+            self._rate.remove(cluster, str(entity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,58 +71,55 @@ class Context:
     at: datetime
 
 
-class Reports:
-    """Says what became of one cluster's quotas; what was said last of an entity is not said again.
+class QuotaReports(AuditLog[QuotaMetrics]):
+    """Says what became of one cluster's quotas; what was said last of an entity is not said again."""
 
-    Args:
-        cluster: its name.
-        publish: hands an event (key, value) over for the audit.
-        metrics: where it is counted.
-    """
-
-    def __init__(self, cluster: str, publish: Callable[[str, bytes], None], metrics: QuotaMetrics) -> None:
-        self._cluster = cluster
-        self._publish = publish
-        self._metrics = metrics
-        self._said: dict[Entity | None, tuple[object, ...]] = {}
+    levels: ClassVar = {
+        QuotaOutcome.UNCHANGED: "debug",
+        QuotaOutcome.REFUSED: "warning",
+        QuotaOutcome.FAILED: "error",
+    }
 
     def carried_out(self, entity: Entity, plan: QuotaPlan, context: Context) -> None:
         """One entity's quota was dealt with as planned."""
+        self._metrics.shows(self._cluster, entity, plan.rate if plan.holds else None)
         outcome = _OUTCOMES[plan.verdict]
-        news: tuple[object, ...]
+        news: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None)
         if outcome is QuotaOutcome.REFUSED:
             news = (outcome, plan.reason, plan.rate)
-        else:
-            news = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None)
-        if outcome is QuotaOutcome.APPLIED or self._said.get(entity) != news:
-            self._said[entity] = news
-            self._say(entity, plan, outcome, context, None)
+        if self._is_new(entity, news) or outcome is QuotaOutcome.APPLIED:
+            self._emit(entity, plan, outcome, context)
 
     def failed(self, entity: Entity | None, plan: QuotaPlan | None, context: Context, detail: str) -> None:
         """One entity's quota, or all of the cluster, could not be dealt with in so many attempts."""
-        news = (QuotaOutcome.FAILED, detail)
-        if self._said.get(entity) != news:
-            self._said[entity] = news
+        self.failing(yes=True)
+        if self._is_new(entity, (QuotaOutcome.FAILED, detail)):
             reason = context.wanted.reason if context.wanted else QuotaReason.RELEASED
             verdict = QuotaVerdict.RESTORE if reason is QuotaReason.RELEASED else QuotaVerdict.SET
-            self._say(
-                entity, plan or QuotaPlan(verdict, reason, None, None, None), QuotaOutcome.FAILED, context, detail
-            )
+            self._emit(entity, plan or _unplanned(verdict, reason), QuotaOutcome.FAILED, context, detail)
 
-    def succeeded(self) -> None:
-        """The cluster answers again: the next failure is news."""
-        self._said.pop(None, None)
+    def succeeded(self, took_seconds: float | None) -> None:
+        """The cluster's quotas are as they should be; after so long, where that is known. A failure is news again."""
+        self.failing(yes=False)
+        self._last.pop(None, None)
+        if took_seconds is not None:
+            self._metrics.seconds.labels(self._cluster).observe(took_seconds)
 
     def fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
-        """A decision came too late: one with a higher sequence is in force."""
-        plan = QuotaPlan(QuotaVerdict.REFUSE, QuotaReason.FENCED, None, None, None)
+        """A decision came too late: another one is in force."""
+        plan = _unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
         context = Context(order, Wanted(order.factor, order.factor, QuotaReason.FENCED), 1, at)
-        self._say(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
+        self._emit(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
-    def _say(
-        self, entity: Entity | None, plan: QuotaPlan, outcome: QuotaOutcome, context: Context, detail: str | None
+    def _emit(
+        self,
+        entity: Entity | None,
+        plan: QuotaPlan,
+        outcome: QuotaOutcome,
+        context: Context,
+        detail: str | None = None,
     ) -> None:
-        said = QuotaApplication(
+        event = QuotaApplication(
             cluster=self._cluster,
             entity=None if entity is None else str(entity),
             decision_id=context.order.decision_id if context.order else None,
@@ -107,6 +133,9 @@ class Reports:
             attempt=context.attempt,
             detail=detail,
         )
-        self._metrics.counts(self._cluster, outcome)
-        _SAY[outcome](f"quota {outcome.value}", **said.model_dump(mode="json", exclude={"outcome"}, exclude_none=True))
-        self._publish(self._cluster, actuator_event(said, id=str(uuid.uuid4()), at=context.at))
+        self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
+        self._write("quota", outcome, event, context.at)
+
+
+def _unplanned(verdict: QuotaVerdict, reason: QuotaReason) -> QuotaPlan:
+    return QuotaPlan(verdict, reason, rate=None, found=None, record=None)

@@ -5,9 +5,8 @@ publishes what `cluster_reader` reads, and has orders carried out by `registry_o
 `ledger_orders` (with `ledger_copiers` and `attribution`). `broker_agent` is what stands beside each broker.
 """
 
-from connectors.actuation import Loop
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.executor import SwitchExecutor, WatchedSwitch
 from connectors.switching.settings import SwitchExecution
 
-__all__ = ["ClusterSessions", "Loop", "SwitchExecution", "SwitchExecutor", "WatchedSwitch"]
+__all__ = ["ClusterSessions", "SwitchExecution", "SwitchExecutor", "WatchedSwitch"]

@@ -2,16 +2,15 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from connectors.actuation import Loop, parsed
+from connectors.actuation.actuator import Follower, LoopTopics, Publish, parsed
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Record
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
@@ -32,11 +31,6 @@ from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
 from policies.wire import EventReader
 
-_POLL_SECONDS = 0.2
-
-Publish = Callable[[str, str, bytes], None]
-"""Takes a topic, a record's key and its value."""
-
 
 @dataclass(frozen=True)
 class WatchedSwitch:
@@ -53,40 +47,35 @@ class WatchedSwitch:
     """How its brokers' agents are asked: only with `settings.owner_url`."""
 
 
-class SwitchExecutor:
+class SwitchExecutor(Follower):
     """Carries out the switches of some broker clusters.
 
     Args:
-        loop: where the decisions are.
+        topics: where the decisions are.
         observed: the topic (with its prefix) that observations and results go to.
         watched: the broker clusters; their sessions are closed at the end.
-        publish: hands a record over to the loop's Kafka; must not block.
+        publish: takes what is published.
         jvm: makes the JVM with BookKeeper's client, when there is something to copy; called once at most.
         registry: where it counts.
     """
 
     def __init__(
         self,
-        loop: Loop,
+        topics: LoopTopics,
         observed: str,
         watched: Sequence[WatchedSwitch],
         publish: Publish,
         jvm: Callable[[], BookKeeperJvm],
         registry: CollectorRegistry,
     ) -> None:
-        self._loop = loop
         self._watched = watched
         self._jvm = _SharedJvm(jvm)
         metrics = SwitchExecutorMetrics(registry)
         self._reconcilers = {
             each.cluster: _reconciler(each, observed, publish, self._jvm.get, metrics) for each in watched
         }
+        super().__init__("switch executor", "headgate-switch", topics, self._reconcilers)
         self._reader = EventReader((SwitchDecision, SwitchRecord))
-        self._behind: str | None = "the switch executor has not started yet"
-
-    def caught_up(self) -> str | None:
-        """Readiness: None once it is known where the switches stand."""
-        return self._behind
 
     def run(self, stop: threading.Event) -> None:
         """Carry switches out until `stop` is set.
@@ -95,39 +84,20 @@ class SwitchExecutor:
             UserError: the connection's files, or those of the BookKeeper client, cannot be used.
         """
         try:
-            with Tail(self._loop.connection, {self._loop.decided: None}, "headgate-switch") as tail:
-                # Old orders were given under an older lease and are dropped; where a switch stands is learned.
-                while not tail.caught_up and not stop.is_set():
-                    self._dispatch(tail.poll(_POLL_SECONDS))
-                    self._behind = tail.problem or tail.backlog
-                if not stop.is_set():
-                    self._behind = None
-                    self._reconcile(tail, stop)
+            super().run(stop)
         finally:
             self._jvm.close()
             for each in self._watched:
                 each.sessions.close()
 
-    def _reconcile(self, tail: Tail, stop: threading.Event) -> None:
-        ended = threading.Event()
-        with ThreadPoolExecutor(len(self._reconcilers), thread_name_prefix="switches") as pool:
-            running = [pool.submit(reconciler.run, ended) for reconciler in self._reconcilers.values()]
-            try:
-                while not stop.is_set():
-                    self._dispatch(tail.poll(_POLL_SECONDS))
-                    for future in running:
-                        if future.done():
-                            future.result()
-            finally:
-                ended.set()
-                for reconciler in self._reconcilers.values():
-                    reconciler.wake()
+    def _recall(self, record: Record) -> None:
+        # Old orders were given under an older lease and are dropped; where a switch stands is learned.
+        self._arrived(record)
 
-    def _dispatch(self, records: Sequence[Record]) -> None:
-        for record in records:
-            received = parsed(self._reader, record)
-            if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
-                self._reconcilers[received.cluster].receive(received)
+    def _arrived(self, record: Record) -> None:
+        received = parsed(self._reader, record)
+        if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
+            self._reconcilers[received.cluster].receive(received)
 
 
 class _SharedJvm:

@@ -2,11 +2,12 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from connectors.actuation.reports import FailingMetric
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome
 
 
-class SwitchExecutorMetrics:
+class SwitchExecutorMetrics(FailingMetric):
     """The metrics of the executor: make one for a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -34,11 +35,8 @@ class SwitchExecutorMetrics:
             ("cluster",),
             registry=registry,
         )
-        self._failing = Gauge(
-            "headgate_switch_executor_failing",
-            "1 while something that is ordered cannot be carried out.",
-            ("cluster",),
-            registry=registry,
+        super().__init__(
+            registry, "headgate_switch_executor_failing", "1 while something that is ordered cannot be carried out."
         )
 
     def holds_lease(self, cluster: str, *, yes: bool) -> None:
@@ -56,7 +54,3 @@ class SwitchExecutorMetrics:
     def copied(self, cluster: str, length_bytes: int) -> None:
         """A ledger was copied to its end."""
         self._copied.labels(cluster).inc(length_bytes)
-
-    def failing(self, cluster: str, *, yes: bool) -> None:
-        """Whether something of a cluster cannot be carried out."""
-        self._failing.labels(cluster).set(yes)

@@ -3,55 +3,54 @@
 What a broker itself is to do (`shutdown`, `restart`) is for the platform it runs on: nothing here reads it.
 """
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from threading import Event
 
-from connectors.actuation import Follower, Loop, parsed
+from connectors.actuation.actuator import Actuator, LoopTopics, Publish, parsed
 from connectors.kafka.tail import Record
-from connectors.unload.cluster import ClusterUnloads, WatchedUnloads
-from connectors.unload.metrics import UnloadMetrics
-from connectors.unload.reports import Reports
+from connectors.unload.reports import UnloadMetrics
+from connectors.unload.worker import UnloadWorker, WatchedUnloads
 from policies.sessions.decision import OwnershipDecision
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 from policies.wire import EventReader
 
+_CLOCK_SLACK = timedelta(minutes=1)
+"""Between our clock and Kafka's."""
 
-class UnloadActuator:
+
+class UnloadActuator(Actuator[OwnershipDecision]):
     """Carries out the decisions about the bundles of some clusters.
 
     Args:
-        loop: where the decisions are.
+        topics: where the decisions are.
         clusters: whose.
-        publish: hands a record (topic, key, value) over to the loop's Kafka; must not block.
+        publish: takes what is said.
         metrics: where it counts.
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        clusters: Sequence[WatchedUnloads],
-        publish: Callable[[str, str, bytes], None],
-        metrics: UnloadMetrics,
+        self, topics: LoopTopics, clusters: Sequence[WatchedUnloads], publish: Publish, metrics: UnloadMetrics
     ) -> None:
-        audit = partial(publish, loop.audit)
-        workers = {w.cluster: ClusterUnloads(w, Reports(w.cluster, audit, metrics), metrics) for w in clusters}
+        audit = partial(publish, topics.audit)
+        self._own = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
+        super().__init__("unload actuator", "headgate-unload", topics, self._own)
+        self._decisions = EventReader((OwnershipDecision,))
         self._reports = EventReader((BundleUnloaded, BundleReOwned))
-        # The broker may serve a bundle again since it was made to let it go, and rightly.
-        self._follower = Follower("unload", loop, EventReader((OwnershipDecision,)), workers, self._done)
 
-    def caught_up(self) -> str | None:
-        """Readiness: null once the decisions in force are known."""
-        return self._follower.caught_up()
+    def _decision(self, record: Record) -> OwnershipDecision | None:
+        return parsed(self._decisions, record)
 
-    def run(self, stop: threading.Event) -> None:
-        """Carry decisions out until `stop` is set.
+    def _prepare(self, stop: Event) -> None:
+        """Learn what was carried out before this start: the broker may serve a bundle again since, and rightly."""
+        oldest = min((since for worker in self._own.values() if (since := worker.pending_since)), default=None)
+        if oldest is not None:
+            history = max(timedelta(0), datetime.now(UTC) - oldest) + _CLOCK_SLACK
+            with self._tail({self._topics.audit: history}) as tail:
+                self._catch_up(tail, stop, self._recall_done)
 
-        Raises:
-            UserError: the connection's files cannot be used.
-        """
-        self._follower.run(stop)
-
-    def _done(self, record: Record) -> tuple[str, str] | None:
-        said = parsed(self._reports, record)
-        return (said.cluster, said.decision_id) if said and said.outcome is UnloadOutcome.DONE else None
+    def _recall_done(self, record: Record) -> None:
+        report = parsed(self._reports, record)
+        if report is not None and report.outcome is UnloadOutcome.DONE and report.cluster in self._own:
+            self._own[report.cluster].recall_done(report.decision_id)

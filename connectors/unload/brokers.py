@@ -12,18 +12,18 @@ bundle's owner is one that must not be done. Noted from a real Pulsar 4.2.4:
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http import HTTPStatus
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin, url_of_member
-from connectors.pulsar.outcomes import AdminError, detail_of, request_line
+from connectors.pulsar.connection import MemberUrl, PulsarAdmin, url_of_member
+from connectors.pulsar.outcomes import AdminError, detail_of, request_line, was_not_done
 from connectors.pulsar.rest import RestClient
-from connectors.unload.settings import UnloadSettings
 from policies.errors import UserError
+from policies.units import Duration, PositiveDuration, parse_duration
 
 CONCURRENCY = 16
 """Brokers asked at once."""
@@ -32,16 +32,27 @@ _FAILURES = (AdminError, httpx.RequestError, UserError)
 _PERSISTENT = "persistent://"
 
 
-class BrokerError(Exception):
-    """It cannot be done now; the message says why in one short line, without a secret."""
+class UnloadSettings(BaseModel):
+    """Decisions about bundles are carried out through the brokers' admin REST; the block's presence switches it on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    per_broker_interval: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="At most one bundle of a broker is unloaded or looked up in this time; the others wait.",
+    )
+    grace: Duration = Field(
+        default=parse_duration("5s"),
+        description="How long after a decision the broker may do by itself what was decided, before it is made to.",
+    )
+    member_url: MemberUrl = Field(
+        default="http://{member}",
+        description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
+    )
 
 
-class RedirectedError(BrokerError):
+class RedirectedError(ActionError):
     """The broker does not serve the bundle, and named another one that does. Nothing was done."""
-
-
-class UnknownOutcomeError(BrokerError):
-    """No good answer to an unload: it may have been begun. The next look tells."""
 
 
 class _Owned(BaseModel):
@@ -90,12 +101,12 @@ class Brokers:
         """Ask `members`, and all brokers that are registered, what they serve.
 
         Raises:
-            BrokerError: it cannot be said who is registered.
+            ActionError: it cannot be said who is registered.
         """
         try:
             listed = frozenset(self._admin.brokers(self._cluster))
         except _FAILURES as error:
-            raise BrokerError(detail_of(error)) from None
+            raise ActionError(detail_of(error)) from None
         asked = sorted(listed.union(members))
         self._keep_only(asked)
         owned: dict[str, Mapping[str, bool]] = {}
@@ -105,7 +116,7 @@ class Brokers:
         for member, answer in answers:
             try:
                 owned[member] = answer.result()
-            except BrokerError as error:
+            except ActionError as error:
                 unanswered[member] = str(error)
         return Survey(listed, owned, unanswered)
 
@@ -115,7 +126,7 @@ class Brokers:
         Raises:
             RedirectedError: it does not serve it.
             UnknownOutcomeError: no good answer.
-            BrokerError: it was refused.
+            ActionError: it was refused.
         """
         try:
             self._members[member].send("PUT", f"/admin/v2/namespaces/{quote(bundle)}/unload")
@@ -123,10 +134,10 @@ class Brokers:
             raise _of_action(error) from None
 
     def topic_of(self, bundle: str) -> str | None:
-        """Any topic of a bundle, as `tenant/namespace/topic`; null when it has none.
+        """Any topic of a bundle, as `tenant/namespace/topic`; None when it has none.
 
         Raises:
-            BrokerError: it cannot be said.
+            ActionError: it cannot be said.
         """
         namespace, _, bounds = bundle.rpartition("/")
         try:
@@ -135,7 +146,7 @@ class Brokers:
         except _FAILURES as error:
             if isinstance(error, AdminError) and error.missing:  # the namespace is gone
                 return None
-            raise BrokerError(detail_of(error)) from None
+            raise ActionError(detail_of(error)) from None
         return min((name.removeprefix(_PERSISTENT) for name in names), default=None)
 
     def trigger(self, topic: str) -> None:
@@ -143,7 +154,7 @@ class Brokers:
 
         Raises:
             UnknownOutcomeError: no good answer.
-            BrokerError: it was refused.
+            ActionError: it was refused.
         """
         try:
             self._admin.lookup(topic)
@@ -160,11 +171,11 @@ class Brokers:
         try:
             owned = self._members[member].get(path, _OWNED)
         except RedirectedError:
-            raise BrokerError(
+            raise ActionError(
                 f"another broker than {member} answers at {url_of_member(self._settings.member_url, member)}"
             ) from None
         except _FAILURES as error:
-            raise BrokerError(f"broker {member}: {detail_of(error)}") from None
+            raise ActionError(f"broker {member}: {detail_of(error)}") from None
         return {bundle: status.is_active for bundle, status in owned.items()}
 
     def _keep_only(self, members: Iterable[str]) -> None:
@@ -176,13 +187,8 @@ class Brokers:
             self._members[member] = _rest(self._admin.settings.model_copy(update=where), self._transport, direct=True)
 
 
-def _of_action(error: Exception) -> BrokerError:
-    """A request that was refused has not been carried out; of any other nobody knows."""
-    refused = isinstance(error, UserError) or (
-        # Above, a proxy may speak of a broker that did it.
-        isinstance(error, AdminError) and error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    )
-    return (BrokerError if refused else UnknownOutcomeError)(detail_of(error))
+def _of_action(error: Exception) -> ActionError:
+    return (ActionError if was_not_done(error) else UnknownOutcomeError)(detail_of(error))
 
 
 def _rest(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> RestClient:

@@ -1,67 +1,58 @@
-"""What the actuator did, said once: as an event for the audit, a line in the log, and a count."""
+"""What became of decisions about bundles: said for the audit, and counted."""
 
-import uuid
-from collections.abc import Callable
 from datetime import datetime
+from typing import ClassVar
 
-import structlog
+from prometheus_client import CollectorRegistry, Counter
 
-from connectors.unload.guards import Finding
-from connectors.unload.metrics import UnloadMetrics
+from connectors.actuation.reports import DecisionReports, FailingMetric
+from connectors.unload.guards import ServedBy, UnloadFinding
 from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
-from policies.wire import actuator_event
-
-_log = structlog.get_logger(__name__)
-
-_SAY = {UnloadOutcome.FAILED: _log.error, UnloadOutcome.CONTESTED: _log.warning}
 
 
-class Reports:
-    """Says what became of one cluster's decisions; what was said last of one is not said again.
+class UnloadMetrics(FailingMetric):
+    """What the Pulsar actuator counts, for all clusters alike: make one for a registry."""
 
-    Args:
-        cluster: its name.
-        publish: hands an event (key, value) over for the audit.
-        metrics: where it is counted.
-    """
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.outcomes = Counter(
+            "headgate_bundle_actions",
+            "What came of decisions to unload a bundle or to have it owned again: done, failed, or why not.",
+            ("cluster", "verdict", "outcome"),
+            registry=registry,
+        )
+        super().__init__(
+            registry,
+            "headgate_bundle_actions_failing",
+            "1 while a bundle that should be unloaded or owned again cannot be, be it for safety.",
+        )
 
-    def __init__(self, cluster: str, publish: Callable[[str, bytes], None], metrics: UnloadMetrics) -> None:
-        self._cluster = cluster
-        self._publish = publish
-        self._metrics = metrics
-        self._said: dict[str, tuple[str, Finding]] = {}
 
-    def found(self, decision: OwnershipDecision, finding: Finding, *, attempt: int, at: datetime) -> None:
-        """One decision was dealt with, or could not be in so many attempts."""
-        news = (decision.decision_id, finding)
-        if self._said.get(decision.subject) != news:
-            self._said[decision.subject] = news
-            self._say(decision, finding, attempt, at)
+class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics]):
+    """Says what became of one cluster's decisions about bundles."""
 
-    def superseded(self, decision: OwnershipDecision, in_force: OwnershipDecision, at: datetime) -> None:
-        """A decision is not carried out (any further), as one with a higher sequence is in force."""
-        detail = f"sequence {in_force.sequence} is in force: {in_force.verdict}"
-        self._say(decision, Finding(UnloadOutcome.SUPERSEDED, detail), 1, at)
+    levels: ClassVar = {**DecisionReports.levels, UnloadOutcome.CONTESTED: "warning"}
 
-    def _say(self, decision: OwnershipDecision, finding: Finding, attempt: int, at: datetime) -> None:
+    def _news(self, decision: OwnershipDecision, finding: UnloadFinding) -> object:
+        return decision.decision_id, finding
+
+    def _count(self, decision: OwnershipDecision, finding: UnloadFinding) -> None:
+        self._metrics.outcomes.labels(self._cluster, decision.verdict.value, finding.outcome.value).inc()
+
+    def _event(
+        self, decision: OwnershipDecision, finding: UnloadFinding, attempt: int, at: datetime
+    ) -> BundleUnloaded | BundleReOwned:
         kind = BundleUnloaded if decision.verdict is OwnershipVerdict.UNLOAD else BundleReOwned
-        said = kind(
+        outcome = UnloadOutcome(finding.outcome)
+        return kind(
             cluster=self._cluster,
             member=decision.member,
             bundle=decision.bundle,
             decision_id=decision.decision_id,
             sequence=decision.sequence,
-            outcome=finding.outcome,
-            served_by=finding.served_by,
+            outcome=outcome,
+            served_by=finding.seen or (),
             attempt=attempt,
-            done_at=at if finding.outcome is UnloadOutcome.DONE else None,
+            done_at=at if outcome is UnloadOutcome.DONE else None,
             detail=finding.detail,
         )
-        self._metrics.counts(self._cluster, decision.verdict, finding.outcome)
-        say = _SAY.get(finding.outcome, _log.info)
-        say(
-            f"{decision.verdict.value} {finding.outcome.value}",
-            **said.model_dump(mode="json", exclude={"outcome"}, exclude_none=True),
-        )
-        self._publish(self._cluster, actuator_event(said, id=str(uuid.uuid4()), at=at))

@@ -1,8 +1,4 @@
-"""What a cluster's decisions ask of the actuator: which of them is in force, and what it means now.
-
-A decision is in force until one with a higher sequence comes, or until it expires. An expired one may also be succeeded
-by a valid one with a lower sequence: the query then lost its checkpoint and counts anew. Nothing else passes the fence.
-"""
+"""What a cluster's decisions ask of the actuator, and what the one in force means now."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,32 +18,27 @@ class QuotaOrder:
     factor: float
     mode: Mode
     valid_until: datetime
-    appended_ms: int | None = None
-    """When Kafka took it; None when that does not matter any more."""
 
     @property
     def subject(self) -> str:
         """There is one factor for the whole cluster."""
         return self.cluster
 
+    @property
+    def expires_at(self) -> datetime:
+        """Likewise, for the fence."""
+        return self.valid_until
+
     def is_stale(self, now: datetime) -> bool:
         """Whether it should have had a successor by now."""
         return now >= self.valid_until
 
 
-def order_of(decision: ThrottleFactor, appended_ms: int | None = None) -> QuotaOrder:
+def order_of(decision: ThrottleFactor) -> QuotaOrder:
     """What a decision asks for."""
     return QuotaOrder(
-        decision.cluster, decision.decision_id, decision.sequence, decision.factor, decision.mode,
-        decision.valid_until, appended_ms,
-    )  # fmt: skip
-
-
-def succeeds(new: QuotaOrder, in_force: QuotaOrder | None, now: datetime) -> bool:
-    """Whether a decision takes the place of the one in force."""
-    if in_force is None or new.sequence > in_force.sequence:
-        return True
-    return in_force.is_stale(now) and not new.is_stale(now)
+        decision.cluster, decision.decision_id, decision.sequence, decision.factor, decision.mode, decision.valid_until
+    )
 
 
 def wanted_of(order: QuotaOrder, now: datetime, fallback_factor: float) -> Wanted:

@@ -19,6 +19,7 @@ from kazoo.exceptions import BadVersionError
 from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
@@ -26,10 +27,9 @@ from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.quarantine import AdminRacks, Loop, QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
-from connectors.quarantine.cluster import ClusterQuarantine
-from connectors.quarantine.reports import Reports
+from connectors.quarantine import AdminRacks, QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.store import RackStore, Sight
+from connectors.quarantine.worker import QuarantineWorker
 from connectors.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.isolation.decision import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
@@ -142,16 +142,16 @@ class Meddled:
 
 
 class Acting:
-    """One cluster's actuator at work in a thread of its own."""
+    """One cluster's worker at work in a thread of its own."""
 
     def __init__(self, store: RackStore) -> None:
         self.registry = CollectorRegistry()
         self.said: list[dict[str, Any]] = []
         metrics = QuarantineMetrics(self.registry)
-        reports = Reports(CLUSTER, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
-        self.actuator = ClusterQuarantine(WatchedRacks(CLUSTER, store, MANY), reports, metrics)
+        watched = WatchedRacks(CLUSTER, store, MANY)
+        self.worker = QuarantineWorker(watched, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="acting")
+        self._thread = threading.Thread(target=self.worker.run, args=(self._stop,), name="acting")
 
     def __enter__(self) -> "Acting":
         self._thread.start()
@@ -159,13 +159,13 @@ class Acting:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self.actuator.standing.news.set()
+        self.worker.wake()
         self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 
     def decide(self, *bookies: str, **fields: Any) -> None:
         for bookie in bookies:
-            self.actuator.standing.arrived(now_decided(bookie, **fields))
+            self.worker.arrived(now_decided(bookie, **fields), datetime.now(UTC))
 
     def awaits(self, outcome: str, bookie: str | None = None) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
@@ -464,9 +464,9 @@ class Running:
         kafka = KafkaConnection(bootstrap_servers=servers)
         self.registry = CollectorRegistry()
         self._publisher = Publisher(kafka, PublisherMetrics(self.registry))
-        loop = Loop(kafka, f"{prefix}.decided.isolation", f"{prefix}.audit")
+        topics = LoopTopics(kafka, f"{prefix}.decided.isolation", f"{prefix}.audit")
         watched = WatchedRacks(CLUSTER, ZooKeeperRacks(CLUSTER, bookies.connection), 3)
-        self.actuator = QuarantineActuator(loop, [watched], self._publisher.publish, QuarantineMetrics(self.registry))
+        self.actuator = QuarantineActuator(topics, [watched], self._publisher.publish, QuarantineMetrics(self.registry))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="actuator")
 

@@ -17,15 +17,15 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.unload import Loop, UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
-from connectors.unload.cluster import ClusterUnloads
-from connectors.unload.reports import Reports
+from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.unload.worker import UnloadWorker
 from policies import sessions
 from policies.registry import POLICIES
 from policies.sessions.decision import OwnershipDecision
@@ -126,7 +126,7 @@ def decided(bundle: str, member: str, **fields: Any) -> OwnershipDecision:
 
 
 class Acting:
-    """One cluster's actuator at work in a thread of its own."""
+    """One cluster's worker at work in a thread of its own."""
 
     def __init__(self, admin: dict[str, Any], **settings: Any) -> None:
         self.registry = CollectorRegistry()
@@ -134,11 +134,9 @@ class Acting:
         metrics = UnloadMetrics(self.registry)
         unload = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms", **settings})
         self._admin = AdminApi(PulsarAdmin.model_validate({"timeout": "5s", **admin}))
-        self.actuator = ClusterUnloads(
-            WatchedUnloads(CLUSTER, self._admin, unload), Reports(CLUSTER, self._hear, metrics), metrics
-        )
+        self.worker = UnloadWorker(WatchedUnloads(CLUSTER, self._admin, unload), self._hear, metrics)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="acting")
+        self._thread = threading.Thread(target=self.worker.run, args=(self._stop,), name="acting")
 
     def _hear(self, _: str, value: bytes) -> None:
         self.said.append((time.monotonic(), json.loads(value)["data"]))
@@ -149,14 +147,14 @@ class Acting:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self.actuator.standing.news.set()
+        self.worker.wake()
         self._thread.join(60)
         self._admin.close()
         assert not self._thread.is_alive()
 
     def decide(self, *decisions: OwnershipDecision) -> None:
         for one in decisions:
-            self.actuator.standing.arrived(one)
+            self.worker.arrived(one, datetime.now(UTC))
 
     def awaits(self, outcome: str, bundle: str) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
@@ -344,7 +342,7 @@ class Running:
         self._admin = AdminApi(PulsarAdmin(admin_url=fleet.first.admin_url))
         settings = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms"})
         self.actuator = UnloadActuator(
-            Loop(kafka, f"{prefix}.decided.sessions", f"{prefix}.audit"),
+            LoopTopics(kafka, f"{prefix}.decided.sessions", f"{prefix}.audit"),
             [WatchedUnloads(CLUSTER, self._admin, settings)],
             self._publisher.publish,
             UnloadMetrics(self.registry),

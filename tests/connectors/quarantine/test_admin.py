@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.quarantine.admin import AdminRacks
-from connectors.quarantine.store import ConflictError, Registration, StoreError, UnknownOutcomeError
+from connectors.quarantine.store import ConflictError, Registration
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SETTINGS = PulsarAdmin.model_validate({"admin_url": "http://pulsar:8080"})
@@ -78,12 +79,12 @@ def fails(error: type[httpx.RequestError]) -> Callable[[httpx.Request], httpx.Re
 @pytest.mark.parametrize(
     ("post", "kind"),
     [
-        pytest.param(fails(httpx.ConnectError), StoreError, id="nobody listens"),
-        pytest.param(fails(httpx.ConnectTimeout), StoreError, id="no connection in time"),
+        pytest.param(fails(httpx.ConnectError), ActionError, id="nobody listens"),
+        pytest.param(fails(httpx.ConnectTimeout), ActionError, id="no connection in time"),
         pytest.param(fails(httpx.ReadTimeout), UnknownOutcomeError, id="no answer in time"),
         pytest.param(fails(httpx.RemoteProtocolError), UnknownOutcomeError, id="hung up"),
-        pytest.param(lambda _: httpx.Response(403, json={"reason": "no"}), StoreError, id="forbidden"),
-        pytest.param(lambda _: httpx.Response(409, json={"reason": "version"}), StoreError, id="its own conflict"),
+        pytest.param(lambda _: httpx.Response(403, json={"reason": "no"}), ActionError, id="forbidden"),
+        pytest.param(lambda _: httpx.Response(409, json={"reason": "version"}), ActionError, id="its own conflict"),
         pytest.param(lambda _: httpx.Response(504), UnknownOutcomeError, id="a proxy gave up"),
         pytest.param(lambda _: httpx.Response(204), ConflictError, id="and yet it is in no group"),
     ],
@@ -93,7 +94,7 @@ def test_what_an_answer_to_a_write_means(
 ) -> None:
     broker.post = post
     sight = store(broker).look(BOOKIE)
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(ActionError) as raised:
         sight.write("quarantine", "/quarantine")
     assert type(raised.value) is kind
 

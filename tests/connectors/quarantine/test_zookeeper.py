@@ -8,8 +8,9 @@ import pytest
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.quarantine import zookeeper
-from connectors.quarantine.store import ConflictError, StoreError, UnknownOutcomeError
+from connectors.quarantine.store import ConflictError
 from connectors.quarantine.zookeeper import MAX_RACKS_BYTES, ZooKeeperRacks
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError
@@ -122,8 +123,8 @@ def test_what_no_session_owns_is_no_registration(racks: ZooKeeperRacks, sessions
         (exceptions.SessionExpiredError(), UnknownOutcomeError, True),
         (exceptions.OperationTimeoutError(), UnknownOutcomeError, True),
         (KazooTimeoutError(), UnknownOutcomeError, True),
-        (exceptions.NoAuthError(), StoreError, False),
-        (exceptions.NotReadOnlyCallError(), StoreError, True),
+        (exceptions.NoAuthError(), ActionError, False),
+        (exceptions.NotReadOnlyCallError(), ActionError, True),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
@@ -132,7 +133,7 @@ def test_what_an_answer_to_a_write_means(
 ) -> None:
     sight = racks.look("bk11:3181")
     sessions.only.written = error
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(ActionError) as raised:
         sight.write("g", "/g")
     assert type(raised.value) is kind
     # A request that still waits to be sent must not be sent later.
@@ -157,7 +158,7 @@ def test_why_a_look_fails_is_said(
     racks: ZooKeeperRacks, sessions: Sessions, harm: Callable[[Sessions], None], why: str, is_closed: bool
 ) -> None:
     harm(sessions)
-    with pytest.raises(StoreError, match=why):
+    with pytest.raises(ActionError, match=why):
         racks.look("bk11:3181")
     assert sessions.closed == is_closed
 
@@ -173,6 +174,6 @@ def test_no_more_is_written_than_a_znode_may_have(
     if fits:
         write("g", "/g")
     else:
-        with pytest.raises(StoreError, match=f"would have {MAX_RACKS_BYTES + 1} bytes"):
+        with pytest.raises(ActionError, match=f"would have {MAX_RACKS_BYTES + 1} bytes"):
             write("g", "/g")
     assert (("set", "/bookies", 7) in sessions.only.asked) == fits

@@ -1,11 +1,11 @@
-"""Which decision is in force, and what it means."""
+"""What the decision in force means."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from policies.decisions import Mode
-from policies.throttle.quota_orders import QuotaOrder, succeeds, wanted_of
+from policies.throttle.quota_orders import QuotaOrder, wanted_of
 from policies.throttle.quota_plan import QuotaReason, Wanted
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -13,22 +13,6 @@ NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> QuotaOrder:
     return QuotaOrder("payments", f"id-{sequence}", sequence, 0.5, mode, NOW + timedelta(seconds=valid))
-
-
-@pytest.mark.parametrize(
-    ("new", "in_force", "expected"),
-    [
-        pytest.param(order(1), None, True, id="the first"),
-        pytest.param(order(2), order(1), True, id="a successor"),
-        pytest.param(order(1), order(1), False, id="a repeat"),
-        pytest.param(order(1), order(2), False, id="one that was passed"),
-        pytest.param(order(2, valid=-1), order(1), True, id="an expired successor"),
-        pytest.param(order(1), order(2, valid=0), True, id="valid after an expired one: counted anew"),
-        pytest.param(order(1, valid=-1), order(2, valid=-2), False, id="both expired"),
-    ],
-)
-def test_what_passes_the_fence(new: QuotaOrder, in_force: QuotaOrder | None, expected: bool) -> None:
-    assert succeeds(new, in_force, NOW) is expected
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,17 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from connectors.actuation import standing
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, cluster
+from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, worker
 from connectors.unload.brokers import Survey
-from connectors.unload.cluster import ClusterUnloads
 from connectors.unload.guards import judge
-from connectors.unload.pace import Pace
-from connectors.unload.reports import Reports
+from connectors.unload.worker import Pace, UnloadWorker
 from policies.sessions.decision import OwnershipDecision
 from policies.sessions.unload_events import UnloadOutcome
+from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.unload.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
 
 ANY = "any:8080"
@@ -103,52 +100,41 @@ def fails(error: Exception) -> Callable[[], None]:
 
 
 class Bench:
-    """One cluster's actuator, with its clocks in hand."""
+    """One cluster's worker, with its clock in hand."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-        self.now = NOON + timedelta(seconds=1)
+    def __init__(self, **settings: Any) -> None:
+        self.clock = VirtualClock(still=True)
+        self.clock.advance(1)
         self.pulsar = Pulsar()
         self.registry = CollectorRegistry()
         self._metrics = UnloadMetrics(self.registry)
         self.events: list[dict[str, Any]] = []
-        self._monkeypatch = monkeypatch
         self.settings = UnloadSettings.model_validate({"grace": "0s", **settings})
         self.admin = {"admin_url": f"http://{ANY}"}
-        self.actuator = self.made()
+        self.worker = self.made()
 
-    def made(self) -> ClusterUnloads:
-        """An actuator that knows nothing yet."""
+    def made(self) -> UnloadWorker:
+        """A worker that knows nothing yet."""
         transport = httpx.MockTransport(self.pulsar)
         admin = AdminApi(PulsarAdmin.model_validate(self.admin), transport)
         watched = WatchedUnloads(CLUSTER, admin, self.settings)
-        reports = Reports(CLUSTER, self._publish, self._metrics)
-        actuator = ClusterUnloads(watched, reports, self._metrics, clock=self.clock, transport=transport)
-        self._monkeypatch.setattr(standing, "time", SimpleNamespace(monotonic=self.monotonic))
-        actuator._pace = Pace(self.settings.per_broker_interval.total_seconds(), self.monotonic)
-        self._monkeypatch.setattr(actuator, "_nap", lambda _: None)
-        return actuator
-
-    def clock(self) -> datetime:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now.timestamp()
+        return UnloadWorker(watched, self._publish, self._metrics, clock=self.clock, transport=transport)
 
     def _publish(self, key: str, value: bytes) -> None:
         assert key == CLUSTER
         self.events.append(json.loads(value))
 
-    def turn(self, *decisions: OwnershipDecision, after: float = 0.0) -> list[str]:
+    def reconcile(self, *decisions: OwnershipDecision, after: float = 0.0) -> list[str]:
         """Time passes, decisions come in, and what is due is tried; the outcomes that were said of it."""
-        self.now += timedelta(seconds=after)
+        self.clock.advance(after)
         before = len(self.events)
         for one in decisions:
-            self.actuator.standing.arrived(one)
-        self.actuator.turn(threading.Event())
+            self.worker.arrived(one, self.clock.now())
+        self.worker.reconcile(threading.Event())
         return [event["data"]["outcome"] for event in self.events[before:]]
 
     @property
-    def said(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         return dict(self.events[-1]["data"])
 
     def metric(self, name: str, **labels: str) -> float | None:
@@ -156,8 +142,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
+def bench() -> Bench:
+    return Bench()
 
 
 # --- unload
@@ -165,7 +151,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_a_bundle_that_the_member_alone_serves_is_unloaded_there_and_it_is_said_once(bench: Bench) -> None:
     order = decision()
-    assert bench.turn(order) == ["done"]
+    assert bench.reconcile(order) == ["done"]
     assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
     event = bench.events[0]
     assert (event["type"], event["subject"]) == ("headgate.bundle-unloaded.v1", f"{CLUSTER}/{MEMBER}/{BUNDLE}")
@@ -173,7 +159,7 @@ def test_a_bundle_that_the_member_alone_serves_is_unloaded_there_and_it_is_said_
         "cluster": CLUSTER, "member": MEMBER, "bundle": BUNDLE, "decision_id": order.decision_id, "sequence": 1,
         "outcome": "done", "served_by": [], "attempt": 1, "done_at": "2026-11-21T12:00:01.000Z", "detail": None,
     }  # fmt: skip
-    assert bench.turn(order, after=60) == []
+    assert bench.reconcile(order, after=60) == []
     assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
     assert bench.metric("_total", verdict="unload", outcome="done") == 1
     assert bench.metric("_failing") == 0
@@ -191,8 +177,8 @@ def test_what_the_member_does_not_serve_is_unloaded_from_nobody(
     bench: Bench, serving: dict[str, dict[str, bool]], by: list[str]
 ) -> None:
     bench.pulsar.serving = serving
-    assert bench.turn(decision()) == ["already_moved"]
-    assert bench.said["served_by"] == by
+    assert bench.reconcile(decision()) == ["already_moved"]
+    assert bench.reported["served_by"] == by
     assert bench.pulsar.unloads == []
 
 
@@ -215,12 +201,12 @@ def test_what_may_be_anothers_is_left_alone_until_the_member_lets_go(
     bench: Bench, serving: dict[str, dict[str, bool]], fields: dict[str, Any], rivals: str
 ) -> None:
     bench.pulsar.serving = serving
-    assert bench.turn(decision(**fields)) == ["contested"]
-    assert bench.said["detail"] == f"{rivals} may own it rightfully"
+    assert bench.reconcile(decision(**fields)) == ["contested"]
+    assert bench.reported["detail"] == f"{rivals} may own it rightfully"
     assert bench.metric("_failing") == 1
-    assert bench.turn(after=5) == []
+    assert bench.reconcile(after=5) == []
     del serving[MEMBER][BUNDLE]
-    assert bench.turn(after=5) == ["already_moved"]
+    assert bench.reconcile(after=5) == ["already_moved"]
     assert bench.metric("_failing") == 0
     assert bench.pulsar.unloads == []
 
@@ -230,7 +216,7 @@ def test_a_bundle_that_moves_between_the_look_and_the_unload_stays_with_its_new_
         bench.pulsar.serving = {MEMBER: {}, OTHER: {BUNDLE: True}}
 
     bench.pulsar.before_unload.append(move)
-    assert bench.turn(decision()) == ["already_moved"]
+    assert bench.reconcile(decision()) == ["already_moved"]
     assert bench.pulsar.unloads == []
     assert bench.pulsar.serving[OTHER] == {BUNDLE: True}
 
@@ -247,51 +233,51 @@ def test_while_somebody_does_not_say_what_it_serves_nothing_is_done_and_it_is_tr
     bench: Bench, silent: str, detail: str
 ) -> None:
     bench.pulsar.silent = {silent}
-    assert bench.turn(decision()) == ["failed"]
-    assert bench.said["detail"].startswith(detail)
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"].startswith(detail)
     assert (bench.pulsar.unloads, bench.metric("_failing")) == ([], 1)
-    assert bench.turn(after=1) == [], "too early"
-    assert bench.turn(after=4) == [], "the same is not said again"
+    assert bench.reconcile(after=1) == [], "too early"
+    assert bench.reconcile(after=4) == [], "the same is not said again"
     bench.pulsar.silent = set()
-    assert bench.turn(after=5) == ["done"]
-    assert (bench.said["attempt"], bench.metric("_failing")) == (3, 0)
+    assert bench.reconcile(after=5) == ["done"]
+    assert (bench.reported["attempt"], bench.metric("_failing")) == (3, 0)
 
 
 def test_the_brokers_are_asked_three_times_before_it_counts_as_failed(bench: Bench) -> None:
     bench.pulsar.silent = {OTHER}
-    bench.turn(decision())
+    bench.reconcile(decision())
     assert bench.pulsar.surveys == 3
 
 
 def test_a_dead_broker_that_is_no_longer_registered_does_not_stand_in_the_way(bench: Bench) -> None:
     bench.pulsar.listed = [MEMBER]
     bench.pulsar.silent = {OTHER}
-    assert bench.turn(decision(), decision("t/x/0x0_0x1", member=OTHER, owner=OTHER)) == ["done", "failed"]
+    assert bench.reconcile(decision(), decision("t/x/0x0_0x1", member=OTHER, owner=OTHER)) == ["done", "failed"]
 
 
-def test_an_answer_from_another_broker_than_was_asked_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch, member_url="http://{host}:9999")
-    assert bench.turn(decision()) == ["failed"]
-    assert bench.said["detail"] == f"another broker than {MEMBER} answers at http://b1:9999"
+def test_an_answer_from_another_broker_than_was_asked_is_none() -> None:
+    bench = Bench(member_url="http://{host}:9999")
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == f"another broker than {MEMBER} answers at http://b1:9999"
 
 
 def test_an_unload_without_an_answer_is_not_repeated_but_looked_at(bench: Bench) -> None:
     bench.pulsar.after_unload.append(fails(httpx.ReadTimeout("slow")))
-    assert bench.turn(decision()) == ["failed"]
+    assert bench.reconcile(decision()) == ["failed"]
     bench.pulsar.serving[MEMBER][BUNDLE] = False
-    assert bench.turn(after=5) == ["failed"]
-    assert bench.said["detail"] == "it is letting go of it, and not done yet"
+    assert bench.reconcile(after=5) == ["failed"]
+    assert bench.reported["detail"] == "it is letting go of it, and not done yet"
     del bench.pulsar.serving[MEMBER][BUNDLE]
-    assert bench.turn(after=5) == ["done"]
+    assert bench.reconcile(after=5) == ["done"]
     assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
 
 
 def test_an_unload_that_failed_is_repeated_no_sooner_than_the_pace_allows(bench: Bench) -> None:
     bench.pulsar.before_unload.append(fails(httpx.ConnectError("refused")))
-    assert bench.turn(decision()) == ["failed"]
-    assert bench.turn(after=5) == []
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reconcile(after=5) == []
     assert bench.metric("_failing") == 1
-    assert bench.turn(after=5) == ["done"]
+    assert bench.reconcile(after=5) == ["done"]
 
 
 # --- re-own
@@ -299,35 +285,35 @@ def test_an_unload_that_failed_is_repeated_no_sooner_than_the_pace_allows(bench:
 
 def test_an_orphaned_bundle_is_looked_up_by_one_of_its_topics(bench: Bench) -> None:
     bench.pulsar.serving[MEMBER] = {}
-    assert bench.turn(decision(verdict="re-own")) == ["done"]
+    assert bench.reconcile(decision(verdict="re-own")) == ["done"]
     assert bench.pulsar.lookups == ["t/ns/a"]
     assert bench.events[0]["type"] == "headgate.bundle-re-owned.v1"
-    assert bench.said["served_by"] == [OTHER]
+    assert bench.reported["served_by"] == [OTHER]
 
 
 def test_what_a_broker_serves_is_not_looked_up(bench: Bench) -> None:
-    assert bench.turn(decision(verdict="re-own", member=OTHER)) == ["already_owned"]
-    assert (bench.said["served_by"], bench.pulsar.lookups) == ([MEMBER], [])
+    assert bench.reconcile(decision(verdict="re-own", member=OTHER)) == ["already_owned"]
+    assert (bench.reported["served_by"], bench.pulsar.lookups) == ([MEMBER], [])
 
 
 def test_a_bundle_without_topics_is_left_without_an_owner(bench: Bench) -> None:
     bench.pulsar.serving[MEMBER], bench.pulsar.topics = {}, []
-    assert bench.turn(decision(verdict="re-own")) == ["no_topics"]
+    assert bench.reconcile(decision(verdict="re-own")) == ["no_topics"]
     assert bench.pulsar.lookups == []
 
 
 def test_a_lookup_that_names_an_owner_that_serves_nothing_is_repeated(bench: Bench) -> None:
     bench.pulsar.serving[MEMBER], bench.pulsar.taker = {}, None
-    assert bench.turn(decision(verdict="re-own")) == ["failed"]
-    assert bench.turn(after=5) == []
+    assert bench.reconcile(decision(verdict="re-own")) == ["failed"]
+    assert bench.reconcile(after=5) == []
     bench.pulsar.taker = MEMBER
-    assert bench.turn(after=5) == ["done"]
+    assert bench.reconcile(after=5) == ["done"]
     assert bench.pulsar.lookups == ["t/ns/a", "t/ns/a"]
 
 
 def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: Bench) -> None:
     bench.pulsar.serving[MEMBER], bench.pulsar.silent = {}, {MEMBER}
-    assert bench.turn(decision(verdict="re-own")) == ["done"]
+    assert bench.reconcile(decision(verdict="re-own")) == ["done"]
 
 
 # --- what is not done
@@ -335,43 +321,42 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: 
 
 def test_in_shadow_mode_it_is_said_and_nobody_is_asked(bench: Bench) -> None:
     bench.pulsar.silent = {ANY, MEMBER, OTHER}
-    assert (
-        bench.turn(decision(mode="shadow"), decision(verdict="re-own", member=OTHER, mode="shadow")) == ["shadow"] * 2
-    )
+    orders = decision(mode="shadow"), decision(verdict="re-own", member=OTHER, mode="shadow")
+    assert bench.reconcile(*orders) == ["shadow"] * 2
     assert bench.pulsar.unloads == []
 
 
 @pytest.mark.parametrize("verdict", ["keep", "wait"])
 def test_other_verdicts_do_nothing(bench: Bench, verdict: str) -> None:
-    assert bench.turn(decision(verdict=verdict)) == []
+    assert bench.reconcile(decision(verdict=verdict)) == []
     assert bench.pulsar.surveys == 0
 
 
 def test_an_expired_decision_is_not_begun(bench: Bench) -> None:
-    assert bench.turn(decision(), after=299) == ["expired"]
+    assert bench.reconcile(decision(), after=299) == ["expired"]
     assert bench.pulsar.unloads == []
 
 
 def test_what_fails_until_it_expires_ends_as_expired(bench: Bench) -> None:
     bench.pulsar.silent = {MEMBER}
-    assert bench.turn(decision(), after=297) == ["failed"]
-    assert bench.turn(after=2) == ["expired"]
+    assert bench.reconcile(decision(), after=297) == ["failed"]
+    assert bench.reconcile(after=2) == ["expired"]
     assert bench.metric("_failing") == 0
 
 
-def test_the_member_is_left_its_grace_to_do_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch, grace="5s")
-    assert bench.turn(decision()) == []
-    assert bench.turn(after=3.9) == []
+def test_the_member_is_left_its_grace_to_do_it_by_itself() -> None:
+    bench = Bench(grace="5s")
+    assert bench.reconcile(decision()) == []
+    assert bench.reconcile(after=3.9) == []
     assert bench.pulsar.surveys == 0
-    assert bench.turn(after=0.1) == ["done"]
+    assert bench.reconcile(after=0.1) == ["done"]
 
 
-def test_the_grace_is_not_longer_because_clocks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch, grace="5s")
+def test_the_grace_is_not_longer_because_clocks_differ() -> None:
+    bench = Bench(grace="5s")
     ahead = NOON + timedelta(hours=1)
-    assert bench.turn(decision(decided_at=ahead, valid_until=ahead + timedelta(minutes=5))) == []
-    assert bench.turn(after=5) == ["done"]
+    assert bench.reconcile(decision(decided_at=ahead, valid_until=ahead + timedelta(minutes=5))) == []
+    assert bench.reconcile(after=5) == ["done"]
 
 
 # --- the pace
@@ -383,17 +368,17 @@ def test_each_broker_is_made_to_unload_one_bundle_per_interval_and_the_brokers_d
     bundles = [f"t/ns{number}/0x0_0xf" for number in range(3)]
     bench.pulsar.serving = {MEMBER: dict.fromkeys(bundles, True), OTHER: {BUNDLE: True}}
     orders = [decision(bundle) for bundle in bundles]
-    assert bench.turn(*orders, decision(member=OTHER)) == ["done", "done"]
+    assert bench.reconcile(*orders, decision(member=OTHER)) == ["done", "done"]
     assert bench.pulsar.unloads == [(MEMBER, bundles[0]), (OTHER, BUNDLE)]
-    assert bench.turn(after=9.9) == []
-    assert bench.turn(after=0.1) == ["done"]
+    assert bench.reconcile(after=9.9) == []
+    assert bench.reconcile(after=0.1) == ["done"]
     assert bench.metric("_failing") == 0, "to wait for one's turn is no failure"
-    assert bench.turn(after=10) == ["done"]
+    assert bench.reconcile(after=10) == ["done"]
     assert [bundle for member, bundle in bench.pulsar.unloads if member == MEMBER] == bundles
 
 
 def test_many_decisions_need_one_survey(bench: Bench) -> None:
-    assert set(bench.turn(*(decision(f"t/{n}/0x0_0xf") for n in range(50)))) == {"already_moved"}
+    assert set(bench.reconcile(*(decision(f"t/{n}/0x0_0xf") for n in range(50)))) == {"already_moved"}
     assert bench.pulsar.surveys == 1
 
 
@@ -416,54 +401,54 @@ def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[
 
 def test_a_later_decision_to_do_the_same_overtakes_one_that_waits(bench: Bench) -> None:
     bench.pulsar.silent = {MEMBER}
-    bench.turn(decision())
+    bench.reconcile(decision())
     bench.pulsar.silent = set()
-    assert bench.turn(decision(sequence=2)) == ["superseded", "done"]
+    assert bench.reconcile(decision(sequence=2)) == ["superseded", "done"]
 
 
 def test_a_later_decision_overtakes_one_that_waits(bench: Bench) -> None:
     bench.pulsar.silent = {MEMBER}
-    bench.turn(decision())
+    bench.reconcile(decision())
     bench.pulsar.silent = set()
-    assert bench.turn(decision(sequence=2, verdict="keep")) == ["superseded"]
-    assert bench.turn(after=10) == []
+    assert bench.reconcile(decision(sequence=2, verdict="keep")) == ["superseded"]
+    assert bench.reconcile(after=10) == []
     assert bench.pulsar.unloads == []
 
 
 def test_a_late_or_repeated_decision_does_nothing(bench: Bench) -> None:
-    assert bench.turn(decision(sequence=5, verdict="keep")) == []
-    assert bench.turn(decision(sequence=4)) == ["superseded"]
-    assert bench.said["detail"] == "sequence 5 is in force: keep"
-    assert bench.turn(decision(sequence=4, verdict="keep")) == []
+    assert bench.reconcile(decision(sequence=5, verdict="keep")) == []
+    assert bench.reconcile(decision(sequence=4)) == ["superseded"]
+    assert bench.reported["detail"] == "sequence 5 is in force: keep"
+    assert bench.reconcile(decision(sequence=4, verdict="keep")) == []
     assert bench.pulsar.unloads == []
 
 
 def test_after_a_lost_checkpoint_a_valid_decision_succeeds_an_expired_one(bench: Bench) -> None:
-    bench.turn(decision(sequence=9, verdict="keep", valid_until=NOON))
-    assert bench.turn(decision(sequence=1)) == ["done"]
+    bench.reconcile(decision(sequence=9, verdict="keep", valid_until=NOON))
+    assert bench.reconcile(decision(sequence=1)) == ["done"]
 
 
 def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serves_it_again(bench: Bench) -> None:
     orders = decision(), decision(verdict="re-own", member=OTHER)
-    bench.turn(orders[0])
+    bench.reconcile(orders[0])
     bench.pulsar.serving[MEMBER][BUNDLE] = True
-    bench.actuator = bench.made()
-    known = bench.actuator.standing
+    bench.worker = bench.made()
+    known = bench.worker
     for order in orders:
-        known.recall(order)
+        known.recall(order, NOON)
     since = [known.pending_since]
     for order in orders:
         known.recall_done(order.decision_id)
     since.append(known.pending_since)
     assert since == [NOON, None]
-    assert bench.turn() == []
+    assert bench.reconcile() == []
     assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
 
 
 def test_what_was_not_done_before_a_restart_is_done_after_it_unless_it_has_expired(bench: Bench) -> None:
-    bench.actuator.standing.recall(decision())
-    bench.actuator.standing.recall(decision("t/old/0x0_0xf", valid_until=NOON))
-    assert bench.turn() == ["done"]
+    bench.worker.recall(decision(), NOON)
+    bench.worker.recall(decision("t/old/0x0_0xf", valid_until=NOON), NOON)
+    assert bench.reconcile() == ["done"]
 
 
 # --- and more
@@ -476,10 +461,10 @@ def test_whatever_goes_wrong_the_next_decision_finds_somebody_at_work(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "asked_of", broken)
-        assert bench.turn(decision()) == ["failed"]
-    assert bench.said["detail"] == "ZeroDivisionError"
-    assert bench.turn(after=5) == ["done"]
+        patch.setattr(worker, "asked_of", broken)
+        assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == "ZeroDivisionError"
+    assert bench.reconcile(after=5) == ["done"]
 
 
 def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Bench, tmp_path: Path) -> None:
@@ -487,11 +472,11 @@ def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Ben
     file.write_text("stale-token")
     bench.admin["token_file"] = str(file)
     bench.pulsar.token = "fresh-token"
-    bench.actuator = bench.made()
-    assert bench.turn(decision()) == ["failed"]
-    assert "401" in bench.said["detail"]
+    bench.worker = bench.made()
+    assert bench.reconcile(decision()) == ["failed"]
+    assert "401" in bench.reported["detail"]
     file.write_text("fresh-token")
-    assert bench.turn(after=5) == ["done"]
+    assert bench.reconcile(after=5) == ["done"]
     assert "-token" not in json.dumps(bench.events)
 
 

@@ -1,0 +1,65 @@
+"""Carries the quarantines of one watched cluster out.
+
+An attempt reads everything anew and writes only if nothing has changed meanwhile, so one that was cut short anywhere
+is simply made again. Nobody is ever taken out of a group.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+
+from tenacity import stop_after_attempt, stop_after_delay
+
+from connectors.actuation.decision_worker import DecisionWorker
+from connectors.actuation.worker import SYSTEM_CLOCK, Clock
+from connectors.quarantine.guards import Placement, QuarantineFinding, done, refusal
+from connectors.quarantine.reports import QuarantineMetrics, QuarantineReports
+from connectors.quarantine.store import RackStore
+from policies.isolation.decision import BookieQuarantine, QuarantineVerdict
+
+
+@dataclass(frozen=True)
+class WatchedRacks:
+    """One cluster whose decisions are carried out."""
+
+    cluster: str
+    store: RackStore
+    max_quarantined: int
+    """Of `policies.isolation`: with so many in the group, no more are put there."""
+
+
+class QuarantineWorker(DecisionWorker[BookieQuarantine, Placement]):
+    """Carries out one cluster's quarantines.
+
+    Args:
+        watched: the cluster, and where its groups are kept.
+        publish: takes what is said for the audit.
+        metrics: shared by all clusters.
+        clock: the time.
+    """
+
+    wanted = frozenset({QuarantineVerdict.QUARANTINE})
+    series = stop_after_attempt(10) | stop_after_delay(10.0)  # what stands in the way is most often another's write
+
+    def __init__(
+        self,
+        watched: WatchedRacks,
+        publish: Callable[[str, bytes], None],
+        metrics: QuarantineMetrics,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(watched.cluster, QuarantineReports(watched.cluster, publish, metrics), clock)
+        self._watched = watched
+
+    def _close(self) -> None:
+        self._watched.store.close()
+
+    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineFinding:  # noqa: ARG002 - does not wait
+        sight = self._watched.store.look(decision.bookie)
+        refused = refusal(decision, sight, self._watched.max_quarantined)
+        if refused is None:
+            return done(decision, sight, sight.write(decision.group, decision.rack))
+        if self._is_unsure(decision) and refused.seen is not None and refused.seen.found_group == decision.group:
+            # It is our own write's doing; others may have written since, so the window is at most so long.
+            return done(decision, sight, sight.changed_at)
+        return refused
