@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Event
 from typing import Generic, Protocol, TypeVar
 
@@ -138,15 +138,12 @@ class Actuator(Follower, Generic[Fenced]):
         """The decision in a record; None when there is none."""
 
     def _recall(self, record: Record) -> None:
-        self._hand_on(record, Worker.recall)
+        if (decision := self._decision(record)) is not None and decision.cluster in self._workers:
+            self._workers[decision.cluster].recall(decision, from_millis(record.appended_ms))
 
     def _arrived(self, record: Record) -> None:
-        self._hand_on(record, Worker.arrived)
-
-    def _hand_on(self, record: Record, take: Callable[[Worker[Fenced], Fenced, datetime], None]) -> None:
-        decision = self._decision(record)
-        if decision is not None and decision.cluster in self._workers:
-            take(self._workers[decision.cluster], decision, from_millis(record.appended_ms))
+        if (decision := self._decision(record)) is not None and decision.cluster in self._workers:
+            self._workers[decision.cluster].arrived(decision, from_millis(record.appended_ms))
 
 
 def parsed_event(reader: EventReader[Data], record: Record) -> CloudEvent[Data] | None:

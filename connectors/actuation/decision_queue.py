@@ -9,8 +9,12 @@ from queue import SimpleQueue
 from threading import Event
 from typing import Generic, Protocol, TypeVar
 
+import structlog
+
 from policies.decisions import Mode
 from policies.succession import Successive, succeeds
+
+_log = structlog.get_logger(__name__)
 
 
 class FencedDecision(Successive, Protocol):
@@ -99,5 +103,7 @@ class DecisionQueue(Generic[Fenced]):
         before = self._in_force.get(decision.subject)
         if self.recall(decision, appended_at):
             self._entered(decision, appended_at)
-        elif before is not None and before.decision_id != decision.decision_id:
+        elif before is None:
+            _log.warning("a decision is not believed", subject=decision.subject, sequence=decision.sequence)
+        elif before.decision_id != decision.decision_id:
             self._refused(decision, before)

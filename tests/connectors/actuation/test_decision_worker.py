@@ -1,0 +1,266 @@
+"""Decisions that are tried until they are done, lifted or expired; in virtual time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from threading import Event
+
+import pytest
+
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
+from policies.decisions import Mode
+from tests.connectors.actuation.toys import Published, Toy, ToyWorker, expired
+from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
+
+AWAY = ActionError("away")
+
+
+class Bench:
+    """A worker with its clock in hand."""
+
+    def __init__(self, grace: timedelta = timedelta(0)) -> None:
+        self.clock = VirtualClock(still=True)
+        self.published = Published()
+        self.worker = ToyWorker(self.published, self.clock, grace)
+
+    def reconcile(self, *toys: Toy, after: float = 0.0) -> list[str]:
+        """Time passes, decisions come in, what is due is tried; the outcomes that were said of it."""
+        self.clock.advance(after)
+        before = len(self.published.events)
+        for toy in toys:
+            self.worker.arrived(toy, self.clock.now())
+        self.worker.reconcile(Event())
+        return self.published.outcomes[before:]
+
+    @property
+    def tried(self) -> list[str]:
+        return [subject for subject, _ in self.worker.attempts]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- the fence, duplicates, expiry
+
+
+def test_a_decision_is_carried_out_once_however_often_it_comes(bench: Bench) -> None:
+    assert bench.reconcile(Toy()) == ["done"]
+    assert bench.reconcile(Toy(), Toy(), after=60) == []
+    assert bench.tried == ["a"]
+
+
+def test_a_late_decision_is_said_to_be_superseded_and_not_tried(bench: Bench) -> None:
+    bench.reconcile(Toy(7, verdict="leave"))
+    assert bench.reconcile(Toy(6)) == ["superseded"]
+    assert (bench.published.last["detail"], bench.tried) == ("sequence 7 is in force: leave", [])
+
+
+def test_a_late_decision_that_asks_for_nothing_is_nothing_to_speak_of(bench: Bench) -> None:
+    bench.reconcile(Toy(7))
+    assert bench.reconcile(Toy(6, verdict="leave")) == []
+
+
+def test_an_expired_decision_in_force_gives_way_to_a_valid_one_with_a_lower_number(bench: Bench) -> None:
+    bench.reconcile(expired(Toy(9, verdict="leave")))
+    assert bench.reconcile(Toy(1)) == ["done"]
+
+
+@pytest.mark.parametrize(("late_seconds", "outcome"), [(-0.001, "done"), (0.0, "expired"), (0.001, "expired")])
+def test_it_is_not_begun_once_its_validity_has_ended(bench: Bench, late_seconds: float, outcome: str) -> None:
+    assert bench.reconcile(Toy(), after=300 + late_seconds) == [outcome]
+    assert len(bench.tried) == (outcome == "done")
+
+
+def test_in_shadow_mode_it_is_said_and_not_tried(bench: Bench) -> None:
+    assert bench.reconcile(Toy(mode=Mode.SHADOW)) == ["shadow"]
+    assert bench.tried == []
+
+
+# --- a call that fails
+
+
+def test_a_failure_is_tried_again_after_a_pause_and_said_once_until_it_is_done(bench: Bench) -> None:
+    bench.worker.next_results = [AWAY] * 4
+    assert bench.reconcile(Toy()) == ["failed"]
+    assert (bench.published.last["attempt"], bench.published.last["detail"]) == (2, "away")
+    assert (bench.worker.pause_seconds(), bench.published.failing) == (5.0, 1.0)
+    assert bench.reconcile(after=4.9) == []
+    assert len(bench.tried) == 2, "too early"
+    assert bench.reconcile(after=0.1) == [], "the same is not said again"
+    assert len(bench.tried) == 4
+    assert bench.reconcile(after=5) == ["done"]
+    assert (bench.published.last["attempt"], bench.published.failing) == (5, 0.0)
+
+
+def test_pauses_between_the_attempts_of_a_series_are_short(bench: Bench) -> None:
+    bench.worker.next_results = [AWAY]
+    assert bench.reconcile(Toy()) == ["done"]
+    assert len(bench.clock.waits) == 1
+    assert bench.clock.waits[0] <= 2.0
+
+
+def test_another_reason_to_fail_is_said(bench: Bench) -> None:
+    bench.worker.next_results = [AWAY, AWAY, ActionError("no"), ActionError("no")]
+    assert bench.reconcile(Toy()) == ["failed"]
+    assert bench.reconcile(after=5) == ["failed"]
+    assert bench.published.last["detail"] == "no"
+
+
+def test_what_fails_until_its_end_expires_and_is_looked_at_no_later(bench: Bench) -> None:
+    bench.worker.next_results = [AWAY, AWAY]
+    bench.reconcile(Toy(), after=298)
+    assert bench.worker.pause_seconds() == 2.0
+    assert bench.reconcile(after=2) == ["expired"]
+    assert (bench.worker.pause_seconds(), bench.published.failing) == (None, 0.0)
+
+
+def test_one_subject_that_fails_does_not_keep_the_others_back(bench: Bench) -> None:
+    bench.worker.next_results = [AWAY, AWAY]
+    assert bench.reconcile(Toy(subject="a"), Toy(subject="b")) == ["failed", "done"]
+    assert bench.published.failing == 1.0
+
+
+def test_an_unexpected_error_is_said_by_its_kind_and_somebody_stays_at_work(bench: Bench) -> None:
+    bench.worker.next_results = [ZeroDivisionError("secret")]
+    assert bench.reconcile(Toy()) == ["failed"]
+    assert bench.published.last["detail"] == "ZeroDivisionError"
+    assert bench.reconcile(after=5) == ["done"]
+
+
+def test_an_attempt_without_an_answer_is_remembered_until_it_is_settled(bench: Bench) -> None:
+    bench.worker.next_results = [UnknownOutcomeError("no answer")]
+    bench.reconcile(Toy(1))
+    bench.reconcile(Toy(2))
+    assert bench.worker.attempts == [("a", False), ("a", True), ("a", False)]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "remembered"),
+    [pytest.param(["do"], True, id="a renewal"), pytest.param(["leave", "do"], False, id="lifted between")],
+)
+def test_what_got_no_answer_counts_for_a_renewal_and_for_nothing_else(
+    bench: Bench, verdicts: list[str], remembered: bool
+) -> None:
+    bench.worker.next_results = [UnknownOutcomeError("no answer")] * 2
+    bench.reconcile(Toy(1))
+    bench.reconcile(*(Toy(2 + number, verdict=verdict) for number, verdict in enumerate(verdicts)))
+    assert bench.worker.attempts[-1] == ("a", remembered)
+
+
+# --- what overtakes what
+
+
+def test_what_failed_is_not_tried_any_more_once_it_is_lifted(bench: Bench) -> None:
+    bench.worker.next_results = [AWAY, AWAY]
+    bench.reconcile(Toy(1))
+    assert bench.reconcile(Toy(2, verdict="leave")) == ["superseded"]
+    assert (bench.published.last["sequence"], bench.published.failing) == (1, 0.0)
+    assert bench.reconcile(after=60) == []
+
+
+@pytest.mark.parametrize(("overtakes", "outcomes"), [(False, ["done"]), (True, ["superseded", "done"])])
+def test_the_next_decision_to_do_the_same_renews_or_overtakes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, overtakes: bool, outcomes: list[str]
+) -> None:
+    monkeypatch.setattr(ToyWorker, "renewals_overtake", overtakes)
+    bench.worker.next_results = [AWAY, AWAY]
+    bench.reconcile(Toy(1))
+    assert bench.reconcile(Toy(2)) == outcomes
+
+
+def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
+    def lift() -> None:
+        bench.worker.arrived(Toy(2, verdict="leave"), bench.clock.now())
+        raise AWAY
+
+    bench.worker.next_results = [lift]
+    assert bench.reconcile(Toy(1)) == ["superseded"]
+    assert bench.tried == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("decided_seconds_ago", "left_seconds"),
+    [
+        pytest.param(0, 5.0, id="just decided"),
+        pytest.param(3, 2.0, id="on its way for a while"),
+        pytest.param(60, 0.0, id="long ago"),
+        pytest.param(-3600, 5.0, id="by a clock that is ahead: no longer than the grace"),
+    ],
+)
+def test_nothing_is_done_within_the_grace_after_a_decision(decided_seconds_ago: int, left_seconds: float) -> None:
+    bench = Bench(timedelta(seconds=5))
+    toy = replace(Toy(expires_at=None), decided_at=NOON - timedelta(seconds=decided_seconds_ago))
+    bench.reconcile(toy)
+    assert bench.tried == ([] if left_seconds else ["a"])
+    assert bench.worker.pause_seconds() == (left_seconds or None)
+
+
+# --- catching up
+
+
+def test_after_a_restart_the_decision_in_force_is_carried_out_and_no_other(bench: Bench) -> None:
+    history = [
+        Toy(1, subject="a"), Toy(2, subject="a", verdict="leave"), Toy(4, subject="b"),
+        Toy(3, subject="b", verdict="leave"), expired(Toy(subject="c")),
+    ]  # fmt: skip
+    for toy in history:
+        bench.worker.recall(toy, NOON)
+    assert bench.reconcile() == ["done"]
+    assert bench.tried == ["b"]
+
+
+def test_what_was_done_before_a_restart_is_not_done_again(bench: Bench) -> None:
+    bench.worker.recall(Toy(subject="a"), NOON)
+    bench.worker.recall(Toy(subject="b"), NOON)
+    assert bench.worker.pending_since == NOON
+    bench.worker.recall_done(Toy(subject="a").decision_id)
+    assert bench.reconcile() == ["done"]
+    assert bench.tried == ["b"]
+    assert Bench().worker.pending_since is None
+
+
+def test_an_expired_decision_is_history_but_still_fences_older_ones_out(bench: Bench) -> None:
+    bench.worker.recall(expired(Toy(5)), NOON)
+    assert bench.reconcile(expired(Toy(4))) == ["superseded"]
+
+
+# --- running
+
+
+def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
+    stop = Event()
+    bench.worker.next_results = [stop.set]
+    bench.worker.arrived(Toy(subject="a"), NOON)
+    bench.worker.arrived(Toy(subject="b"), NOON)
+    bench.worker.run(stop)
+    assert bench.tried == ["a"]
+    assert bench.worker.is_closed
+
+
+def test_it_waits_until_the_next_attempt_is_due() -> None:
+    published, clock, stop = Published(), VirtualClock(), Event()
+    worker = ToyWorker(published, clock)
+    worker.next_results = [AWAY, AWAY, stop.set]
+    worker.arrived(Toy(), NOON)
+    worker.run(stop)
+    assert published.outcomes == ["failed", "done"]
+    assert clock.waits[-1] == 5.0
+
+
+def test_news_cut_a_wait_short() -> None:
+    clock, stop = VirtualClock(), Event()
+    worker = ToyWorker(Published(), clock)
+    arrivals: list[Callable[[], None]] = [lambda: worker.arrived(Toy(2), clock.now()), stop.set]
+
+    def fail_and_hear() -> None:
+        arrivals.pop(0)()
+        if arrivals:
+            raise AWAY
+
+    worker.next_results = [fail_and_hear, fail_and_hear]
+    worker.arrived(Toy(1), NOON)
+    worker.run(stop)
+    assert sum(clock.waits) == 0.0
+    assert len(worker.attempts) == 2
