@@ -9,27 +9,22 @@ import pytest
 from policies.switching.readings import CommandName
 from policies.switching.references import LedgerKind
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
-from tests.system.waiting import eventually
+from tests.system.waiting import eventually, on_this_machine
 
 NAMES = WHOLE, BRIEF, FOREIGN, BACK, REFUSED, ANEW = "whole", "brief", "foreign", "back", "refused", "anew"
 
 SLOW = {"copy_concurrency": 8, "max_deletions": 8}
 """So that each stage lasts long enough to be killed in."""
 SHARED = {"target_policy": "shared"}
-POLICIES = {
-    "switching": {
-        "rollback_window": "2s",
-        "cleanup_after": "2s",
-        "clusters": {
-            WHOLE: SLOW,
-            BRIEF: SLOW,
-            FOREIGN: SHARED,
-            BACK: {**SHARED, "rollback_window": "60s", "cleanup_after": "60s"},
-            REFUSED: SHARED,
-            ANEW: {**SHARED, **SLOW, "strategies": {"schema": "remap"}},
-        },
-    }
+CLUSTERS = {
+    WHOLE: SLOW,
+    BRIEF: SLOW,
+    FOREIGN: SHARED,
+    REFUSED: SHARED,
+    ANEW: {**SHARED, **SLOW, "strategies": {"schema": "remap"}},
 }
+BACK_SECONDS = 20
+"""In which a switch that went live can be cleaned up in vain and taken back, and after which the copies go."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,10 @@ def loop(loop_kafka: str, clusters: Clusters, tmp_path_factory: pytest.TempPathF
     watched = {name: BrokerCluster(clusters, name, loop.kafka, loop.prefix) for name in NAMES}
     for brokers in watched.values():
         brokers.make()
-    loop.write({name: brokers.settings() for name, brokers in watched.items()}, POLICIES)
+    window = f"{on_this_machine(BACK_SECONDS):.0f}s"
+    back = {**SHARED, "rollback_window": window, "cleanup_after": window}
+    policy = {"rollback_window": "2s", "cleanup_after": "2s", "clusters": {**CLUSTERS, BACK: back}}
+    loop.write({name: brokers.settings() for name, brokers in watched.items()}, {"switching": policy})
     loop.start("decide", "act")
     yield loop
     loop.close()
