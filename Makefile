@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
+PYTEST ?=
 
 .PHONY: help run test unit lean system long check lint types layers generated setup generate requirements bench docker clean
 
@@ -14,11 +15,11 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 	@$(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS))
 
 # Files go to the workers whole, so that tests share servers, and the longest first.
-SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10
+SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
-unit: $(VENV)/.dev ## Tests without servers: under two minutes
+unit: $(VENV)/.dev ## Tests without servers: under three minutes
 	$(BIN)/python -m pytest -m "not system and not streaming" -n 2
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper

@@ -13,24 +13,40 @@ from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
 from tests.system.waiting import eventually
 
-NAMESPACE = "t/ns"
-BEFORE, *TOPICS = (f"{NAMESPACE}/{topic}" for topic in ("before", "one", "two", "three", "four", "five"))
+TOPICS = ("before", "one", "two", "three", "four", "five")
 ISOLATION = {"quarantine": "on", "grace": "0s", "confirm_after": "2s", "member_missing_after": "2s"}
 
 
-@pytest.fixture
-def cluster(
+@pytest.fixture(scope="module")
+def running(
     pulsar_jars: tuple[Path, ...],  # noqa: F811
     bookkeeper_jars: tuple[Path, ...],
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PulsarCluster]:
-    """Two bookies in the group `g1`, which a namespace with ensembles of two was promised for itself."""
-    with PulsarCluster(tmp_path / "pulsar", pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
+    folder = tmp_path_factory.mktemp("pulsar")
+    with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
         cluster.add_broker(ensemble_size=2)
         for bookie in cluster.bookies:
             set_bookie_rack(cluster, bookie, "g1")
-        create_namespace(cluster, NAMESPACE, primary="g1")
         yield cluster
+
+
+@pytest.fixture
+def cluster(running: PulsarCluster) -> Iterator[PulsarCluster]:
+    """Two bookies in the group `g1`; at the end there are no others any more."""
+    yield running
+    for bookie in running.bookies[2:]:
+        bookie.stop()
+        call(running, "DELETE", f"/admin/v2/bookies/racks-info/{bookie.bookie_id}")
+    del running.bookies[2:]
+    for bookie in running.bookies:
+        bookie.start()
+
+
+def promised(cluster: PulsarCluster, namespace: str) -> tuple[str, ...]:
+    """Make a namespace with ensembles of two to which `g1` is promised for itself; gives topics of it."""
+    create_namespace(cluster, namespace, primary="g1")
+    return tuple(f"{namespace}/{topic}" for topic in TOPICS)
 
 
 def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
@@ -40,24 +56,28 @@ def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
 
 
 def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster: PulsarCluster) -> None:
+    namespace = "t/without"
+    before, *topics = promised(cluster, namespace)
     first, second = cluster.bookies
     third = cluster.add_bookie()
     with cluster.zookeeper.client() as client:
-        produce(cluster, BEFORE, 6)
-        assert set(ledgers(cluster, BEFORE).values()) == {frozenset({first.bookie_id, second.bookie_id})}
-        assert Metadata(client).ledgers_on(third.bookie_id, NAMESPACE) == set()
+        produce(cluster, before, 6)
+        assert set(ledgers(cluster, before).values()) == {frozenset({first.bookie_id, second.bookie_id})}
+        assert Metadata(client).ledgers_on(third.bookie_id, namespace) == set()
         first.kill()
         eventually("its session has expired", lambda: first.registration() is None)
-        for topic in TOPICS:
+        for topic in topics:
             produce(cluster, topic, 1)
-        ensembles = [bookies for topic in TOPICS for bookies in ledgers(cluster, topic).values()]
-        assert ensembles == [frozenset({second.bookie_id, third.bookie_id})] * len(TOPICS)
-        assert len(Metadata(client).ledgers_on(third.bookie_id, NAMESPACE)) >= len(TOPICS)
+        ensembles = [bookies for topic in topics for bookies in ledgers(cluster, topic).values()]
+        assert ensembles == [frozenset({second.bookie_id, third.bookie_id})] * len(topics)
+        assert len(Metadata(client).ledgers_on(third.bookie_id, namespace)) >= len(topics)
 
 
 def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assigned(
     cluster: PulsarCluster, loop_kafka: str, tmp_path: Path, free_port: int
 ) -> None:
+    namespace = "t/with"
+    before, first_topic, second_topic, *_ = promised(cluster, namespace)
     first, second = cluster.bookies
     with (
         cluster.zookeeper.client() as client,
@@ -70,28 +90,28 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
         ) as loop,
     ):
         metadata = Metadata(client)
-        loop.await_placement(NAMESPACE, verdict="isolated", candidates=sorted([first.bookie_id, second.bookie_id]))
-        produce(cluster, BEFORE, 6)
+        loop.await_placement(namespace, verdict="isolated", candidates=sorted([first.bookie_id, second.bookie_id]))
+        produce(cluster, before, 6)
         third = cluster.add_bookie()
         said = loop.await_quarantine(third.bookie_id)
         assert metadata.quarantined() == {third.bookie_id}
         print(f"leak window of a real bookie {said['leak_window_seconds'] * 1000:.0f} ms")  # noqa: T201
 
         first.kill()
-        loop.await_placement(NAMESPACE, verdict="infeasible", candidates=[second.bookie_id], leak=[])
-        infeasible = loop.await_alert("placement-infeasible", NAMESPACE, "firing")
+        loop.await_placement(namespace, verdict="infeasible", candidates=[second.bookie_id], leak=[])
+        infeasible = loop.await_alert("placement-infeasible", namespace, "firing")
         assert infeasible.data["severity"] == "critical"
-        for topic in (BEFORE, TOPICS[0]):
+        for topic in (before, first_topic):
             assert not _is_written(cluster, topic)
-        assert metadata.ledgers_on(third.bookie_id, NAMESPACE) == set()
-        assert loop.statuses("isolation-leak", NAMESPACE) == []
+        assert metadata.ledgers_on(third.bookie_id, namespace) == set()
+        assert loop.statuses("isolation-leak", namespace) == []
 
         set_bookie_rack(cluster, third, "g1")
-        loop.await_alert("placement-infeasible", NAMESPACE, "resolved")
+        loop.await_alert("placement-infeasible", namespace, "resolved")
         loop.await_alert("unassigned-bookie", third.bookie_id, "resolved")
         assert metadata.quarantined() == set()
-        eventually("it is written again", lambda: _is_written(cluster, TOPICS[1]))
-        assert set(ledgers(cluster, TOPICS[1]).values()) == {frozenset({second.bookie_id, third.bookie_id})}
+        eventually("it is written again", lambda: _is_written(cluster, second_topic))
+        assert set(ledgers(cluster, second_topic).values()) == {frozenset({second.bookie_id, third.bookie_id})}
         assert loop.statuses("unassigned-bookie", third.bookie_id) == ["firing", "resolved"]
 
 

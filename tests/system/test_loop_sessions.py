@@ -9,19 +9,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connectors.ownership.contact import boot_seconds
 from policies.sessions.settings import monitor_ms
 from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import eventually, on_this_machine, paced
 from tests.system.zookeeper import ZooKeeper, free_port
 
-T_SECONDS = 6.0
-MONITOR_SECONDS = monitor_ms(int(T_SECONDS * 1000)) / 1000
-LAST_HEARD_SECONDS = T_SECONDS / 3
-"""How far back the last ping may lie when an agent is cut off or frozen."""
+WAIT_SECONDS = 30.0
 LEARN_SECONDS = 10.0
 """For an agent that can reach ZooKeeper again: kazoo tries once a second, then reads twice."""
 
@@ -31,12 +29,33 @@ PAIRS = [f"t/pairs/0x{n:08x}_0x{n + 1:08x}" for n in range(5)]
 B1, B2 = "b1:8080", "b2:8080"
 TEN = [f"s{number}:8080" for number in range(10)]
 WATCHED = {"sessions": {"poll_interval": "300ms"}, "ownership": {"poll_interval": "300ms", "republish": "1s"}}
-SESSIONS = {
-    "settle": "5s",
-    "fleet_window": "5s",  # so that what befalls one after the other is not taken for one loss
-    "wait_for_deletion": "30s",
-    "clusters": {STRICT: {"on_session_lost": "shutdown", "fleet_ratio": 0.5, "shutdown_delay": "3s"}},
-}
+
+
+def t_seconds() -> float:
+    """The timeout of the agents' sessions: long enough for the loop to say something meanwhile."""
+    return paced(6.0)
+
+
+def monitor_seconds() -> float:
+    """How long who is cut off is held."""
+    return monitor_ms(int(t_seconds() * 1000)) / 1000
+
+
+def last_heard_seconds() -> float:
+    """How far back the last ping may lie when an agent is cut off or frozen."""
+    return t_seconds() / 3
+
+
+def policy() -> dict[str, Any]:
+    """Of both clusters."""
+    return {
+        "settle": f"{paced(5)}s",
+        "fleet_window": f"{paced(5)}s",  # so that what befalls one after the other is not taken for one loss
+        "wait_for_deletion": f"{paced(WAIT_SECONDS)}s",
+        "clusters": {
+            STRICT: {"on_session_lost": "shutdown", "fleet_ratio": 0.5, "shutdown_delay": f"{paced(3)}s"},
+        },
+    }
 
 
 @dataclass
@@ -74,7 +93,7 @@ def world(
     folder, port = tmp_path_factory.mktemp("sessions"), free_port()
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", bookkeeper_jars))
-        client = stack.enter_context(zookeeper.client(timeout=30.0))
+        client = stack.enter_context(zookeeper.client(timeout=paced(30.0)))
         for cluster in (KEPT, STRICT):
             client.ensure_path(f"/{cluster}")
         clusters = {
@@ -82,9 +101,9 @@ def world(
             for name in (KEPT, STRICT)
         }
         loop = stack.enter_context(
-            sessions_loop(loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=SESSIONS)
+            sessions_loop(loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=policy())
         )
-        timeout = ("--session-timeout", str(T_SECONDS))
+        timeout = ("--session-timeout", str(t_seconds()))
         kept = Fleet(KEPT, zookeeper.servers, client, folder, loop, timeout)
         strict = Fleet(STRICT, zookeeper.servers, client, folder, loop, (*timeout, "--fence"))
         world = World(zookeeper, loop, stack.enter_context(kept), stack.enter_context(strict))
@@ -115,7 +134,7 @@ def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
     session, mark = kept.session_of(own), loop.mark()
     with kept.cut(owner) as cut_at:
         held = loop.await_decision(KEPT, owner, "hold", "connection_lost", since=mark)
-        assert 0 < held.data["seconds_left"] <= MONITOR_SECONDS
+        assert 0 < held.data["seconds_left"] <= monitor_seconds()
         kept.await_serving(owner, SHARED, cut_at + 1.0)
     loop.await_decision(KEPT, owner, "resume", "reconnected", since=mark)
     kept.services[owner].await_line("invalidate-caches", cut_at)
@@ -131,8 +150,8 @@ def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: 
     with world.kept.cut(owner) as cut_at:
         lost = world.loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
         taken_at = world.kept.await_serving(other, SHARED, cut_at)
-        assert taken_at >= cut_at + T_SECONDS - LAST_HEARD_SECONDS, "its session was alive"
-        assert taken_at <= cut_at + T_SECONDS + on_this_machine(LEARN_SECONDS), "what is free waits for nobody"
+        assert taken_at >= cut_at + t_seconds() - last_heard_seconds(), "its session was alive"
+        assert taken_at <= cut_at + t_seconds() + on_this_machine(LEARN_SECONDS), "what is free waits for nobody"
     assert lost.data["session"] == before
     comes_back(world, owner, own, mark, cut_at)
 
@@ -144,7 +163,7 @@ def test_a_process_stopped_past_its_expiry_is_replaced_and_comes_back(world: Wor
         world.loop.await_decision(KEPT, owner, "hold", "connection_lost", since=mark)
         world.loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
         taken_at = world.kept.await_serving(other, SHARED, frozen_at)
-        assert taken_at >= frozen_at + T_SECONDS - LAST_HEARD_SECONDS, "its session was alive"
+        assert taken_at >= frozen_at + t_seconds() - last_heard_seconds(), "its session was alive"
     comes_back(world, owner, own, mark, frozen_at)
 
 
@@ -162,7 +181,7 @@ def comes_back(world: World, member: str, own: str, mark: int, lost_at: float) -
     again = kept.services[member].await_line("preload", lost_at)
     assert (unloaded["bundle"], again["bundle"]) == (SHARED, own)
     # The loop knew of its new session before it registered, else it had waited for T.
-    assert again["at"] < kept.incidents[-1].ended_at + T_SECONDS
+    assert again["at"] < kept.incidents[-1].ended_at + t_seconds()
     kept.services[member].await_line("republish", again["at"])
     assert kept.session_of(own) == kept.registered_session(member) == recover.data["session"]
     loop.await_alert(KEPT, "session-lost", f"{KEPT}/{member}", "resolved")
@@ -178,7 +197,7 @@ def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(wo
     kept.start(owner)  # the platform has started its successor before the old process has ended
     waits = loop.await_decision(KEPT, owner, "wait", "old_session", bundle=own, since=mark)
     assert waits.data["node_session"] == before != waits.data["session"]
-    assert 0 < waits.data["seconds_left"] <= 30
+    assert 0 < waits.data["seconds_left"] <= paced(WAIT_SECONDS)
     assert kept.services[owner].lines("serve") == []
     assert old.stop() == 0
     ended_at = boot_seconds()
@@ -212,7 +231,7 @@ def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody
         eventually("all sessions are over", lambda: not any(map(strict.registered_session, TEN)))
     for member in TEN:
         loop.await_decision(STRICT, member, "recover", since=mark)
-        strict.await_serving(member, private(member), cut_at + T_SECONDS)
+        strict.await_serving(member, private(member), cut_at + t_seconds())
         loop.await_decision(STRICT, member, "resume", "recovered", since=mark)
         assert strict.registered_session(member) not in (None, sessions[member])
     loop.await_alert(STRICT, "session-fleet-wide", f"{STRICT}/broker", "resolved")
@@ -228,7 +247,7 @@ def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody
 def test_of_three_lost_of_ten_one_is_shut_down_and_the_guard_keeps_the_others(world: World) -> None:
     loop, strict = world.loop, world.strict
     world.start_the_ten()
-    time.sleep(SETTLED_SECONDS)
+    time.sleep(paced(SETTLED_SECONDS))
     lost, mark = TEN[2:5], loop.mark()
     with strict.cut(*lost) as cut_at:
         for member in lost:
@@ -241,10 +260,10 @@ def test_of_three_lost_of_ten_one_is_shut_down_and_the_guard_keeps_the_others(wo
         assert strict.services[gone].process.wait(60) == 0
         (said,) = strict.services[gone].lines("shut-down")
         assert said["why"] == "session_lost"
-        assert said["at"] > cut_at + MONITOR_SECONDS
+        assert said["at"] > cut_at + monitor_seconds()
     for member in others:
         loop.await_decision(STRICT, member, "recover", since=mark)
-        strict.await_serving(member, private(member), cut_at + T_SECONDS)
+        strict.await_serving(member, private(member), cut_at + t_seconds())
         loop.await_decision(STRICT, member, "resume", "recovered", since=mark)
     strict.start(gone)  # which is the platform's part
     strict.await_serving(gone, private(gone))
@@ -282,7 +301,7 @@ def test_over_the_whole_run_nobody_served_a_bundle_of_another_beyond_the_bound(w
     for overlap in overlaps:
         assert any(
             incident.member in overlap.members
-            and incident.began_at + T_SECONDS - LAST_HEARD_SECONDS <= overlap.began_at
+            and incident.began_at + t_seconds() - last_heard_seconds() <= overlap.began_at
             and overlap.ended_at <= incident.ended_at + on_this_machine(LEARN_SECONDS)
             for incident in kept.incidents
         ), overlap

@@ -1,7 +1,8 @@
 """How system tests wait, and how they judge time: by conditions, and by what the machine at hand needs itself.
 
 No test says how many seconds something may take. It waits with `eventually`, whose one deadline is generous, or
-compares what it measured with `on_this_machine`, which stretches what is enough on an idle machine of two cores.
+compares what it measured with `on_this_machine`, which stretches what is enough on an idle machine of two cores. What
+must last long enough for something to happen within is `paced`.
 """
 
 import subprocess
@@ -29,6 +30,10 @@ _UNIT_SECONDS = 0.25
 """What that takes on the idle machine of two cores for which all times in these tests are given."""
 
 
+_MOST_PACE = 5.0
+"""Beyond that a run would take all day; what is measured once may have been a moment's load."""
+
+
 def eventually(what: str, find: Callable[[], Value | None]) -> Value:
     """Ask over and over until `find` gives something; fail with `what` was awaited.
 
@@ -53,6 +58,11 @@ def within(seconds: float, find: Callable[[], Value | None]) -> Value | None:
 def on_this_machine(seconds: float) -> float:
     """A time that is enough on an idle machine of two cores, stretched as much as this one is slower or busier."""
     return seconds * max(1.0, slowness_at_first(), _slowness())
+
+
+def paced(seconds: float) -> float:
+    """A time that a test sets up, such as a session's timeout: longer on a slow machine, the same in a whole run."""
+    return round(seconds * min(max(1.0, slowness_at_first()), _MOST_PACE), 1)
 
 
 @cache

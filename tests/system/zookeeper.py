@@ -81,7 +81,7 @@ class ZooKeeper(JvmServer):
             {
                 "tickTime": self._tick_ms,
                 "minSessionTimeout": 2 * self._tick_ms,
-                "maxSessionTimeout": 60_000,
+                "maxSessionTimeout": 600_000,
                 "dataDir": self.folder / "data",
                 "clientPort": self.port,
                 "clientPortAddress": LOOPBACK,
