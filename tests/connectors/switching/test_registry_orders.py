@@ -1,0 +1,125 @@
+"""What each order of the registry writes, and that one which comes twice, or too late, changes nothing."""
+
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss
+
+from connectors.switching.registry import Registry, RegistryError
+from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.readings import StatusAction, SwitchStatus, WrittenDirective
+from policies.switching.state import ClusterStatus
+from tests.connectors.switching.memory_zookeeper import Server
+from tests.connectors.switching.orders import order
+
+ENTRY: dict[str, Any] = {
+    "uri": "zk+hierarchical://zk:2181/ledgers",
+    "instance_id": "id",
+    "root": "/ledgers",
+    "version": None,
+}
+
+
+class World:
+    """A registry in which `old` is active and `new` stands by."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.registry = Registry(self.server.session())
+        self.orders = RegistryOrders("c1", self.registry)
+        self.carry_out(SwitchVerdict.WRITE_REGISTRY, name="old", status="active", bootstrap="old", **ENTRY)
+        self.carry_out(SwitchVerdict.WRITE_REGISTRY, name="new", status="standby", **ENTRY)
+
+    def carry_out(self, verdict: SwitchVerdict, epoch: int = 2, **args: Any) -> SwitchStatus | None:
+        return self.orders.carry_out(order(verdict, ledger=None, epoch=epoch, args=args))
+
+    def statuses(self) -> dict[str, str]:
+        return {each.name: each.status.value for each in self.registry.read().clusters}
+
+    def active_is_to_be(self, name: str, epoch: int = 2) -> SwitchStatus | None:
+        return self.carry_out(SwitchVerdict.WRITE_STATUS, epoch, name=name, status="active", expected_version=0)
+
+
+def test_clusters_are_registered_and_the_first_bootstrap_stays() -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.WRITE_REGISTRY, name="third", status="standby", bootstrap="third", **ENTRY)
+    view = world.registry.read()
+    assert world.statuses() == {"new": "standby", "old": "active", "third": "standby"}
+    assert (view.bootstrap, view.active()) == ("old", "old")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{"name": "new", "status": "standby", "uri": "zk://other"}, {"name": "third", "status": "active"}],
+    ids=["there is another one", "a second one would be active"],
+)
+def test_what_does_not_fit_is_not_written_and_is_no_error(args: dict[str, Any]) -> None:
+    world = World()
+    before = world.server.tree
+    assert world.carry_out(SwitchVerdict.WRITE_REGISTRY, **(ENTRY | args)) is None
+    assert world.server.tree == before
+
+
+def test_a_directive_stands_until_a_later_one_comes() -> None:
+    world = World()
+    for epoch, target in ((2, "new"), (2, "new"), (1, "old")):
+        world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=epoch, target=target)
+    assert world.registry.read().directive == WrittenDirective(epoch=2, target="new")
+    assert world.registry.read().active() == "new", "it is not committed, and counts all the same"
+
+
+def test_the_new_cluster_becomes_active_and_the_epoch_is_committed_at_once() -> None:
+    world = World()
+    old = world.carry_out(SwitchVerdict.WRITE_STATUS, name="old", status="deprecated", expected_version=0)
+    new = world.active_is_to_be("new")
+    assert old is not None
+    assert new is not None
+    assert (old.action, old.written, new.action, new.written) == (
+        StatusAction.STATUS_OLD, True, StatusAction.STATUS_NEW, True,
+    )  # fmt: skip
+    assert world.statuses() == {"new": "active", "old": "deprecated"}
+    assert world.registry.read().committed_epoch == 2
+
+
+def test_while_another_is_active_none_becomes_so_and_the_policy_hears_why() -> None:
+    world = World()
+    result = world.active_is_to_be("new")
+    assert result is not None
+    assert (result.written, result.detail) == (False, "old is active")
+    assert world.registry.read().committed_epoch == 0
+
+
+def test_a_status_that_somebody_writes_at_the_same_moment_is_seen_before_ours_is_written() -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.WRITE_STATUS, name="old", status="deprecated", expected_version=0)
+    entry = b'{"uri": "u", "instance_id": "i", "root": "/l", "status": "active"}'
+    path = next(path for path in world.server.tree if path.endswith("/clusters/old"))
+    world.server.before_commit.append(lambda: world.server.write(path, entry))
+    result = world.active_is_to_be("new")
+    assert result is not None
+    assert (result.written, result.detail) == (False, "old is active")
+
+
+def test_a_client_may_be_closed_from_an_epoch_on_and_never_from_an_earlier_one_again() -> None:
+    world = World()
+    for epoch in (3, 2):
+        world.carry_out(SwitchVerdict.CLOSE_CLIENT, epoch, name="old")
+    assert world.registry.closable() == {"old": 3}
+
+
+def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_stays() -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.CLOSE_CLIENT, name="new")
+    for name in ("new", "old", "never"):
+        world.carry_out(SwitchVerdict.REMOVE_REGISTRY, name=name, version=0)
+    assert (world.statuses(), world.registry.closable()) == ({"old": "active"}, {})
+
+
+@pytest.mark.parametrize("verdict", sorted(REGISTRY_ORDERS))
+def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVerdict) -> None:
+    world = World()
+    world.server.away = ConnectionLoss()
+    args: dict[str, Any] = {"name": "new", "status": ClusterStatus.ACTIVE.value, "directive_epoch": 2, "target": "new"}
+    with pytest.raises(RegistryError):
+        world.carry_out(verdict, **(ENTRY | args))
