@@ -1,11 +1,12 @@
-"""What a person should know about a switch, from its state alone."""
+"""What a person should know about a switch, from the facts alone."""
 
 from collections.abc import Iterator
 
 from policies.alerts import Condition
 from policies.decisions import Severity
-from policies.switching import guards
-from policies.switching.state import FAILED, Switch, SwitchAction, SwitchingState, SwitchStage
+from policies.switching.facts import SwitchFacts
+from policies.switching.judge import guards
+from policies.switching.state import ENDED, Switch, SwitchStage
 
 HALTED = "switch-halted"
 BLOCKED = "switch-blocked"
@@ -19,27 +20,18 @@ MEANINGS = {
     UNATTENDED: "a switch is under way, and no orchestrator holds the lease",
     LEFT_BEHIND: "a switch is done, and some ledgers stay in the old cluster",
 }
+_BEFORE_END = frozenset(SwitchStage) - ENDED - {SwitchStage.DONE_WITH_FAILURES}
 _UNDER_WAY = frozenset(
     {
-        SwitchStage.TRIGGERED,
-        SwitchStage.LIVE_DUAL_READ,
-        SwitchStage.BUILD,
-        SwitchStage.PROMOTE,
-        SwitchStage.CLEANUP,
+        SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.CLEANUP,
         SwitchStage.ROLLBACK,
     }
-)
-_BEFORE_END = frozenset(SwitchStage) - {
-    SwitchStage.DONE,
-    SwitchStage.REJECTED,
-    SwitchStage.ROLLED_BACK,
-    SwitchStage.DONE_WITH_FAILURES,
-}
+)  # fmt: skip
 
 
-def conditions(cluster: str, state: SwitchingState, now_ms: int) -> Iterator[Condition]:
+def conditions(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     """What is the case now."""
-    switch = state.switch
+    switch = facts.state.switch
     if switch is None:
         return
     move = f"the switch of {cluster} from {switch.source} to {switch.target}"
@@ -50,10 +42,10 @@ def conditions(cluster: str, state: SwitchingState, now_ms: int) -> Iterator[Con
     if switch.degraded and switch.stage in _BEFORE_END:
         summary = f"{move} is degraded: a broker cannot reach {switch.target}"
         yield _condition(cluster, switch, DEGRADED, Severity.CRITICAL, "client_init_failed", summary)
-    if switch.stage in _UNDER_WAY and (why := guards.holds_lease(state, now_ms)):
+    if switch.stage in _UNDER_WAY and (why := guards.holds_lease(facts)):
         yield _condition(cluster, switch, UNATTENDED, Severity.WARNING, "no_lease", f"{move} does not go on: {why}")
-    left = sum(u.stage in FAILED or u.awaiting is SwitchAction.GIVEN_UP for u in switch.tasks)
     if switch.stage is SwitchStage.DONE_WITH_FAILURES:
+        left = facts.left_behind
         what = f"{left} ledgers stay in {switch.source}" if left else "a status could not be written"
         yield _condition(cluster, switch, LEFT_BEHIND, Severity.WARNING, "failures", f"{move} is done, but {what}")
 

@@ -22,7 +22,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Register(Command):
-    """Make a cluster known; its identity was read at its address. Null: it could not be."""
+    """Make a cluster known; its identity was read at its address. None: it could not be."""
 
     name: str
     uri: str
@@ -139,11 +139,11 @@ class InventorySeen:
 
 @dataclass(frozen=True, slots=True)
 class LedgerResult:
-    """An executor's answer about one ledger."""
+    """An executor's result about one ledger."""
 
     ledger_id: int
     op: int
-    """The number of the order it answers."""
+    """The number of the order it is the result of."""
     outcome: LedgerOutcome
     source: Ledger | None = None
     target: Ledger | None = None
@@ -156,7 +156,7 @@ class LedgerResult:
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
-    """An executor's answer about a status it was to write."""
+    """An executor's result about a status it was to write."""
 
     action: SwitchAction
     op: int

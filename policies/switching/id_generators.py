@@ -1,7 +1,8 @@
 """Which ledger id a cluster will give next, from what ZooKeeper tells of its id generator without burning an id.
 
 BookKeeper takes ids from sequential znodes: below ``idgen`` while they fit 31 bits, and as soon as ``idgen-long``
-exists, below its largest child ``HOB-k``, whose number is the high half of the id. Rules: docs/design/switching.md.
+exists, below its largest child ``HOB-k``, whose number is the high half of the id.
+Rules: docs/design/switching.md.
 """
 
 from msgspec import Struct
@@ -25,7 +26,7 @@ class IdGenerator(Struct, array_like=True, frozen=True):
     """An id generator as read: the counters of the znode whose sequential children are the ids."""
 
     hob: int | None
-    """The largest k of ``idgen-long/HOB-k``; null where there is no ``idgen-long``."""
+    """The largest k of ``idgen-long/HOB-k``; None where there is no ``idgen-long``."""
     cversion: int
     num_children: int
 

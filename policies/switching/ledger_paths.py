@@ -33,7 +33,7 @@ _FACTORIES = {
 
 
 def layout_of(text: str) -> Layout | None:
-    """The layout that a ``LAYOUT`` znode names (a version, then ``factory:version``); null when it can't be served.
+    """The layout that a ``LAYOUT`` znode names (a version, then ``factory:version``); None when it can't be served.
 
     The flat and the legacy layout are such: what is not known to hold every id is not known.
     """
@@ -59,7 +59,7 @@ def path_of(layout: Layout, ledger_id: int) -> str:
 
 
 def id_at(layout: Layout, path: str) -> int | None:
-    """The ledger whose metadata lies at a path below the cluster's root; null when no ledger can lie there."""
+    """The ledger whose metadata lies at a path below the cluster's root; None when no ledger can lie there."""
     matched = _SHORT_PATH.fullmatch(path) or _LONG_PATH.fullmatch(path)
     if matched is None:
         return None

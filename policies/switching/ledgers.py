@@ -24,7 +24,7 @@ class LedgerState(ClosedEnum):
 
 
 class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
-    """A ledger as its metadata and its entries have it. Null: not known."""
+    """A ledger as its metadata and its entries have it. None: not known."""
 
     ledger_id: int
     state: LedgerState
@@ -37,7 +37,7 @@ class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
     write_quorum: int | None = None
     ack_quorum: int | None = None
     entries_digest: str | None = None
-    """Of all entries, in order; null when they were not read."""
+    """Of all entries, in order; None when they were not read."""
     created_ms: int | None = None
     """When ZooKeeper made the metadata, by its own clock."""
     provenance: str | None = None
@@ -102,7 +102,7 @@ def is_ours(target: Ledger, intent: CopyIntent | None, source_instance: str, tar
 def hit_of(
     source: Ledger | None, target: Ledger, intent: CopyIntent | None, source_instance: str, target_instance: str
 ) -> HitClass:
-    """What a ledger in the target is, given what the source has under the same id (null: unknown)."""
+    """What a ledger in the target is, given what the source has under the same id (None: unknown)."""
     if not is_ours(target, intent, source_instance, target_instance):
         return HitClass.FOREIGN
     return HitClass.OURS_COMPLETE if source is not None and same_ledger(source, target) else HitClass.OURS_PARTIAL

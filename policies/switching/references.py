@@ -33,13 +33,13 @@ class Reference(Struct, array_like=True, frozen=True):
     """Of its znode."""
     ledger_id: int
     attribution: str | None = None
-    """Its property ``_pulsar.bookieClusterName``; null in those from before there were several clusters."""
+    """Its property ``_pulsar.bookieClusterName``; None in those from before there were several clusters."""
     position: str = ""
     """Where in the znode: ``info``, ``index/3``; empty for a cursor, which names one ledger."""
 
 
 def owner_of(reference: Reference, bootstrap: str | None) -> str | None:
-    """The cluster that holds the ledger: as attributed, else the bootstrap cluster; null when neither is known."""
+    """The cluster that holds the ledger: as attributed, else the bootstrap cluster; None when neither is known."""
     return reference.attribution or bootstrap
 
 

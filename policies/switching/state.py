@@ -257,7 +257,7 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     parts: tuple[InventoryPart, ...] = ()
     """Sorted by number."""
     expected_parts: int | None = None
-    """By its manifest; null before that has arrived."""
+    """By its manifest; None before that has arrived."""
     expected_references: int = 0
     target: str = ""
     began_ms: int = NEVER

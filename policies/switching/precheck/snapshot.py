@@ -22,7 +22,7 @@ class TargetPolicy(StrEnum):
 
 
 class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
-    """What was read of a BookKeeper cluster. Null: it could not be read."""
+    """What was read of a BookKeeper cluster. None: it could not be read."""
 
     name: str
     instance_id: str | None

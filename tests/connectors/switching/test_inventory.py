@@ -12,9 +12,9 @@ from policies.errors import UserError
 from policies.observations import Observation, Reading
 from policies.switching import KIND, SwitchInventory, SwitchInventoryPart
 from policies.switching.events import InventorySeen
+from policies.switching.fold.inventory import assemble
 from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.references import LedgerKind, Reference
-from policies.switching.translation import assemble
 from policies.units import from_millis
 from policies.wire import EventReader, observation_event
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.switching import guards
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.events import Cleanup, Register, Rollback, Start, Unregister
+from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage

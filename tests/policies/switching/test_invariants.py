@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
-from policies.switching.drafts import DecisionDraft
 from policies.switching.events import Cleanup
 from policies.switching.id_generators import IdGenerator
-from policies.switching.invariants import Invariant, TransitionResult, breaches
+from policies.switching.judge.changes import DecisionDraft
+from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
 from policies.switching.state import ClusterStatus, DeletedIds, LedgerStage, OrchestratorLease, SwitchStage, put
 from tests.policies.switching.world import World
 

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.switching import guards
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.events import Cleanup, LedgerResult, Register, Rollback, StatusResult, Unregister
+from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits

@@ -23,18 +23,17 @@ from policies.switching import (
 )
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import Cleanup, Rollback
-from policies.switching.machine import apply
+from policies.switching.fold import event_of
 from policies.switching.precheck.report import precheck, reading_of
 from policies.switching.readings import CommandName, LedgerOutcome
 from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
-from policies.switching.translation import event_of
 from policies.units import from_millis, to_millis
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, found, intent, ledger, snapshot
 from tests.policies.switching.test_rows import tell_of
 from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld, inventory_readings
-from tests.policies.switching.world import stored
+from tests.policies.switching.world import apply, stored
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
 

@@ -7,13 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.drafts import DecisionDraft
 from policies.switching.events import BrokerSeen, Event, LedgerResult
-from policies.switching.machine import apply
+from policies.switching.judge.changes import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from tests.policies.switching.test_table import bare
-from tests.policies.switching.world import World, stored
+from tests.policies.switching.world import World, apply, stored
 
 FULL = World().to(SwitchStage.DONE)
 RUNS = {

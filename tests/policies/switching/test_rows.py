@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     Cleanup,
     InventorySeen,
@@ -17,6 +16,7 @@ from policies.switching.events import (
     StatusResult,
     Unregister,
 )
+from policies.switching.judge.changes import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits

@@ -10,7 +10,6 @@ from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step
 from policies.switching import KIND, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching.decisions import ORDERS
-from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     BrokerSeen,
     Cleanup,
@@ -30,6 +29,7 @@ from policies.switching.events import (
     StatusResult,
     Unregister,
 )
+from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import Ledger
 from policies.switching.readings import (
     CommandArgs,

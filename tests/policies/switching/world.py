@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from policies.switching.decisions import ORDERS, SwitchVerdict
-from policies.switching.drafts import DecisionDraft
 from policies.switching.events import (
     BrokerSeen,
     Cleanup,
@@ -29,9 +28,10 @@ from policies.switching.events import (
     StatusResult,
 )
 from policies.switching.id_generators import IdGenerator
+from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import Ledger, LedgerState
-from policies.switching.machine import apply
+from policies.switching.machine import reconcile
 from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import LedgerOutcome
@@ -47,6 +47,7 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
+from policies.switching.transition import Transition
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS
@@ -445,6 +446,15 @@ class World:
 
     def close_event(self, name: str = "old") -> CloseClient:
         return CloseClient(key=self.key(), name=name)
+
+
+def apply(
+    state: SwitchingState, events: Iterable[Event], limits: SwitchLimits, now_ms: int
+) -> tuple[SwitchingState, tuple[DecisionDraft, ...]]:
+    """The machine alone: the state after some events, and what is said of them."""
+    transition = Transition(state, limits, now_ms)
+    said = reconcile(transition, events)
+    return transition.packed(), said
 
 
 def answer(outcome: LedgerOutcome, **more: Any) -> LedgerResult:

@@ -1,158 +1,161 @@
-"""What must hold before a transition: one named pure question each, answered by null or by why it does not hold.
+"""What must hold before a transition: one named pure question each, answered by None or by why it does not hold.
 
 They stand alone so that a test can take any one of them away and show what it prevents. Whatever is not known does
 not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from policies.switching.facts import SwitchFacts
 from policies.switching.id_generators import hob_beyond, hob_name
 from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
-from policies.switching.precheck.snapshot import are_one, id_floor
-from policies.switching.state import DELETING, BrokerReport, ClusterStatus, LedgerTask, Switch, SwitchingState
+from policies.switching.precheck.snapshot import are_one
+from policies.switching.state import DELETING, ClusterStatus, LedgerTask
 
 Refusal = str | None
-"""Why not; null when it holds."""
+"""Why not; None when it holds."""
 
 
 # --- registering (rows 1, 2)
 
 
-def identity_is_new(state: SwitchingState, name: str, instance_id: str, root: str) -> Refusal:
+def identity_is_new(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
     """No other name stands for the same cluster."""
-    same = (e.name for e in state.entries if (e.instance_id, e.root) == (instance_id, root) and e.name != name)
+    same = (e.name for e in facts.state.entries if (e.instance_id, e.root) == (instance_id, root) and e.name != name)
     twin = next(same, None)
     return f"{instance_id}{root} is already registered as {twin}" if twin else None
 
 
-def name_is_free(state: SwitchingState, name: str, instance_id: str, root: str) -> Refusal:
+def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
     """The name is free, or stands for this very cluster."""
-    known = state.entry(name)
+    known = facts.state.entry(name)
     if known is None or (known.instance_id, known.root) == (instance_id, root):
         return None
     return f"{name} stands for {known.instance_id}{known.root}"
 
 
-def is_unused(state: SwitchingState, name: str) -> Refusal:
+def is_unused(facts: SwitchFacts, name: str) -> Refusal:
     """Neither active, nor part of a switch that is not over, nor named by any reference."""
-    live = state.live()
-    if state.active() == name:
+    live, inventory = facts.state.live(), facts.state.inventory
+    if facts.state.active() == name:
         return f"{name} is active"
     if live is not None and name in (live.source, live.target):
         return f"the switch from {live.source} to {live.target} is not over"
-    if state.inventory is None:
+    if inventory is None:
         return "no complete inventory of the references is known"
-    left = state.inventory.counts.get(name, 0)
+    left = inventory.counts.get(name, 0)
     return f"{left} references are attributed to {name}" if left else None
 
 
 # --- starting (row 4)
 
 
-def holds_lease(state: SwitchingState, now_ms: int) -> Refusal:
+def holds_lease(facts: SwitchFacts) -> Refusal:
     """An orchestrator holds the lease now."""
-    if state.lease is None:
+    lease = facts.state.lease
+    if lease is None:
         return "no orchestrator holds the lease"
-    return None if now_ms < state.lease.valid_until_ms else f"the lease of {state.lease.holder} has run out"
+    return None if facts.now_ms < lease.valid_until_ms else f"the lease of {lease.holder} has run out"
 
 
-def no_other_switch(state: SwitchingState) -> Refusal:
+def no_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
-    live = state.live()
+    live = facts.state.live()
     return f"the switch to {live.target} is at {live.stage.value}" if live else None
 
 
-def target_is_standby(state: SwitchingState, target: str) -> Refusal:
+def target_is_standby(facts: SwitchFacts, target: str) -> Refusal:
     """The target is registered, and not in use."""
-    known = state.entry(target)
+    known = facts.state.entry(target)
     if known is None:
         return f"{target} is not registered"
     return None if known.status is ClusterStatus.STANDBY else f"{target} is {known.status.value}, not standby"
 
 
-def precheck_is_ready(state: SwitchingState, target: str, now_ms: int) -> Refusal:
+def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
     """There is a precheck from the active cluster to this one, it is fresh, and it says ready."""
-    check = state.check(target)
+    check = facts.state.check(target)
     if check is None:
         return f"{target} was never prechecked"
-    if now_ms >= check.expires_ms:
+    if facts.now_ms >= check.expires_ms:
         return f"the precheck of {target} has expired"
-    if check.source != state.committed():
+    if check.source != facts.state.committed():
         return f"the precheck was made for {check.source}, which is not active"
     return None if check.ready else f"the precheck of {target} says: {', '.join(check.reasons)}"
 
 
-def digest_is_quoted(state: SwitchingState, target: str, digest: str | None) -> Refusal:
+def digest_is_quoted(facts: SwitchFacts, target: str, digest: str | None) -> Refusal:
     """Whoever starts has read the report as it stands."""
-    check = state.check(target)
+    check = facts.state.check(target)
     return None if check and check.digest == digest else "the digest quoted is not that of the last precheck"
 
 
-def identities_differ(state: SwitchingState, source: str, target: str) -> Refusal:
+def identities_differ(facts: SwitchFacts, source: str, target: str) -> Refusal:
     """INV-4: the two are known, are not one cluster under two names, and their layouts can hold the ids."""
-    one, other = state.cluster(source), state.cluster(target)
+    one, other = facts.state.cluster(source), facts.state.cluster(target)
     for name, seen in ((source, one), (target, other)):
         if seen is None or seen.instance_id is None or seen.root is None:
             return f"the identity of {name} is unknown"
         if seen.layout is None:
             return f"the layout of {name} is unknown"
-    assert one is not None  # noqa: S101 - seen above
-    assert other is not None  # noqa: S101
-    return f"{source} and {target} are one cluster" if source == target or are_one(one, other) else None
+    same = source == target or (one is not None and other is not None and are_one(one, other))
+    return f"{source} and {target} are one cluster" if same else None
 
 
-def future_is_disjoint(state: SwitchingState, source: str, target: str) -> Refusal:
+def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
     """INV-2 (INV-5 with the roles exchanged): all the target will give lies beyond all the source has or will give."""
-    one, other = state.cluster(source), state.cluster(target)
-    if one is None or one.generator is None or other is None or other.generator is None:
+    one, other = facts.generator(source), facts.generator(target)
+    if one is None or other is None:
         return "an id generator is unknown"
-    floor = id_floor(one.generator, greatest_ids(state, target, other.instance_id))
-    if other.generator.next_id > floor:
+    floor = facts.floor_of_ids(one, target)
+    if other.next_id > floor:
         return None
-    return f"{target} gives {other.generator.next_id} next, up to {floor} is taken: advance to {_hob_for(floor)}"
+    advance_to = hob_name(hob_beyond(floor))
+    return f"{target} gives {other.next_id} next, up to {floor} is taken: advance to {advance_to}"
 
 
 # --- going live (rows 5, 6)
 
 
-def epoch_is_current(switch: Switch, epoch: int) -> Refusal:
+def epoch_is_current(facts: SwitchFacts, epoch: int) -> Refusal:
     """A broker speaks of the directive in force."""
-    return None if epoch == switch.epoch else f"epoch {epoch} is not the current {switch.epoch}"
+    return None if epoch == facts.switch.epoch else f"epoch {epoch} is not the current {facts.switch.epoch}"
 
 
-def all_brokers_acked(state: SwitchingState, switch: Switch) -> Refusal:
+def all_brokers_acked(facts: SwitchFacts) -> Refusal:
     """Every live broker follows the directive; who is alive was read since it was written."""
-    if state.members is None or not state.members.brokers or state.members.at_ms <= switch.started_ms:
+    brokers = facts.live_brokers(facts.switch.started_ms + 1)
+    if not brokers:
         return "it is not known which brokers are alive"
-    waiting = [b for b in state.members.brokers if _acked(state, b) != switch.epoch]
+    waiting = [b for b in brokers if not facts.has_acked(b)]
     return f"not acked by {', '.join(waiting[:10])}" if waiting else None
 
 
-def none_writes_to_old(state: SwitchingState, switch: Switch) -> Refusal:
+def none_writes_to_old(facts: SwitchFacts) -> Refusal:
     """No broker that acked writes to the source any more."""
-    writing = [b.name for b in state.brokers if b.acked_epoch == switch.epoch and switch.source in b.writes]
-    return f"{', '.join(writing)} wrote to {switch.source} after the ack" if writing else None
+    source = facts.switch.source
+    writing = [b.name for b in facts.acked if source in b.writes]
+    return f"{', '.join(writing)} wrote to {source} after the ack" if writing else None
 
 
-def read_since_acks(state: SwitchingState, switch: Switch) -> Refusal:
+def read_since_acks(facts: SwitchFacts) -> Refusal:
     """Both id generators were read after the last ack, so that nothing was given since that is not known."""
-    last_ms = max((b.at_ms for b in state.brokers if b.acked_epoch == switch.epoch), default=switch.started_ms)
-    for name in (switch.source, switch.target):
-        seen = state.cluster(name)
+    last_ms = max((b.at_ms for b in facts.acked), default=facts.switch.started_ms)
+    for name in (facts.switch.source, facts.switch.target):
+        seen = facts.state.cluster(name)
         if seen is None or seen.read_ms <= last_ms:
             return f"the id generator of {name} was not read since the last ack"
     return None
 
 
-def order_holds(state: SwitchingState, switch: Switch) -> Refusal:
+def order_holds(facts: SwitchFacts) -> Refusal:
     """INV-3: whatever a broker allocated on the target is greater than all its topic already had."""
-    source = state.cluster(switch.source)
-    if source is None or source.generator is None:
+    source, floor = facts.generator(facts.switch.source), facts.switch.target_floor
+    if source is None:
         return "the source's id generator is unknown"
-    given = source.generator.next_id
-    holds = switch.target_floor >= given
-    return None if holds else f"the source gave {given - 1}, the target began at {switch.target_floor}"
+    given = source.next_id
+    return None if floor >= given else f"the source gave {given - 1}, the target began at {floor}"
 
 
 # --- ledgers (rows 8 to 16)
@@ -164,9 +167,10 @@ def import_is_disjoint(found: Ledger | None, intent: CopyIntent | None, source: 
     return None if free else "the target has a foreign ledger of this id"
 
 
-def id_was_not_deleted(state: SwitchingState, target: str | None, ledger_id: int) -> Refusal:
+def id_was_not_deleted(facts: SwitchFacts, ledger_id: int) -> Refusal:
     """INV-6: a deleted id is never created again."""
-    return f"ledger {ledger_id} was deleted from the target" if among(deleted_ids(state, target), ledger_id) else None
+    gone = _among(facts.deleted_ids(facts.target_instance), ledger_id)
+    return f"ledger {ledger_id} was deleted from the target" if gone else None
 
 
 def copy_is_equal(source: Ledger | None, target: Ledger | None) -> Refusal:
@@ -195,28 +199,30 @@ def has_tries_left(task: LedgerTask, retries: int) -> Refusal:
 # --- back and on (rows 18 to 23)
 
 
-def before_rollback_end(switch: Switch, now_ms: int) -> Refusal:
+def before_rollback_end(facts: SwitchFacts) -> Refusal:
     """The rollback window is open: up to its end, not at it."""
-    return None if now_ms < switch.rollback_until_ms else "the rollback window is over"
+    return None if facts.now_ms < facts.switch.rollback_until_ms else "the rollback window is over"
 
 
-def no_delete_intent(switch: Switch) -> Refusal:
+def no_delete_intent(facts: SwitchFacts) -> Refusal:
     """Nothing was deleted from the source, nor is about to be."""
-    gone = sum(u.stage in DELETING for u in switch.tasks)
+    gone = facts.plan.count(*DELETING)
     return f"{gone} ledgers are deleted or about to be" if gone else None
 
 
-def window_elapsed(switch: Switch, now_ms: int) -> Refusal:
+def window_elapsed(facts: SwitchFacts) -> Refusal:
     """The time for cleaning up has come."""
-    return None if now_ms >= switch.cleanup_from_ms else f"not before {switch.cleanup_from_ms} ms"
+    from_ms = facts.switch.cleanup_from_ms
+    return None if facts.now_ms >= from_ms else f"not before {from_ms} ms"
 
 
-def is_unreferenced(state: SwitchingState, switch: Switch, task: LedgerTask) -> Refusal:
+def is_unreferenced(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """An inventory since the clean-up began shows that nothing names the ledger in the source."""
-    if state.inventory is None or state.inventory.at_ms <= switch.cleanup_ms:
+    inventory = facts.state.inventory
+    if inventory is None or facts.inventory_is_old:
         return "no inventory since the clean-up began"
-    still = among(state.inventory.old_ids, task.ledger_id)
-    return f"ledger {task.ledger_id} is still attributed to {switch.source}" if still else None
+    still = _among(inventory.old_ids, task.ledger_id)
+    return f"ledger {task.ledger_id} is still attributed to {facts.switch.source}" if still else None
 
 
 def is_recorded(task: LedgerTask, intent: CopyIntent | None) -> Refusal:
@@ -230,54 +236,32 @@ def was_promoted(task: LedgerTask) -> Refusal:
     return None if task.promoted_op > task.reverted_op else f"ledger {task.ledger_id} was not promoted"
 
 
-def is_unread(state: SwitchingState, name: str, since_ms: int) -> Refusal:
+def is_unread(facts: SwitchFacts, name: str) -> Refusal:
     """No broker reads it and no reference names it, as said by all of them since the switch ended."""
-    if state.active() == name:
+    since_ms, inventory = facts.switch.ended_ms, facts.state.inventory
+    if facts.state.active() == name:
         return f"{name} is active"
-    if state.members is None or not state.members.brokers or state.members.at_ms < since_ms:
+    brokers = facts.live_brokers(since_ms)
+    if not brokers:
         return "it is not known which brokers are alive"
-    if state.inventory is None or state.inventory.at_ms < since_ms:
+    if inventory is None or inventory.at_ms < since_ms:
         return "no inventory since the switch ended"
-    if left := state.inventory.counts.get(name, 0):
+    if left := inventory.counts.get(name, 0):
         return f"{left} references are attributed to {name}"
-    for broker in state.members.brokers:
-        said = _broker(state, broker)
-        if said is None or said.at_ms < since_ms or name in said.reads:
+    for broker in brokers:
+        report = facts.report(broker)
+        if report is None or report.at_ms < since_ms or name in report.reads:
             return f"{broker} reads it, or has not said that it does not"
     return None
 
 
-def lease_is_newer(state: SwitchingState, token: int) -> Refusal:
+def lease_is_newer(facts: SwitchFacts, token: int) -> Refusal:
     """An orchestrator comes with a lease no older than the one in force."""
-    return f"lease {token} is older than {state.lease.token}" if state.lease and token < state.lease.token else None
+    lease = facts.state.lease
+    return f"lease {token} is older than {lease.token}" if lease and token < lease.token else None
 
 
-def deleted_ids(state: SwitchingState, instance: str | None) -> tuple[int, ...]:
-    """What was deleted from a cluster."""
-    return next((d.ids for d in state.deleted if d.instance == instance), ())
-
-
-def among(ids: tuple[int, ...], ledger_id: int) -> bool:
+def _among(ids: tuple[int, ...], ledger_id: int) -> bool:
     """Whether sorted ids hold one."""
     at = bisect_left(ids, ledger_id)
     return at < len(ids) and ids[at] == ledger_id
-
-
-def greatest_ids(state: SwitchingState, target: str, instance: str | None) -> Iterator[int]:
-    """The greatest ids that a target must lie beyond: referenced now, at its precheck, or deleted from it."""
-    check = state.check(target)
-    yield from (known.greatest_id for known in (state.inventory, check) if known)
-    yield from deleted_ids(state, instance)[-1:]
-
-
-def _hob_for(floor: int) -> str:
-    return hob_name(hob_beyond(floor))
-
-
-def _broker(state: SwitchingState, name: str) -> BrokerReport | None:
-    return next((b for b in state.brokers if b.name == name), None)
-
-
-def _acked(state: SwitchingState, name: str) -> int | None:
-    said = _broker(state, name)
-    return said.acked_epoch if said else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.drafts import DecisionDraft
+from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import CopyIntent
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
 

@@ -1,0 +1,124 @@
+"""What is said, numbered and dated: each draft as a decision that an executor can check before it acts."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from policies.decisions import Issuer
+from policies.succession import next_sequence
+from policies.switching.decisions import ORDERS, LedgerRef, SwitchDecision, SwitchVerdict
+from policies.switching.judge.changes import DecisionDraft
+from policies.switching.state import LedgerTask, RegistryEntry, SwitchingState, SwitchStage
+from policies.units import from_millis, to_millis
+
+
+def emit(
+    state: SwitchingState, drafts: Sequence[DecisionDraft], ids: Sequence[str], issuer: Issuer, now: datetime
+) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
+    """Decisions from drafts, in their order.
+
+    Args:
+        state: after the step.
+        drafts: what is said.
+        ids: of the observations of the step's events: the evidence.
+        issuer: what the decisions of the cluster have in common.
+        now: the moment.
+    """
+    places = {t.ledger_id: place for place, t in enumerate(state.switch.tasks if state.switch else (), 1)}
+    decisions: list[SwitchDecision] = []
+    for draft in drafts:
+        state = numbered(state, now)
+        evidence = tuple(ids[draft.cause : draft.cause + 1])
+        decisions.append(_decision(state, draft, places, evidence, issuer, now))
+    return state, tuple(decisions)
+
+
+def numbered(state: SwitchingState, now: datetime) -> SwitchingState:
+    """The state with the next number of what the cluster's subjects share."""
+    return replace(state, sequence=next_sequence(state.sequence, to_millis(now), is_first=state.sequence == 0))
+
+
+def _decision(
+    state: SwitchingState,
+    draft: DecisionDraft,
+    places: Mapping[int, int],
+    evidence: tuple[str, ...],
+    issuer: Issuer,
+    now: datetime,
+) -> SwitchDecision:
+    subject = f"{issuer.cluster}/{draft.subject or 'switch'}"
+    switch, lease = state.switch, state.lease
+    return SwitchDecision(
+        **issuer.header(subject, state.sequence, now),
+        verdict=draft.verdict,
+        reason=draft.reason,
+        explanation=draft.sentence,
+        evidence=evidence,
+        code=draft.code,
+        stage=switch.stage if switch else SwitchStage.NONE,
+        epoch=state.epoch,
+        lease_token=lease.token if lease else 0,
+        op=draft.op,
+        source=switch.source if switch else None,
+        target=switch.target if switch else None,
+        ledger=_ledger_ref(draft.task, places) if draft.task else None,
+        expects=_expectations(state, draft),
+        args=_plain(draft.details),
+        valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
+    )
+
+
+def _ledger_ref(task: LedgerTask, places: Mapping[int, int]) -> LedgerRef:
+    return LedgerRef(
+        ledger_id=task.ledger_id,
+        target_id=task.target_id,
+        kind=task.kind,
+        paths=task.paths,
+        stage=task.stage,
+        remap=task.remap,
+        place=places.get(task.ledger_id, 1),
+        of=max(1, len(places)),
+    )
+
+
+def _expectations(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int | None]:
+    """What an executor must find, by verdict."""
+    switch, details = state.switch, draft.details
+    if draft.verdict is SwitchVerdict.WRITE_DIRECTIVE:
+        return {"epoch_below": state.epoch}
+    if draft.verdict is SwitchVerdict.WRITE_STATUS:
+        version = details.get("expected_version")
+        return {"version": version if isinstance(version, int) else None}
+    if draft.task is None or switch is None:
+        return {}
+    task = draft.task
+    moved = switch.target if draft.verdict is SwitchVerdict.REVERT else switch.source
+    # A revert finds references that were never promoted, too: without an attribute they are the bootstrap cluster's.
+    owners = (switch.source, switch.target) if draft.verdict is SwitchVerdict.REVERT else (moved,)
+    legacy = "or_none" if state.bootstrap in owners else "only"
+    expects: dict[SwitchVerdict, dict[str, str | int | None]] = {
+        SwitchVerdict.START_COPY: {"target_ledger": "absent"},
+        SwitchVerdict.DELETE_OWN_COPY: {"journalled": task.ledger_id, "referenced_in": None},
+        SwitchVerdict.PROMOTE: {"attribution": moved, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REQUEST_ROLLOVER: {"attribution": moved, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REVERT: {"attribution": moved, "legacy": legacy, "ledger_id": _id_in_target(task)},
+        SwitchVerdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": _id_in_target(task)},
+    }
+    return expects.get(draft.verdict, {})
+
+
+def _id_in_target(task: LedgerTask) -> int:
+    return task.ledger_id if task.target_id is None else task.target_id
+
+
+def _plain(details: Mapping[str, object]) -> dict[str, str | int | bool | None]:
+    """Details as the wire has them; a registry entry is spread out."""
+    plain: dict[str, str | int | bool | None] = {}
+    for name, value in details.items():
+        if isinstance(value, RegistryEntry):
+            plain |= {"name": value.name, "uri": value.uri, "instance_id": value.instance_id, "root": value.root}
+            plain |= {"status": value.status.value, "version": value.version}
+        elif value is None or isinstance(value, str | int):
+            plain[name] = value
+    return plain

@@ -1,0 +1,95 @@
+"""The record of where a cluster's switch stands, when it says something else than the one in force."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.decisions import Issuer
+from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecord, SwitchVerdict
+from policies.switching.emit.decisions import numbered
+from policies.switching.judge.changes import DecisionDraft
+from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
+from policies.units import from_millis
+
+_MOVED = (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED)
+
+
+def emit_record(
+    before: SwitchingState, after: SwitchingState, drafts: Sequence[DecisionDraft], issuer: Issuer, now: datetime
+) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
+    """The record of the state after a step, when it differs from the one last published."""
+    if after == before:
+        return after, ()
+    content, stage = _content(after), after.switch.stage if after.switch else SwitchStage.NONE
+    digest = _digest(stage, content)
+    if digest == before.record:
+        return after, ()
+    after = replace(numbered(after, now), record=digest)
+    record = SwitchRecord(
+        **issuer.header(issuer.cluster, after.sequence, now, about=("record",)),
+        verdict=stage,
+        reason=_reason(drafts),
+        explanation=_sentence(issuer.cluster, after),
+        **content,
+    )
+    return after, (record,)
+
+
+def _digest(stage: SwitchStage, content: Mapping[str, object]) -> str:
+    """Of what the record says, as it is written: no name in this code may matter."""
+    plain = msgspec.json.encode((stage, content), order="deterministic", enc_hook=lambda model: model.model_dump())
+    return hashlib.sha256(plain).hexdigest()[:16]
+
+
+def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
+    """Of the last change of stage, else of what was said last."""
+    advances = [d for d in drafts if d.verdict is SwitchVerdict.ADVANCE]
+    return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
+
+
+def _content(state: SwitchingState) -> dict[str, object]:
+    switch = state.switch
+    counts = _counts(switch) if switch else Counter[LedgerStage]()
+    live = switch is not None and switch.live_ms >= 0
+    epoch = switch.epoch if switch else state.epoch
+    return {
+        "active": state.active(),
+        "source": switch.source if switch else None,
+        "target": switch.target if switch else None,
+        "epoch": state.epoch,
+        "committed_epoch": state.committed_epoch,
+        "attempt": switch.attempt if switch else 0,
+        "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
+        "brokers": BrokerCounts(
+            live=len(state.members.brokers) if state.members else None,
+            acked=sum(b.acked_epoch == epoch for b in state.brokers),
+        ),
+        "degraded": bool(switch and switch.degraded),
+        "blocked": switch.blocked if switch else "",
+        "halted": switch.halted if switch else "",
+        "rollback_until": from_millis(switch.rollback_until_ms) if switch and live else None,
+        "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and live else None,
+        "prechecks": {c.target: c.digest for c in state.checks},
+        "registry": {e.name: e.status.value for e in state.entries},
+    }
+
+
+def _counts(switch: Switch) -> Counter[LedgerStage]:
+    """How many ledgers stand where; of a switch that is done nothing else is known."""
+    return Counter(switch.settled) if switch.settled else Counter(u.stage for u in switch.tasks)
+
+
+def _sentence(cluster: str, state: SwitchingState) -> str:
+    switch = state.switch
+    if switch is None:
+        return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
+    counts = _counts(switch)
+    moved = sum(counts[s] for s in _MOVED)
+    return (
+        f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
+        f"{moved} of {counts.total()} ledgers moved, brokers write to {state.active()}"
+    )

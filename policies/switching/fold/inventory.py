@@ -1,0 +1,95 @@
+"""Inventories: put together from their parts, and what is kept of a whole one once the plan is made."""
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from policies.observations import Observation, Outcome
+from policies.switching.events import InventorySeen
+from policies.switching.fold.ledgers import ledger_of
+from policies.switching.readings import SwitchInventory, SwitchInventoryPart
+from policies.switching.references import Reference, owner_of, with_ledger
+from policies.switching.state import (
+    NEVER,
+    InventoryAssembly,
+    InventoryPart,
+    InventorySummary,
+    SwitchingState,
+    SwitchStage,
+    put,
+)
+
+_COUNTS_WHAT_IS_LEFT = frozenset(
+    {SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES}
+)
+
+
+def assemble(
+    known: InventoryAssembly | None, seen: Observation
+) -> tuple[InventoryAssembly | None, InventorySeen | None]:
+    """Put a part or manifest to those of its inventory; the whole inventory once nothing is missing.
+
+    One inventory is put together at a time: a later one takes the place of one that is not complete.
+    """
+    reading = seen.reading
+    if not isinstance(reading, SwitchInventoryPart | SwitchInventory):
+        return known, None
+    if reading.outcome is not Outcome.OK:
+        return (None if known and known.inventory == reading.inventory else known), None
+    if known is not None and known.inventory == reading.inventory and known.complete:
+        return known, None
+    if known is None or known.inventory != reading.inventory:
+        if known is not None and seen.at_ms < known.at_ms:
+            return known, None
+        known = InventoryAssembly(reading.inventory, seen.at_ms)
+    if isinstance(reading, SwitchInventory):
+        known = replace(
+            known, expected_parts=reading.parts, expected_references=reading.references, target=reading.target,
+            began_ms=seen.at_ms - reading.took_ms,
+        )  # fmt: skip
+    else:
+        known = replace(known, parts=put(known.parts, _part(reading), "number"))
+    known = replace(known, at_ms=max(known.at_ms, seen.at_ms))
+    if not _is_whole(known):
+        return known, None
+    return InventoryAssembly(known.inventory, known.at_ms, complete=True), _whole(known)
+
+
+def _part(reading: SwitchInventoryPart) -> InventoryPart:
+    references = (Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references)
+    existing = (ledger for r in reading.existing if (ledger := ledger_of(r)) is not None)
+    return InventoryPart(reading.part, tuple(references), tuple(existing))
+
+
+def _is_whole(known: InventoryAssembly) -> bool:
+    numbers = [p.number for p in known.parts]
+    count = sum(len(p.references) for p in known.parts)
+    return (
+        known.expected_parts is not None
+        and numbers == list(range(known.expected_parts))
+        and count == known.expected_references
+    )
+
+
+def _whole(known: InventoryAssembly) -> InventorySeen:
+    references = tuple(r for p in known.parts for r in p.references)
+    existing = {ledger.ledger_id: ledger for p in known.parts for ledger in p.existing}
+    return InventorySeen(references, known.began_ms, known.target, existing)
+
+
+def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:
+    """What is attributed to whom; None when it was read no later than what is known."""
+    if state.inventory is not None and seen.at_ms <= state.inventory.at_ms:
+        return None
+    return replace(state, inventory=_summary(state, seen))
+
+
+def _summary(state: SwitchingState, seen: InventorySeen) -> InventorySummary:
+    switch, bootstrap = state.switch, state.bootstrap
+    owners = Counter(owner_of(r, bootstrap) or "" for r in with_ledger(seen.references))
+    target = switch.target if switch else None
+    outside = (r.ledger_id for r in seen.references if target is None or owner_of(r, bootstrap) != target)
+    old: set[int] = set()
+    if switch is not None and switch.stage in _COUNTS_WHAT_IS_LEFT:
+        old = {r.ledger_id for r in with_ledger(seen.references) if owner_of(r, bootstrap) == switch.source}
+    return InventorySummary(seen.at_ms, dict(sorted(owners.items())), tuple(sorted(old)), max(outside, default=NEVER))

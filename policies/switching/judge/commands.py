@@ -1,0 +1,244 @@
+"""What people ask for: rows 1 to 4, 18, 20, 23 and 24 of the table."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.events import Cleanup, CloseClient, Command, Precheck, Register, Rollback, Start, Unregister
+from policies.switching.facts import SwitchFacts
+from policies.switching.judge import guards
+from policies.switching.judge.changes import (
+    Advance,
+    Begin,
+    Change,
+    DecisionDraft,
+    DirectBrokers,
+    PutTask,
+    Reject,
+    RemoveRegistry,
+    TakeInventory,
+    Update,
+    UpdateSwitch,
+    WriteRegistry,
+)
+from policies.switching.judge.open_orders import order_again
+from policies.switching.precheck.findings import FindingReason
+from policies.switching.state import (
+    DELETING,
+    FAILED,
+    ClusterStatus,
+    LedgerStage,
+    LedgerTask,
+    RegistryEntry,
+    Switch,
+    SwitchAction,
+    SwitchStage,
+    put,
+)
+
+_COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
+_CAN_ROLL_BACK = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
+_NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
+_TO_REVERT = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
+_COMMANDED = SwitchReason.COMMANDED
+
+
+def reject(asked: Command, code: RejectCode, sentence: str) -> Reject:
+    """A command is refused."""
+    return Reject(code, sentence, f"commands/{asked.key}")
+
+
+def register(facts: SwitchFacts, asked: Register) -> Iterator[Change]:
+    """Row 1. The first cluster ever registered is the active one, and the one that legacy references belong to."""
+    if asked.instance_id is None or asked.root is None:
+        yield reject(asked, RejectCode.NOT_FOUND, f"no BookKeeper cluster could be read at {asked.uri}")
+        return
+    state, identity = facts.state, (asked.instance_id, asked.root.rstrip("/"))
+    if why := guards.name_is_free(facts, asked.name, *identity):
+        yield reject(asked, RejectCode.NAME_CONFLICT, why)
+        return
+    if why := guards.identity_is_new(facts, asked.name, *identity):
+        yield reject(asked, RejectCode.URI_DUPLICATE, why)
+        return
+    known = state.entry(asked.name)
+    status = known.status if known else ClusterStatus.STANDBY if state.entries else ClusterStatus.ACTIVE
+    entry = RegistryEntry(asked.name, asked.uri, *identity, status, known.version if known else None)
+    yield Update(
+        {
+            "entries": put(state.entries, entry),
+            "bootstrap": state.bootstrap or asked.name,
+            "removed": tuple(name for name in state.removed if name != asked.name),
+        }
+    )
+    yield WriteRegistry(entry, _COMMANDED)
+
+
+def unregister(facts: SwitchFacts, asked: Unregister) -> Iterator[Change]:
+    """Row 2."""
+    state, name = facts.state, asked.name
+    known = state.entry(name)
+    if known is None:
+        yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
+    elif why := guards.is_unused(facts, name):
+        yield reject(asked, RejectCode.IN_USE, f"{name} cannot be removed: {why}")
+    else:
+        yield Update(
+            {
+                "entries": tuple(e for e in state.entries if e.name != name),
+                "checks": tuple(c for c in state.checks if c.target != name),
+                "removed": tuple(sorted({*state.removed, name})),
+            }
+        )
+        yield RemoveRegistry(name, known.version, _COMMANDED)
+
+
+def precheck(facts: SwitchFacts, asked: Precheck) -> Iterator[Change]:
+    """Row 3, its request; also when it was checked before, or its last switch is over."""
+    target, source = asked.target, facts.state.committed()
+    stage = facts.stage(target)
+    if stage is SwitchStage.NONE or source is None:
+        yield reject(asked, RejectCode.NOT_FOUND, f"{target} is not registered")
+    elif stage not in (SwitchStage.REGISTERED, SwitchStage.PRECHECKED):
+        yield reject(asked, RejectCode.INVALID_TRANSITION, f"the switch to {target} is at {stage.value}")
+    else:
+        sentence = f"check whether brokers can move from {source} to {target}"
+        details = {"source": source, "target": target}
+        yield DecisionDraft(
+            SwitchVerdict.RUN_PRECHECK, _COMMANDED, sentence, subject=f"prechecks/{target}", details=details
+        )
+
+
+def start(facts: SwitchFacts, asked: Start) -> Iterator[Change]:
+    """Rows 4 and 24; the same target again drives its switch on."""
+    live, source, target = facts.state.live(), facts.state.committed(), asked.target
+    if live is not None and live.target == target:
+        yield from _drive_on(facts, live)
+        return
+    refusal = _refusal_to_start(facts, asked, source)
+    if refusal is not None or source is None:
+        code, why = refusal or (RejectCode.NOT_FOUND, "no cluster is active")
+        yield reject(asked, code, f"the switch to {target} does not start: {why}")
+        return
+    epoch = facts.state.epoch + 1
+    yield Begin(
+        Switch(
+            source=source, target=target, stage=SwitchStage.TRIGGERED, epoch=epoch,
+            started_ms=facts.now_ms, target_floor=facts.next_id(target),
+        )
+    )  # fmt: skip
+    sentence = f"the switch from {source} to {target} begins, epoch {epoch}"
+    yield DecisionDraft(SwitchVerdict.ADVANCE, _COMMANDED, sentence)
+    yield DirectBrokers(target, _COMMANDED)
+
+
+def _refusal_to_start(facts: SwitchFacts, asked: Start, source: str | None) -> tuple[RejectCode, str] | None:
+    """The first guard of row 4 that does not hold."""
+    state, target = facts.state, asked.target
+    if why := guards.no_other_switch(facts):
+        return RejectCode.SWITCH_IN_PROGRESS, why
+    if state.entry(target) is None or source is None:
+        return RejectCode.NOT_FOUND, f"{target} is not registered"
+    if why := guards.target_is_standby(facts, target):
+        return RejectCode.NOT_FOUND, why
+    if why := guards.precheck_is_ready(facts, target):
+        check = state.check(target)
+        fresh = check is not None and facts.now_ms < check.expires_ms
+        collides = check is not None and fresh and bool(_COLLISIONS.intersection(check.reasons))
+        return RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED, why
+    whys = (
+        guards.digest_is_quoted(facts, target, asked.digest),
+        guards.identities_differ(facts, source, target),
+        guards.future_is_disjoint(facts, source, target),
+    )
+    if why := next((w for w in whys if w), None):
+        return RejectCode.PRECHECK_FAILED, why
+    if why := guards.holds_lease(facts):
+        return RejectCode.INVALID_TRANSITION, why
+    return None
+
+
+def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
+    yield UpdateSwitch({"halted": ""})
+    if live.stage is not SwitchStage.DONE_WITH_FAILURES:
+        sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
+        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
+        yield from order_again(facts, SwitchReason.REDRIVEN)
+        return
+    left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
+    for task in left:
+        yield _taken_up(task)
+    sentence = f"the switch to {live.target} is driven on for {len(left)} ledgers"
+    afresh = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
+    yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, afresh)
+    yield TakeInventory()
+
+
+def _taken_up(task: LedgerTask) -> PutTask:
+    """What stayed behind is looked at afresh; what was being deleted is only tried again."""
+    if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
+        return PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0))
+    afresh = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
+    return PutTask(afresh, numbered=True)
+
+
+def rollback(facts: SwitchFacts, asked: Rollback) -> Iterator[Change]:
+    """Row 18."""
+    live = facts.state.live()
+    if live is None or live.stage not in _CAN_ROLL_BACK | {SwitchStage.CLEANUP}:
+        yield reject(asked, RejectCode.INVALID_TRANSITION, "there is no switch to roll back")
+    elif why := guards.before_rollback_end(facts):
+        yield reject(asked, RejectCode.WINDOW_EXPIRED, why)
+    elif live.stage is SwitchStage.CLEANUP:
+        yield reject(asked, RejectCode.CLEANUP_STARTED, "the clean-up has begun")
+    elif why := guards.no_delete_intent(facts):
+        yield reject(asked, RejectCode.CLEANUP_STARTED, why)
+    elif not asked.attribution_only and (why := guards.future_is_disjoint(facts, live.target, live.source)):
+        yield reject(asked, RejectCode.COLLISION, f"brokers cannot go back: {why}")
+    else:
+        yield from _roll_back(facts, live, asked)
+
+
+def _roll_back(facts: SwitchFacts, live: Switch, asked: Rollback) -> Iterator[Change]:
+    sentence = f"the switch to {live.target} is rolled back"
+    fields = {"halted": "", "attribution_only": asked.attribution_only}
+    yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, fields)
+    for task in [t for t in facts.plan if t.stage in _NOT_PROMOTED]:
+        # Never promoted, so nothing is to be taken back; a result that is still under way is late.
+        reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
+        yield PutTask(reverted, numbered=True)
+    for task in [t for t in facts.plan if t.stage in _TO_REVERT]:
+        yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
+    if not asked.attribution_only:
+        yield DirectBrokers(live.source, _COMMANDED)
+
+
+def cleanup(facts: SwitchFacts, asked: Cleanup) -> Iterator[Change]:
+    """Row 20. What is deleted is decided ledger by ledger, on an inventory taken from now on."""
+    live = facts.state.live()
+    if live is None or live.stage is not SwitchStage.HOLD:
+        yield reject(asked, RejectCode.INVALID_TRANSITION, "there is no switch in hold to clean up")
+    elif why := guards.window_elapsed(facts):
+        yield reject(asked, RejectCode.WINDOW_NOT_ELAPSED, why)
+    else:
+        ids = [t.ledger_id for t in facts.plan if t.stage is LedgerStage.PROMOTED]
+        named = ", ".join(map(str, ids[:10])) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
+        sentence = f"{len(ids)} ledgers are to be deleted from {live.source}: {named or 'none'}"
+        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, {"cleanup_ms": facts.now_ms})
+        yield TakeInventory()
+
+
+def close_client(facts: SwitchFacts, asked: CloseClient) -> Iterator[Change]:
+    """Row 23."""
+    switch, name = facts.state.switch, asked.name
+    if switch is None or switch.stage not in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
+        yield reject(asked, RejectCode.INVALID_TRANSITION, "no switch is done")
+    elif facts.state.entry(name) is None:
+        yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
+    elif why := guards.is_unread(facts, name):
+        yield reject(asked, RejectCode.CLIENT_IN_USE, why)
+    else:
+        sentence = f"nothing needs {name} any more: brokers may close their client"
+        yield DecisionDraft(
+            SwitchVerdict.CLOSE_CLIENT, _COMMANDED, sentence, subject=f"clients/{name}", details={"name": name}
+        )

@@ -1,0 +1,218 @@
+"""How a switch goes on by itself: rows 6, 12, 17, 19 and 22, and the orders for which a stage exists.
+
+Nothing is ordered without the lease, nor while the switch is halted. Orders go out in the order of ledger ids, so many
+at a time; what is irreversible is asked ledger by ledger, on observations made for it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.events import StatusResult
+from policies.switching.facts import SwitchFacts
+from policies.switching.judge import guards
+from policies.switching.judge.changes import (
+    Advance,
+    AskExecutor,
+    Change,
+    Count,
+    DecisionDraft,
+    PutTask,
+    Reject,
+    SettlePlan,
+    TakeInventory,
+    Update,
+    UpdateSwitch,
+    WriteStatus,
+    of_ledger,
+)
+from policies.switching.references import LedgerKind
+from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
+
+_COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
+_PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
+
+
+def go_on(facts: SwitchFacts) -> Iterator[Change]:
+    """What the switch does next without hearing anything new; nothing when it must wait."""
+    switch = facts.state.switch
+    if switch is None or switch.halted or guards.holds_lease(facts):
+        return iter(())
+    step = _STEPS.get(switch.stage)
+    return step(facts) if step else iter(())
+
+
+def _triggered(facts: SwitchFacts) -> Iterator[Change]:
+    """Row 6."""
+    switch = facts.switch
+    if guards.all_brokers_acked(facts):
+        if switch.blocked:
+            yield UpdateSwitch({"blocked": ""})
+        return
+    why = _not_ready(facts)
+    if why != switch.blocked:
+        yield UpdateSwitch({"blocked": why})
+        if why:
+            sentence = f"all brokers acked, but the switch does not go live: {why}"
+            yield DecisionDraft(SwitchVerdict.BLOCKED, SwitchReason.NOT_READY, sentence)
+    if not why and not guards.read_since_acks(facts):
+        yield _go_live(facts)
+        yield TakeInventory()
+
+
+def _not_ready(facts: SwitchFacts) -> str:
+    """Why a switch that all brokers follow must not go live; empty when it may."""
+    source, target = facts.switch.source, facts.switch.target
+    return (
+        guards.none_writes_to_old(facts)
+        or guards.future_is_disjoint(facts, source, target)
+        or guards.order_holds(facts)
+        or guards.identities_differ(facts, source, target)
+        or ""
+    )
+
+
+def _go_live(facts: SwitchFacts) -> Advance:
+    now_ms, limits = facts.now_ms, facts.limits
+    count = len(facts.live_brokers(facts.switch.started_ms + 1))
+    sentence = f"all {count} brokers write to {facts.switch.target}"
+    windows = {
+        "live_ms": now_ms,
+        "rollback_until_ms": now_ms + limits.rollback_window_ms,
+        "cleanup_from_ms": now_ms + max(limits.cleanup_after_ms, limits.rollback_window_ms),
+    }
+    return Advance(SwitchStage.LIVE_DUAL_READ, SwitchReason.ALL_ACKED, sentence, windows)
+
+
+def _build(facts: SwitchFacts) -> Iterator[Change]:
+    """Rows 8 and 12."""
+    yield from _order_copies(facts)
+    if not facts.plan.count(LedgerStage.PENDING, LedgerStage.COPYING):
+        sentence = f"{facts.plan.count(LedgerStage.BUILT)} of {len(facts.plan)} ledgers are built"
+        yield Advance(SwitchStage.PROMOTE, SwitchReason.ALL_TERMINAL, sentence)
+
+
+def _order_copies(facts: SwitchFacts) -> Iterator[Change]:
+    free = facts.limits.copy_concurrency - facts.plan.asked(*_COPY_ACTIONS)
+    for task in facts.plan.idle(free, LedgerStage.PENDING):
+        yield AskExecutor(task, SwitchAction.COPY, SwitchReason.NEXT_IN_PLAN)
+
+
+def _promote(facts: SwitchFacts) -> Iterator[Change]:
+    """Rows 12 and 17."""
+    yield from _order_copies(facts)
+    free = facts.limits.copy_concurrency - facts.plan.asked(*_PROMOTE_ACTIONS)
+    # One that is being promoted and of which nothing is asked was left so by a halt.
+    for task in facts.plan.idle(free, LedgerStage.PROMOTING, LedgerStage.BUILT):
+        yield AskExecutor(task, _way(task), SwitchReason.NEXT_IN_PLAN)
+    if facts.plan.count(LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING):
+        return
+    moved = facts.plan.count(LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER)
+    sentence = f"{moved} of {len(facts.plan)} ledgers are promoted; they can be taken back for a while"
+    yield Advance(SwitchStage.HOLD, SwitchReason.ALL_TERMINAL, sentence, {"hold_ms": facts.now_ms})
+
+
+def _way(task: LedgerTask) -> SwitchAction:
+    return SwitchAction.ROLL_OVER if task.remap and task.kind is LedgerKind.CURSOR else SwitchAction.PROMOTE
+
+
+def _rollback(facts: SwitchFacts) -> Iterator[Change]:
+    """Row 19."""
+    free = facts.limits.copy_concurrency - facts.plan.asked(*_PROMOTE_ACTIONS)
+    for task in facts.plan.idle(free, LedgerStage.PROMOTED, LedgerStage.PROMOTING):
+        yield AskExecutor(task, SwitchAction.REVERT, SwitchReason.COMMANDED)
+    if facts.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.PROMOTING):
+        return
+    reverted = facts.plan.count(LedgerStage.REVERTED)
+    sentence = f"{reverted} ledgers are attributed to {facts.switch.source}; our copies are deleted later"
+    yield Advance(SwitchStage.ROLLED_BACK, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
+
+
+def _rolled_back(facts: SwitchFacts) -> Iterator[Change]:
+    """Row 19, the delayed part: our copies of what was taken back."""
+    free = facts.limits.max_deletions - facts.plan.asked(SwitchAction.DELETE_COPY)
+    if free <= 0 or guards.window_elapsed(facts):
+        return
+    recorded = (t for t in facts.plan if _is_left_over(t) and not guards.is_recorded(t, facts.intent(t)))
+    for task, _ in zip(recorded, range(free), strict=False):
+        yield AskExecutor(task, SwitchAction.DELETE_COPY, SwitchReason.WINDOW_ELAPSED)
+
+
+def _is_left_over(task: LedgerTask) -> bool:
+    return task.stage is LedgerStage.REVERTED and task.awaiting is SwitchAction.NONE
+
+
+def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
+    """Rows 20 to 22."""
+    free, busy = facts.limits.max_deletions - facts.plan.asked(SwitchAction.DELETE_OLD), False
+    for task in facts.plan.idle(free, LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED):
+        busy = True
+        if why := guards.is_unreferenced(facts, task) or guards.was_promoted(task):
+            if facts.inventory_is_old:
+                return
+            yield from _give_up(task, why)
+        else:
+            yield AskExecutor(task, SwitchAction.DELETE_OLD, SwitchReason.COMMANDED)
+    busy = busy or bool(facts.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT))
+    if not busy and facts.switch.awaiting is SwitchAction.NONE:
+        yield WriteStatus(SwitchAction.STATUS_OLD)
+
+
+def _give_up(task: LedgerTask, why: str) -> Iterator[Change]:
+    after = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.NOT_READY.value)
+    yield PutTask(after)
+    sentence = f"ledger {task.ledger_id} is not deleted: {why}"
+    yield of_ledger(after, SwitchVerdict.LEDGER, SwitchReason.NOT_READY, sentence)
+
+
+_STEPS: dict[SwitchStage, Callable[[SwitchFacts], Iterator[Change]]] = {
+    SwitchStage.TRIGGERED: _triggered,
+    SwitchStage.BUILD: _build,
+    SwitchStage.PROMOTE: _promote,
+    SwitchStage.ROLLBACK: _rollback,
+    SwitchStage.ROLLED_BACK: _rolled_back,
+    SwitchStage.CLEANUP: _cleanup,
+}
+
+
+# --- the end (row 22)
+
+
+def status_result(facts: SwitchFacts, result: StatusResult) -> Iterator[Change]:
+    """The old one is deprecated first, then the new one becomes active."""
+    switch = facts.state.switch
+    if switch is None or switch.op == 0 or result.op > switch.op:
+        sentence = f"no status was to be written as {result.op}"
+        yield Reject(RejectCode.INVALID_TRANSITION, sentence, "registry")
+    elif result.op < switch.op or result.action is not switch.awaiting:
+        yield Count("repeated")
+    elif not result.ok:
+        yield UpdateSwitch({"status_failed": True})
+        yield from _finish(facts, status_failed=True)
+    elif result.action is SwitchAction.STATUS_OLD:
+        yield from _set_status(facts, switch.source, ClusterStatus.DEPRECATED)
+        yield WriteStatus(SwitchAction.STATUS_NEW)
+    else:
+        yield from _set_status(facts, switch.target, ClusterStatus.ACTIVE)
+        yield Update({"committed_epoch": switch.epoch})
+        yield from _finish(facts, status_failed=switch.status_failed)
+
+
+def _set_status(facts: SwitchFacts, name: str, status: ClusterStatus) -> Iterator[Change]:
+    entry = facts.state.entry(name)
+    if entry is not None:
+        yield Update({"entries": put(facts.state.entries, replace(entry, status=status))})
+
+
+def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
+    switch, left = facts.switch, facts.left_behind
+    ended = {"ended_ms": facts.now_ms, "awaiting": SwitchAction.NONE}
+    reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
+    if left or status_failed:
+        trouble = f"{left} ledgers stay behind" if left else "a status could not be written"
+        yield Advance(SwitchStage.DONE_WITH_FAILURES, reason, f"the switch is done with failures: {trouble}", ended)
+    else:
+        sentence = f"the switch is done: {switch.target} holds what {switch.source} did"
+        yield Advance(SwitchStage.DONE, reason, sentence, ended)
+        yield SettlePlan()
