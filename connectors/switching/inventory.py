@@ -127,7 +127,7 @@ def _cuts(
 
 
 def ledger_reading(ledger: Ledger) -> LedgerReading:
-    """A ledger as it is told on the wire; `policies.switching.translation.ledger_of` reads it."""
+    """A ledger as it is told on the wire; `policies.switching.fold.ledgers.ledger_of` reads it."""
     plain = structs.asdict(ledger)
     return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
 

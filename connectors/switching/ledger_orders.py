@@ -245,12 +245,9 @@ class LedgerOrders:
     @staticmethod
     def _attributed(order: LedgerOrder, done: Attribution, result: LedgerOutcome) -> SwitchLedger:
         match done.outcome:
-            case (
-                AttributionOutcome.DONE | AttributionOutcome.GONE
-            ):  # what names it no more, and never will, needs no attribution
+            case AttributionOutcome.DONE | AttributionOutcome.GONE:
+                # What names it no more, and never will, needs no attribution.
                 return order.result(result, done.detail, changed=done.changed)
-            case AttributionOutcome.ROLLED_OVER if result is LedgerOutcome.REVERTED:
-                return order.result(result, done.detail)  # nothing names the ledger that was promoted any more
             case AttributionOutcome.ROLLED_OVER:
                 return order.result(
                     LedgerOutcome.ROLLED_OVER, done.detail, new_id=done.new_id, attribution=done.attribution

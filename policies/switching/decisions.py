@@ -100,7 +100,6 @@ class SwitchReason(ClosedEnum):
     EXECUTOR_FAILED = "executor_failed", "The executor could not do it, and is asked again."
     RETRIES_EXHAUSTED = "retries_exhausted", "It failed too often: it is left for a person."
     ALL_TERMINAL = "all_terminal", "Every ledger has come to its end at this stage."
-    STATUS_WRITTEN = "status_written", "The registry has the new status."
     STATUS_FAILED = "status_failed", "The registry could not be written."
     WINDOW_ELAPSED = "window_elapsed", "The time for it has come."
     INVARIANT = "invariant", "An invariant does not hold."

@@ -267,9 +267,11 @@ def test_the_cursor_of_a_loaded_topic_is_not_taken_back() -> None:
     assert world.asked == []
 
 
-def test_a_promoted_cursor_that_moved_on_since_has_nothing_to_take_back() -> None:
+def test_of_a_promoted_cursor_that_moved_on_since_a_revert_tells_where_it_is() -> None:
+    """The policy has the row for it: what its owner wrote there is newer, so it is not taken back."""
     moved = Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new")
-    assert World(attributed=moved).carry_out(order(SwitchVerdict.REVERT)).result is LedgerOutcome.REVERTED
+    said = World(attributed=moved).carry_out(order(SwitchVerdict.REVERT))
+    assert (said.result, said.new_id, said.attribution) == (LedgerOutcome.ROLLED_OVER, 9, "new")
 
 
 def test_a_request_to_roll_over_tells_the_new_ledger_or_why_there_is_none() -> None:
