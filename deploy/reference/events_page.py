@@ -87,7 +87,7 @@ def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
                 used.setdefault(explained(found), []).append(kind.event_type)
     names = Counter(closed.__name__ for closed in used)
     for closed, types in used.items():
-        heading = _heading(closed, alone=names[closed.__name__] == 1)
+        heading = heading_of(closed, alone=names[closed.__name__] == 1)
         yield f"### {heading}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
         yield from table(("value", "meaning"), ((f"`{member.value}`", member.meaning) for member in closed))
 
@@ -103,7 +103,7 @@ def explained(found: type[StrEnum]) -> type[ClosedEnum]:
     return found
 
 
-def _heading(closed: type[ClosedEnum], *, alone: bool) -> str:
+def heading_of(closed: type[ClosedEnum], *, alone: bool) -> str:
     """Its name, and where others have the same, whose it is: of what is in ``policies.switching``, switching's."""
     return closed.__name__ if alone else f"{closed.__name__} ({closed.__module__.split('.')[1]})"
 

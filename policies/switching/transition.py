@@ -21,7 +21,7 @@ from policies.switching.judge.changes import (
     DirectBrokers,
     DropTask,
     ForgetIntent,
-    Journal,
+    JournalIntent,
     PutTask,
     Reject,
     SettlePlan,
@@ -116,7 +116,7 @@ class Transition:
                 self.plan.drop(ledger_id)
             case AskExecutor(task, action):
                 self._ask(task, action)
-            case Journal(task):
+            case JournalIntent(task):
                 self._note_intent(task)
             case ForgetIntent(task):
                 self._journal.pop((self.facts().target_instance, task.ledger_id, task.remap), None)

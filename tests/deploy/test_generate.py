@@ -20,7 +20,7 @@ from deploy import generate
 from deploy.query_health import QueryHealth
 from deploy.reference.asyncapi import document
 from deploy.reference.catalogue import DIALECT, EventKind, catalogue
-from deploy.reference.events_page import explained
+from deploy.reference.events_page import explained, heading_of
 from deploy.reference.examples import examples
 from deploy.reference.metrics_page import parts
 from deploy.reference.shapes import classes_in, rows
@@ -29,6 +29,7 @@ from deploy.settings_file import load_settings
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
+from policies.switching.decisions import SwitchVerdict
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, EventReader
 
@@ -190,7 +191,9 @@ def test_a_set_on_the_wire_that_explains_nothing_is_refused() -> None:
 def test_sets_of_one_name_are_told_apart_by_whose_they_are(files: dict[str, str]) -> None:
     headings = re.findall(r"^### (.+)$", files["events.md"], flags=re.MULTILINE)
     assert len(headings) == len(set(headings))
-    assert {"Verdict (throttle)", "Verdict (switching)", "Outcome (observations)", "Mode"} <= set(headings)
+    assert {"SwitchVerdict", "LedgerOutcome", "Mode"} <= set(headings)
+    assert heading_of(SwitchVerdict, alone=True) == "SwitchVerdict"
+    assert heading_of(SwitchVerdict, alone=False) == "SwitchVerdict (switching)"
 
 
 def test_no_bound_is_shown_that_is_only_the_types(files: dict[str, str]) -> None:

@@ -103,7 +103,7 @@ class DropTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class JournalIntent:
     """The intent to copy a ledger is noted, before anyone creates the copy."""
 
     task: LedgerTask
@@ -188,9 +188,9 @@ class WriteStatusAgain:
 
 
 Change = (
-    DecisionDraft | Count | Reject | Update | UpdateSwitch | Begin | Advance | SettlePlan | PutTask | DropTask | Journal
-    | ForgetIntent | AskExecutor | AskAgain | DirectBrokers | DirectAgain | WriteRegistry | RemoveRegistry
-    | TakeInventory | WriteStatus | WriteStatusAgain
+    DecisionDraft | Count | Reject | Update | UpdateSwitch | Begin | Advance | SettlePlan | PutTask | DropTask
+    | JournalIntent | ForgetIntent | AskExecutor | AskAgain | DirectBrokers | DirectAgain | WriteRegistry
+    | RemoveRegistry | TakeInventory | WriteStatus | WriteStatusAgain
 )  # fmt: skip
 
 

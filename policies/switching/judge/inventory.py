@@ -8,7 +8,7 @@ from policies.switching.decisions import SwitchReason, SwitchVerdict
 from policies.switching.events import InventorySeen
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.changes import Advance, Change, DropTask, Journal, PutTask, of_ledger
+from policies.switching.judge.changes import Advance, Change, DropTask, JournalIntent, PutTask, of_ledger
 from policies.switching.judge.results import conflict
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
@@ -96,7 +96,7 @@ def _plan(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen) -> Iterator
     if found is not None and found.provenance == source:
         # The executor's own journal has its intent: ours may have been lost with the state.
         intent = facts.intent_to_copy(task)
-        yield Journal(task)
+        yield JournalIntent(task)
     if why := guards.import_is_disjoint(found, intent, source, target):
         yield from conflict(facts, task, SwitchReason.FOREIGN_ID, why)
     elif why := guards.id_was_not_deleted(facts, task.ledger_id):
