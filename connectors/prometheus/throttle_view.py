@@ -7,19 +7,28 @@ readings. Why a factor is what it is comes from the decision alone, so that metr
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from connectors.prometheus.families import Family, Histogram, Sample
 from connectors.prometheus.policy_view import DECISION_STALE, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
-from policies.throttle import fleet, trend
-from policies.throttle.decision import FALLBACK_REASONS, Counts, Limiting, Reason, ThrottleFactor
-from policies.throttle.fleet import Fleet, KnownVolume
-from policies.throttle.gate import Verdict
-from policies.throttle.limits import Hit
+from policies.throttle import trend
+from policies.throttle.decisions import (
+    FALLBACK_REASONS,
+    FreshnessCounts,
+    LimitHit,
+    LimitingVolume,
+    ThrottleFactor,
+    ThrottleReason,
+    ThrottleVerdict,
+)
+from policies.throttle.facts import ThrottleFacts, facts_as_of
+from policies.throttle.fold import fold
+from policies.throttle.judge import VolumeVerdict, judge_volumes, remembered
 from policies.throttle.policy import NAME
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import KafkaClusterState
 from policies.units import from_millis, to_millis
 
 FACTOR = Family(
@@ -73,22 +82,27 @@ LOG_DIRS = Family(
     ("cluster", "state"),
 )
 
-_CAUSED_BY_TIME = FALLBACK_REASONS | {Reason.DEPARTED_VOLUME}
+_CAUSED_BY_TIME = FALLBACK_REASONS | {ThrottleReason.DEPARTED_VOLUME}
 """No reading brings these about, or none that is evidence."""
-_MAY_END_BY_TIME = frozenset({Reason.MIN_HOLD, Reason.DEPARTED_VOLUME})
+_MAY_END_BY_TIME = frozenset({ThrottleReason.MIN_HOLD, ThrottleReason.DEPARTED_VOLUME})
 
 
 @dataclass(slots=True)
-class _Cluster:
-    """What is known of one cluster."""
+class _ThrottledCluster:
+    """What is shown of one cluster."""
 
+    name: str
     settings: ThrottleSettings
-    fleet: Fleet = field(default_factory=Fleet)
+    known: KafkaClusterState = field(default_factory=KafkaClusterState)
     decision: ThrottleFactor | None = None
-    limit: Hit = Hit.NONE
+    limit: LimitHit = LimitHit.NONE
     """The limit the cluster is at, by its last decisions."""
     fallbacks: int = 0
-    violations: Counter[Hit] = field(default_factory=Counter)
+    violations: Counter[LimitHit] = field(default_factory=Counter)
+
+    def facts_as_of(self, now: datetime) -> ThrottleFacts:
+        """What is the case at a moment, by what is known."""
+        return facts_as_of(now, self.name, self.known, self.settings)
 
 
 class ThrottleView:
@@ -105,7 +119,7 @@ class ThrottleView:
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _Cluster] = {}
+        self._clusters: dict[str, _ThrottledCluster] = {}
 
     @property
     def history(self) -> timedelta:
@@ -117,10 +131,11 @@ class ThrottleView:
         """Fold readings in as one step of the policy does."""
         for name, readings in by_cluster(observations):
             cluster = self._cluster(name)
-            seen = fleet.observe(cluster.fleet, readings)
+            cluster.known = fold(cluster.known, readings)
             # As of the readings, not of now: history is forgotten as it was then.
-            known = fleet.standings(seen, cluster.settings, max(r.at for r in readings))
-            cluster.fleet = fleet.without_forgotten(seen, known)
+            facts = cluster.facts_as_of(max(r.at for r in readings))
+            volumes, _ = judge_volumes(facts)
+            cluster.known = cluster.known.keeping(remembered(facts, volumes))
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Take a cluster's next decision, and count what begins with it."""
@@ -145,12 +160,13 @@ class ThrottleView:
             if cluster.decision is not None:
                 yield from _of_decision(cluster.decision, cluster.settings, now_ms)
                 yield from _of_counters(name, cluster)
-            for known in fleet.standings(cluster.fleet, cluster.settings, from_millis(now_ms)):
-                yield from _of_volume(name, known)
+            volumes, _ = judge_volumes(cluster.facts_as_of(from_millis(now_ms)))
+            for volume in volumes:
+                yield from _of_volume(name, volume)
 
-    def _cluster(self, name: str) -> _Cluster:
+    def _cluster(self, name: str) -> _ThrottledCluster:
         if name not in self._clusters:
-            self._clusters[name] = _Cluster(self._settings.for_cluster(name))
+            self._clusters[name] = _ThrottledCluster(name, self._settings.for_cluster(name))
         return self._clusters[name]
 
 
@@ -170,43 +186,43 @@ def _of_decision(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: i
     yield from _of_counts(LOG_DIRS, cluster, decision.volumes)
 
 
-def _of_counts(family: Family, cluster: str, counts: Counts) -> Iterator[Sample]:
+def _of_counts(family: Family, cluster: str, counts: FreshnessCounts) -> Iterator[Sample]:
     for state, count in counts:
         yield Sample(family, (cluster, state), count)
 
 
-def _of_counters(name: str, cluster: _Cluster) -> Iterator[Sample]:
+def _of_counters(name: str, cluster: _ThrottledCluster) -> Iterator[Sample]:
     # From 0 on, so that the first one is an increase.
     yield Sample(FALLBACKS, (name,), cluster.fallbacks)
-    for limit in (Hit.HARD, Hit.SOFT):
+    for limit in (LimitHit.HARD, LimitHit.SOFT):
         yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
 
 
-def _of_volume(cluster: str, known: KnownVolume) -> Iterator[Sample]:
-    broker, log_dir = known.key
-    labels, volume = (cluster, str(broker), log_dir), known.volume
-    yield Sample(USABLE, labels, volume.usable_bytes)
-    yield Sample(USED, labels, max(0, volume.total_bytes - volume.usable_bytes))
-    yield Sample(TOTAL, labels, volume.total_bytes)
-    if known.seconds_to_full is not None:
-        yield Sample(SECONDS_TO_FULL, labels, known.seconds_to_full)
+def _of_volume(cluster: str, volume: VolumeVerdict) -> Iterator[Sample]:
+    broker, log_dir = volume.key
+    labels, state = (cluster, str(broker), log_dir), volume.state
+    yield Sample(USABLE, labels, state.usable_bytes)
+    yield Sample(USED, labels, max(0, state.total_bytes - state.usable_bytes))
+    yield Sample(TOTAL, labels, state.total_bytes)
+    if volume.seconds_to_full is not None:
+        yield Sample(SECONDS_TO_FULL, labels, volume.seconds_to_full)
 
 
 def _rests_on_fallback(decision: ThrottleFactor) -> bool:
     return decision.reason in FALLBACK_REASONS
 
 
-def _limit_reached(decision: ThrottleFactor, before: Hit) -> Hit:
+def _limit_reached(decision: ThrottleFactor, before: LimitHit) -> LimitHit:
     """The limit the cluster is at. Silence leaves it there, and so does free space within the recovery margin."""
     if _rests_on_fallback(decision):
         return before
-    if decision.reason is Reason.RECOVERY_MARGIN:
-        return Hit.HARD
-    return decision.limiting.limit if decision.limiting else Hit.NONE
+    if decision.reason is ThrottleReason.RECOVERY_MARGIN:
+        return LimitHit.HARD
+    return decision.limiting.limit if decision.limiting else LimitHit.NONE
 
 
-def _is_harder(limit: Hit, other: Hit) -> bool:
-    order = (Hit.NONE, Hit.SOFT, Hit.HARD)
+def _is_harder(limit: LimitHit, other: LimitHit) -> bool:
+    order = (LimitHit.NONE, LimitHit.SOFT, LimitHit.HARD)
     return order.index(limit) > order.index(other)
 
 
@@ -225,8 +241,8 @@ def _answers_its_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> b
     # When another volume than before decides and the factor did not fall, it was the former one's reading that caused
     # it, and that is no evidence of a decision it no longer limits.
     handed_over = None not in (before.limiting, decision.limiting) and _key(before.limiting) != _key(decision.limiting)
-    return decision.verdict is Verdict.LOWER or not handed_over
+    return decision.verdict is ThrottleVerdict.LOWER or not handed_over
 
 
-def _key(limiting: Limiting | None) -> tuple[str, str]:
+def _key(limiting: LimitingVolume | None) -> tuple[str, str]:
     return ("", "") if limiting is None else (str(limiting.broker), limiting.log_dir)

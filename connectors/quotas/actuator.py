@@ -14,7 +14,7 @@ from connectors.quotas.journal import QuotaJournal
 from connectors.quotas.reports import QuotaMetrics
 from connectors.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.errors import UserError
-from policies.throttle.decision import ThrottleFactor
+from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_orders import QuotaOrder, order_of
 from policies.units import from_millis

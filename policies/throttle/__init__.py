@@ -1,10 +1,11 @@
 """The throttle policy: how much the producers of a cluster may write while a volume fills up."""
 
 from policies.policy import PolicyKind
-from policies.throttle.decision import ThrottleFactor
-from policies.throttle.policy import NAME, ThrottlePolicy, ThrottleState
+from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.policy import NAME, ThrottlePolicy
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import ThrottleState
 
 __all__ = [
     "KIND",

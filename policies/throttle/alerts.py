@@ -4,15 +4,17 @@ A condition that has begun to hold ends only when it is clear by a margin, as th
 is one alert, not one a poll. Nor does silence end it: a volume that is no longer read stays below its limit.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from datetime import datetime
 
 from policies.alerts import Condition
-from policies.decisions import Severity
-from policies.throttle.fleet import Broker, Fleet, KnownVolume, Standing, broker_standing
-from policies.throttle.limits import Hit, Limit
-from policies.throttle.settings import ThrottleSettings
+from policies.decisions import EVIDENCE_LIMIT, Severity
+from policies.throttle.decisions import LimitHit, ThrottleReason
+from policies.throttle.facts import BrokerFacts, Freshness, ThrottleFacts
+from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
+from policies.throttle.limits import Limit
+from policies.throttle.messages import place
+from policies.throttle.state import BrokerState, VolumeKey
 from policies.units import format_duration, human_bytes, human_seconds, millis_of, to_millis
 
 BELOW_SOFT = "volume-below-soft-limit"
@@ -27,152 +29,147 @@ _STILL_SOON = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ThrottleAlertContext:
     """What the conditions are read from."""
 
-    cluster: str
-    fleet: Fleet
-    known: Sequence[KnownVolume]
-    forgotten: Sequence[tuple[int, str]]
+    facts: ThrottleFacts
+    judgement: ThrottleJudgement
     firing: Set[tuple[str, str]]
     """The alerts (name, subject) whose condition held at the last step: it takes less to keep one than to begin it."""
-    settings: ThrottleSettings
-    now: datetime
-    no_data: bool = False
-    """Whether the factor rests on nothing but the fallback."""
+
+    def fires(self, alert: str, key: VolumeKey) -> bool:
+        """Whether the alert about this volume held at the last step."""
+        return (alert, _volume_subject(self.facts.cluster, key)) in self.firing
 
 
-def conditions(view: View) -> Iterator[Condition]:
+def conditions(context: ThrottleAlertContext) -> Iterator[Condition]:
     """Everything that is the case now."""
-    for known in view.known:
-        yield from _of_volume(view, known)
-    yield from _unread(view)
-    for broker, log_dir in view.forgotten:
-        yield _condition(
-            view, FORGOTTEN, Severity.WARNING, "departed_volume", (broker, log_dir),
-            f"broker {broker} {log_dir} left {view.cluster} while it limited the cluster, and no longer counts",
-        )  # fmt: skip
+    for volume in context.judgement.volumes:
+        yield from _of_volume(context, volume)
+    yield from _unread(context)
+    for forgotten in context.judgement.forgotten:
+        what = f"{place(forgotten.key)} left {context.facts.cluster} while it limited the cluster, and no longer counts"
+        yield _condition(context, FORGOTTEN, Severity.WARNING, "departed_volume", forgotten.key, what)
 
 
-def volume_subject(cluster: str, broker: int, log_dir: str) -> str:
-    """``<cluster>/<broker>/<log dir>``."""
-    return f"{cluster}/{broker}/{log_dir.lstrip('/')}"
-
-
-def _of_volume(view: View, known: KnownVolume) -> Iterator[Condition]:
-    settings, (broker, log_dir) = view.settings, known.key
-    free = f"broker {broker} {log_dir} of {view.cluster} has {human_bytes(known.volume.usable_bytes)} free"
-    if settings.hard and _holds(view, BELOW_HARD, known, settings.hard):
-        limit = human_bytes(settings.hard.in_bytes(known.volume.total_bytes))
-        yield _condition(
-            view, BELOW_HARD, Severity.CRITICAL, "hard_limit", known.key, f"{free}, hard limit {limit}", known
+def _of_volume(context: ThrottleAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
+    hard, soft = context.facts.settings.hard, context.facts.settings.soft
+    if hard and _is_below(context, BELOW_HARD, volume, hard):
+        what = f"{_free(context, volume)}, hard limit {_on(volume, hard)}"
+        yield _about(context, BELOW_HARD, Severity.CRITICAL, "hard_limit", volume, what)
+    if soft and _is_below(context, BELOW_SOFT, volume, soft):
+        what = f"{_free(context, volume)}, soft limit {_on(volume, soft)}"
+        yield _about(context, BELOW_SOFT, Severity.WARNING, "soft_limit", volume, what)
+    if volume.seconds_to_full is not None and _is_soon(context, volume, volume.seconds_to_full):
+        left = human_seconds(volume.seconds_to_full)
+        what = f"{_free(context, volume)} and is full in {left} at its present rate"
+        yield _about(context, FILLS_SOON, Severity.WARNING, "trend", volume, what)
+    if hard and soft and _cross(context, volume, hard, soft):
+        what = (
+            f"the soft limit is not above the hard limit on {place(volume.key)} of {context.facts.cluster}: "
+            "producers are stopped there without being slowed first"
         )
-    if settings.soft and _holds(view, BELOW_SOFT, known, settings.soft):
-        limit = human_bytes(settings.soft.in_bytes(known.volume.total_bytes))
-        yield _condition(
-            view, BELOW_SOFT, Severity.WARNING, "soft_limit", known.key, f"{free}, soft limit {limit}", known
-        )
-    if _fills_soon(view, known):
-        left = human_seconds(known.seconds_to_full or 0.0)
-        yield _condition(
-            view,
-            FILLS_SOON,
-            Severity.WARNING,
-            "trend",
-            known.key,
-            f"{free} and is full in {left} at its present rate",
-            known,
-        )
-    if _cross(known, settings) and (
-        _fires(view, LIMITS_CROSS, known) or (known.standing is Standing.FRESH and known.assessment.hit is not Hit.NONE)
-    ):
-        yield _condition(
-            view, LIMITS_CROSS, Severity.WARNING, "limits_cross", known.key,
-            f"the soft limit is not above the hard limit on broker {broker} {log_dir} of {view.cluster}: "
-            "producers are stopped there without being slowed first", known,
-        )  # fmt: skip
+        yield _about(context, LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, what)
 
 
-def _cross(known: KnownVolume, settings: ThrottleSettings) -> bool:
-    total = known.volume.total_bytes
-    return bool(settings.soft and settings.hard and settings.soft.in_bytes(total) <= settings.hard.in_bytes(total))
-
-
-def _holds(view: View, alert: str, known: KnownVolume, limit: Limit) -> bool:
-    usable, total = known.volume.usable_bytes, known.volume.total_bytes
-    if not limit.reached(usable, total, margin=view.settings.recovery_margin):
+def _is_below(context: ThrottleAlertContext, alert: str, volume: VolumeVerdict, limit: Limit) -> bool:
+    usable, total = volume.state.usable_bytes, volume.state.total_bytes
+    if not limit.reached(usable, total, margin=context.facts.settings.recovery_margin):
         return False
-    begins = known.standing is Standing.FRESH and limit.reached(usable, total)
-    return begins or _fires(view, alert, known)
+    begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
+    return begins or context.fires(alert, volume.key)
 
 
-def _fires(view: View, alert: str, known: KnownVolume) -> bool:
-    return (alert, volume_subject(view.cluster, *known.key)) in view.firing
+def _is_soon(context: ThrottleAlertContext, volume: VolumeVerdict, seconds_to_full: float) -> bool:
+    margin = _STILL_SOON if context.fires(FILLS_SOON, volume.key) else 1.0
+    return seconds_to_full < context.facts.settings.time_to_full_alert.total_seconds() * margin
 
 
-def _fills_soon(view: View, known: KnownVolume) -> bool:
-    if known.seconds_to_full is None:
+def _cross(context: ThrottleAlertContext, volume: VolumeVerdict, hard: Limit, soft: Limit) -> bool:
+    if not soft.crosses(hard, volume.state.total_bytes):
         return False
-    margin = _STILL_SOON if _fires(view, FILLS_SOON, known) else 1.0
-    soon_seconds = view.settings.time_to_full_alert.total_seconds() * margin
-    return known.seconds_to_full < soon_seconds
+    begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
+    return begins or context.fires(LIMITS_CROSS, volume.key)
 
 
-def _unread(view: View) -> Iterator[Condition]:
+def _unread(context: ThrottleAlertContext) -> Iterator[Condition]:
     """A member broker that is unread for `validity`; critical for the cluster when nothing valid is known."""
-    now_ms, validity_ms = to_millis(view.now), millis_of(view.settings.validity)
-    unread = [
-        b
-        for b in view.fleet.brokers
-        if broker_standing(b, view.settings, now_ms) is Standing.STALE
-        and now_ms - max(b.read_ms, b.seen_ms) >= validity_ms
-    ]
-    for broker in unread:
-        yield Condition(
-            alert=UNREAD,
-            subject=f"{view.cluster}/{broker.broker}",
-            severity=Severity.WARNING,
-            reason=_why_unread(broker),
-            summary=f"log dirs of broker {broker.broker} of {view.cluster} are unread for "
-            f"{format_duration(view.settings.validity)} ({_why_unread(broker)})",
-            labels={"cluster": view.cluster, "broker": str(broker.broker)},
-            evidence=(broker.tried_id,) if broker.tried_id else (),
-        )
-    for known in view.known:
-        if known.standing is Standing.STALE and broker_standing(known.broker, view.settings, now_ms) is Standing.FRESH:
-            number, log_dir = known.key
-            yield _condition(
-                view, UNREAD, Severity.WARNING, "unreadable", known.key,
-                f"broker {number} of {view.cluster} answers, but cannot read {log_dir} "
-                f"for {format_duration(view.settings.validity)}", known,
+    unread = [b.state for b in context.judgement.brokers if _is_unread(b, context)]
+    yield from (_of_broker(context, broker) for broker in unread)
+    for volume in context.judgement.volumes:
+        if volume.freshness is Freshness.STALE and volume.broker.freshness is Freshness.FRESH:
+            number, log_dir = volume.key
+            yield _about(
+                context, UNREAD, Severity.WARNING, "unreadable", volume,
+                f"broker {number} of {context.facts.cluster} answers, but cannot read {log_dir} "
+                f"for {format_duration(context.facts.settings.validity)}",
             )  # fmt: skip
-    if view.no_data or (unread and not any(k.standing is Standing.FRESH for k in view.known)):
+    cluster = context.facts.cluster
+    is_fallback = context.judgement.raw.reason is ThrottleReason.NO_DATA
+    if is_fallback or (unread and not any(v.freshness is Freshness.FRESH for v in context.judgement.volumes)):
         yield Condition(
             alert=UNREAD,
-            subject=view.cluster,
+            subject=cluster,
             severity=Severity.CRITICAL,
             reason="no_data",
-            summary=f"nothing is known of the log dirs of {view.cluster}: no valid reading of any of its brokers",
-            labels={"cluster": view.cluster},
-            evidence=tuple(b.tried_id for b in unread if b.tried_id)[:10],
+            summary=f"nothing is known of the log dirs of {cluster}: no valid reading of any of its brokers",
+            labels={"cluster": cluster},
+            evidence=tuple(b.tried_id for b in unread if b.tried_id)[:EVIDENCE_LIMIT],
         )
 
 
-def _why_unread(broker: Broker) -> str:
-    return broker.outcome if broker.outcome not in ("", "ok") else "silence"
+def _is_unread(broker: BrokerFacts, context: ThrottleAlertContext) -> bool:
+    since_ms = max(broker.state.read_ms, broker.state.seen_ms)
+    unread_ms = to_millis(context.facts.now) - since_ms
+    return broker.freshness is Freshness.STALE and unread_ms >= millis_of(context.facts.settings.validity)
+
+
+def _of_broker(context: ThrottleAlertContext, broker: BrokerState) -> Condition:
+    why = broker.outcome if broker.outcome not in ("", "ok") else "silence"
+    return Condition(
+        alert=UNREAD,
+        subject=f"{context.facts.cluster}/{broker.broker}",
+        severity=Severity.WARNING,
+        reason=why,
+        summary=f"log dirs of broker {broker.broker} of {context.facts.cluster} are unread for "
+        f"{format_duration(context.facts.settings.validity)} ({why})",
+        labels={"cluster": context.facts.cluster, "broker": str(broker.broker)},
+        evidence=(broker.tried_id,) if broker.tried_id else (),
+    )
+
+
+def _about(
+    context: ThrottleAlertContext, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str
+) -> Condition:
+    read_id = volume.broker.state.read_id
+    return _condition(context, alert, severity, reason, volume.key, summary, (read_id,) if read_id else ())
 
 
 def _condition(
-    view: View, alert: str, severity: Severity, reason: str, key: tuple[int, str], summary: str,
-    known: KnownVolume | None = None,
+    context: ThrottleAlertContext, alert: str, severity: Severity, reason: str, key: VolumeKey, summary: str,
+    evidence: tuple[str, ...] = (),
 ) -> Condition:  # fmt: skip
     broker, log_dir = key
     return Condition(
         alert=alert,
-        subject=volume_subject(view.cluster, broker, log_dir),
+        subject=_volume_subject(context.facts.cluster, key),
         severity=severity,
         reason=reason,
         summary=summary,
-        labels={"cluster": view.cluster, "broker": str(broker), "log_dir": log_dir},
-        evidence=(known.broker.read_id,) if known and known.broker.read_id else (),
+        labels={"cluster": context.facts.cluster, "broker": str(broker), "log_dir": log_dir},
+        evidence=evidence,
     )
+
+
+def _on(volume: VolumeVerdict, limit: Limit) -> str:
+    return human_bytes(limit.in_bytes(volume.state.total_bytes))
+
+
+def _free(context: ThrottleAlertContext, volume: VolumeVerdict) -> str:
+    return f"{place(volume.key)} of {context.facts.cluster} has {human_bytes(volume.state.usable_bytes)} free"
+
+
+def _volume_subject(cluster: str, key: VolumeKey) -> str:
+    """``<cluster>/<broker>/<log dir>``."""
+    broker, log_dir = key
+    return f"{cluster}/{broker}/{log_dir.lstrip('/')}"

@@ -1,72 +1,52 @@
-"""From the raw factor to the published one: down at once, up with patience.
+"""From the raw factor to the one in force: down at once, up with patience.
 
 Rules: docs/design/throttle.md. Invariants, asserted after each move: the factor stays in [0, 1]; it is lowered whenever
 the raw factor says so by a publishable amount; it is never above the raw factor by that much; it is not raised within
 `min_hold` of its last change.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
-from msgspec import Struct
-
-from policies.closed_enum import ClosedEnum
+from policies.throttle.decisions import ThrottleReason, ThrottleVerdict
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import Gate, VolumeKey
 from policies.units import millis_of, to_millis
 
 _EPSILON = 1e-9
 """Factors that differ by less are equal: 0.3 - 0.25 is a change of 0.05."""
 
 
-class Verdict(ClosedEnum):
-    """What becomes of the factor."""
-
-    INITIAL = "initial", "Before the first reading: the starting factor."
-    LOWER = "lower", "The factor goes down, at once."
-    RAISE = "raise", "The factor goes up."
-    HOLD = "hold", "It would go up, but must wait: `reason` says for what."
-    NO_CHANGE = (
-        "no_change",
-        "It stays; the decision is repeated as a heartbeat, or another reason now stands behind it.",
-    )
-
-
-class Hold(StrEnum):
-    """What a factor that would rise waits for."""
-
-    RECOVERY_MARGIN = "recovery_margin"
-    MIN_HOLD = "min_hold"
-
-
-class Gate(Struct, array_like=True, frozen=True):
-    """The published factor and what its next rise depends on."""
-
-    factor: float
-    changed_ms: int | None = None
-    stopped_by: tuple[tuple[int, str], ...] = ()
-    """The volumes (broker, log dir) that stopped the cluster and have not recovered; empty unless stopped."""
-
-
 @dataclass(frozen=True, slots=True)
-class Move:
+class GateMove:
     """What the gate does now."""
 
     gate: Gate
-    verdict: Verdict
-    hold: Hold | None = None
+    verdict: ThrottleVerdict
+    hold: ThrottleReason | None = None
+    """What a factor that would rise waits for: RECOVERY_MARGIN or MIN_HOLD."""
     rises_at_ms: int | None = None
     """When a held factor may rise by time alone."""
+
+
+def first_move(gate: Gate, raw: float, stopping: Set[VolumeKey], now: datetime) -> GateMove:
+    """Move the gate for the first time: nothing was published yet, so no change can be too small or too soon."""
+    stopped_by = tuple(sorted(stopping)) if raw == 0.0 else ()
+    if raw == gate.factor:
+        return GateMove(Gate(raw, None, stopped_by), ThrottleVerdict.NO_CHANGE)
+    verdict = ThrottleVerdict.LOWER if raw < gate.factor else ThrottleVerdict.RAISE
+    return GateMove(Gate(raw, to_millis(now), stopped_by), verdict)
 
 
 def move(
     gate: Gate,
     raw: float,
-    stopping: set[tuple[int, str]],
-    recovered: set[tuple[int, str]],
+    stopping: Set[VolumeKey],
+    recovered: Set[VolumeKey],
     now: datetime,
     settings: ThrottleSettings,
-) -> Move:
+) -> GateMove:
     """Move the gate towards the raw factor.
 
     Args:
@@ -82,18 +62,21 @@ def move(
     return after
 
 
-def _moved(gate: Gate, raw: float, stopped_by: set[tuple[int, str]], now_ms: int, settings: ThrottleSettings) -> Move:
+def _moved(gate: Gate, raw: float, stopped_by: Set[VolumeKey], now_ms: int, settings: ThrottleSettings) -> GateMove:
     blocked = tuple(sorted(stopped_by))
     if raw > gate.factor == 0.0 and blocked:
-        return Move(Gate(0.0, gate.changed_ms, blocked), Verdict.HOLD, Hold.RECOVERY_MARGIN)
+        held = Gate(0.0, gate.changed_ms, blocked)
+        return GateMove(held, ThrottleVerdict.HOLD, ThrottleReason.RECOVERY_MARGIN)
     if not _publishable(gate.factor, raw, settings):
-        return Move(Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ()), Verdict.NO_CHANGE)
+        same = Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ())
+        return GateMove(same, ThrottleVerdict.NO_CHANGE)
     if raw < gate.factor:
-        return Move(Gate(raw, now_ms, blocked if raw == 0.0 else ()), Verdict.LOWER)
+        return GateMove(Gate(raw, now_ms, blocked if raw == 0.0 else ()), ThrottleVerdict.LOWER)
     rises_at_ms = _rises_at_ms(gate, settings)
     if now_ms < rises_at_ms:
-        return Move(Gate(gate.factor, gate.changed_ms), Verdict.HOLD, Hold.MIN_HOLD, rises_at_ms)
-    return Move(Gate(raw, now_ms), Verdict.RAISE)
+        held = Gate(gate.factor, gate.changed_ms)
+        return GateMove(held, ThrottleVerdict.HOLD, ThrottleReason.MIN_HOLD, rises_at_ms)
+    return GateMove(Gate(raw, now_ms), ThrottleVerdict.RAISE)
 
 
 def _rises_at_ms(gate: Gate, settings: ThrottleSettings) -> int:
@@ -106,7 +89,7 @@ def _publishable(factor: float, raw: float, settings: ThrottleSettings) -> bool:
     return raw in (0.0, 1.0) or abs(raw - factor) >= settings.min_change - _EPSILON
 
 
-def _check(before: Gate, raw: float, after: Move, now_ms: int, settings: ThrottleSettings) -> None:
+def _check(before: Gate, raw: float, after: GateMove, now_ms: int, settings: ThrottleSettings) -> None:
     factor = after.gate.factor
     assert 0.0 <= factor <= 1.0, f"factor {factor} is not in [0, 1]"  # noqa: S101
     assert factor <= raw or not _publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101

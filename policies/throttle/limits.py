@@ -4,21 +4,12 @@ A limit is either a number of bytes or a share of the volume; the two may be of 
 bytes of the volume at hand. Source: the Strimzi proposal "cluster-wide volume usage quota management".
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policies.closed_enum import ClosedEnum
+from policies.throttle.decisions import LimitHit
 from policies.units import Ratio, Size
-
-
-class Hit(ClosedEnum):
-    """Which of its limits a volume has reached."""
-
-    NONE = "none", "Neither limit is reached."
-    SOFT = "soft", "The soft limit."
-    HARD = "hard", "The hard limit."
 
 
 class Limit(BaseModel):
@@ -66,34 +57,41 @@ class Limit(BaseModel):
         ratio = usable_bytes / total_bytes if total_bytes else 0.0
         return ratio <= self.value * (1 + margin)
 
+    def crosses(self, hard: "Limit", total_bytes: int) -> bool:
+        """Whether this soft limit is not above the hard one on a volume of `total_bytes`."""
+        return self.in_bytes(total_bytes) <= hard.in_bytes(total_bytes)
+
     def lies_above(self, other: "Limit") -> bool | None:
-        """Whether this limit is reached before the other on every volume; null where that depends on the volume."""
+        """Whether this limit is reached before the other on every volume; None where that depends on the volume."""
         return self.value > other.value if self.kind == other.kind else None
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
+_NOTHING_FREE = Limit(available_bytes_below=0)
+
+
+class VolumeAssessment(NamedTuple):
     """What one volume's reading means."""
 
+    hit: LimitHit
     factor: float
-    hit: Hit
 
 
-def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit | None) -> Assessment:
+def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit | None) -> VolumeAssessment:
     """Rules 1 to 3: the factor of a volume with `usable_bytes` of `total_bytes` free, in [0, 1].
 
     0.0 at the hard limit, 1.0 above the soft one, and in between as far as the free space is from the hard limit to
     the soft one, both in bytes of this volume.
     """
     if hard is not None and hard.reached(usable_bytes, total_bytes):
-        return Assessment(0.0, Hit.HARD)
+        return VolumeAssessment(LimitHit.HARD, 0.0)
     if soft is None or not soft.reached(usable_bytes, total_bytes):
-        return Assessment(1.0, Hit.NONE)
-    soft_bytes, hard_bytes = soft.in_bytes(total_bytes), hard.in_bytes(total_bytes) if hard is not None else 0.0
-    if soft_bytes <= hard_bytes:
-        return Assessment(1.0, Hit.SOFT)  # the limits cross: the soft one slows nobody down here
-    share = (usable_bytes - hard_bytes) / (soft_bytes - hard_bytes)
-    return Assessment(min(max(share, 0.0), 1.0), Hit.SOFT)
+        return VolumeAssessment(LimitHit.NONE, 1.0)
+    floor = hard or _NOTHING_FREE
+    if soft.crosses(floor, total_bytes):
+        return VolumeAssessment(LimitHit.SOFT, 1.0)  # the soft one slows nobody down here
+    hard_bytes = floor.in_bytes(total_bytes)
+    share = (usable_bytes - hard_bytes) / (soft.in_bytes(total_bytes) - hard_bytes)
+    return VolumeAssessment(LimitHit.SOFT, min(max(share, 0.0), 1.0))
 
 
 def as_settings(limit: Limit | None) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from policies.decisions import Mode
-from policies.throttle.decision import ThrottleFactor
+from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_plan import QuotaReason, Wanted
 
 

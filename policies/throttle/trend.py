@@ -27,15 +27,8 @@ def with_sample(samples: Samples, at_ms: int, usable_bytes: int) -> Samples:
 
 
 def fill_bytes_per_second(samples: Samples) -> float | None:
-    """The rate at which free space shrinks; null when it does not, or when fewer than three readings tell."""
+    """The rate at which free space shrinks; None when it does not, or when fewer than three readings tell."""
     if len(samples) < 3:
         return None
     rate = -1000 * median((b - a) / (t - s) for (s, a), (t, b) in combinations(samples, 2))
     return rate if rate > 0 else None
-
-
-def seconds_to_full(usable_bytes: int, rate_bytes_per_second: float | None, age_seconds: float) -> float | None:
-    """How long until nothing is free at this rate, for a reading of this age; null when it is not filling."""
-    if rate_bytes_per_second is None:
-        return None
-    return max(0.0, usable_bytes / rate_bytes_per_second - age_seconds)

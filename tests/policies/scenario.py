@@ -9,10 +9,11 @@ from typing import Any
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.observations import Observation, Outcome
 from policies.policy import Step
-from policies.throttle.decision import ThrottleFactor
-from policies.throttle.policy import ThrottlePolicy, ThrottleState
+from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import ThrottleState
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 KB, MB, GB = 10**3, 10**6, 10**9

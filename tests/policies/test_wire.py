@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from policies.decisions import Alert, AlertStatus, Decision, Mode, Severity, deterministic_id
 from policies.observations import Outcome, Reading
 from policies.registry import decision_types, reading_types
-from policies.throttle.decision import Counts, Limiting, Reason, ThrottleFactor
-from policies.throttle.gate import Verdict
-from policies.throttle.limits import Hit
+from policies.throttle.decisions import (
+    FreshnessCounts,
+    LimitHit,
+    LimitingVolume,
+    ThrottleFactor,
+    ThrottleReason,
+    ThrottleVerdict,
+)
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.wire import (
     AUDIT_TYPE,
@@ -76,7 +81,9 @@ carried: dict[str, Any] = {
     "settings_hash": names,
     "evidence": st.lists(names, max_size=10).map(tuple),
 }
-counts = st.builds(Counts, counted=st.integers(0, 10**6), stale=st.integers(0, 10**6), departed=st.integers(0, 10**6))
+counts = st.builds(
+    FreshnessCounts, counted=st.integers(0, 10**6), stale=st.integers(0, 10**6), departed=st.integers(0, 10**6)
+)
 decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(
         Alert,
@@ -95,19 +102,19 @@ decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(
         ThrottleFactor,
         **carried,
-        verdict=st.sampled_from(Verdict),
-        reason=st.sampled_from(Reason),
+        verdict=st.sampled_from(ThrottleVerdict),
+        reason=st.sampled_from(ThrottleReason),
         factor=fractions,
         previous_factor=st.none() | fractions,
         raw_factor=fractions,
         limiting=st.none()
         | st.builds(
-            Limiting,
+            LimitingVolume,
             broker=brokers,
             log_dir=names,
             usable_bytes=sizes,
             total_bytes=sizes,
-            limit=st.sampled_from(Hit),
+            limit=st.sampled_from(LimitHit),
             limit_kind=names,
             limit_value=st.floats(0, 1e18),
             limit_bytes=sizes,

@@ -26,8 +26,7 @@ from deploy.jvm import run_java
 from policies.decisions import Mode, deterministic_id
 from policies.errors import UserError
 from policies.throttle import ThrottleFactor
-from policies.throttle.decision import Counts, Reason
-from policies.throttle.gate import Verdict
+from policies.throttle.decisions import FreshnessCounts, ThrottleReason, ThrottleVerdict
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker, start_broker
@@ -37,7 +36,7 @@ from tests.system.waiting import eventually, on_this_machine
 CLUSTER = "payments"
 MEGABYTE = 1_000_000
 ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
-COUNTS = Counts(counted=0, stale=0, departed=0)
+COUNTS = FreshnessCounts(counted=0, stale=0, departed=0)
 
 
 @pytest.fixture
@@ -119,8 +118,8 @@ class Decider:
             cluster=cluster,
             subject=cluster,
             sequence=self._sequence,
-            verdict=Verdict.LOWER,
-            reason=Reason.SOFT_LIMIT,
+            verdict=ThrottleVerdict.LOWER,
+            reason=ThrottleReason.SOFT_LIMIT,
             explanation="as the test wants it",
             decided_at=now,
             mode=mode,

@@ -12,8 +12,8 @@ from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
-from policies.throttle.policy import ThrottleState
 from policies.throttle.readings import BrokerMember, VolumeReading
+from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
 

@@ -13,8 +13,10 @@ from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Alert
 from policies.observations import Outcome
 from policies.registry import observed_topics
-from policies.throttle import LogDirs, ThrottleSettings, fleet
-from policies.throttle.decision import ThrottleFactor
+from policies.throttle import LogDirs, ThrottleSettings
+from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.facts import facts_as_of
+from policies.throttle.judge import judge_volumes
 from policies.units import from_millis, to_millis
 from policies.wire import DEAD_LETTER_TYPE
 from tests.connectors.prometheus.loop import (
@@ -354,10 +356,11 @@ def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> 
         else:
             loop.step(log_dirs(free, broker=broker), after=after)
         assert loop.state is not None
-        known = fleet.standings(loop.state.fleet, loop.settings, from_millis(to_millis(loop.now)))
-        by_labels = {("payments", str(k.key[0]), k.key[1]): k for k in known}
-        usable = {labels: k.volume.usable_bytes for labels, k in by_labels.items()}
-        left = {labels: k.seconds_to_full for labels, k in by_labels.items() if k.seconds_to_full is not None}
+        now = from_millis(to_millis(loop.now))
+        volumes, _ = judge_volumes(facts_as_of(now, "payments", loop.state.cluster, loop.settings))
+        by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in volumes}
+        usable = {labels: v.state.usable_bytes for labels, v in by_labels.items()}
+        left = {labels: v.seconds_to_full for labels, v in by_labels.items() if v.seconds_to_full is not None}
         assert loop.series("headgate_volume_usable_bytes") == usable
         assert loop.series("headgate_volume_seconds_to_full") == left
 

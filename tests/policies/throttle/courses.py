@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from policies.observations import Observation, Outcome
 from policies.policy import Step
-from policies.throttle.policy import ThrottleState
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import ThrottleState
 from tests.policies.scenario import GB, HARD, NO_PATIENCE, SOFT_AND_HARD, Run, at, failed, log_dirs, members
 
 Batch = tuple[int, tuple[Observation, ...]]

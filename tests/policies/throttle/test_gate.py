@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.gate import Gate, Hold, Verdict, move
+from policies.throttle.decisions import ThrottleReason, ThrottleVerdict
+from policies.throttle.gate import move
+from policies.throttle.state import Gate
 from policies.units import millis_of, to_millis
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
 
@@ -56,7 +58,9 @@ def test_moves(
     hold: str | None,
 ) -> None:
     after = move(before, raw, stopping, recovered, NOW, throttle(HARD))
-    assert (after.verdict, after.gate.factor, after.hold) == (Verdict(verdict), factor, Hold(hold) if hold else None)
+    assert (after.verdict, after.gate.factor, after.hold) == (
+        ThrottleVerdict(verdict), factor, ThrottleReason(hold) if hold else None,
+    )  # fmt: skip
 
 
 def test_what_stops_a_stopped_cluster_is_added_to_what_stopped_it() -> None:
@@ -103,9 +107,9 @@ def test_invariants_of_every_move(
     after = move(before, raw, stopping, recovered - stopping, NOW, settings)
     moved = after.gate.factor
     assert moved in (factor, raw)
-    assert (moved < factor) == (after.verdict is Verdict.LOWER)
-    assert (moved > factor) == (after.verdict is Verdict.RAISE)
-    assert (after.verdict is Verdict.HOLD) == (after.hold is not None)
+    assert (moved < factor) == (after.verdict is ThrottleVerdict.LOWER)
+    assert (moved > factor) == (after.verdict is ThrottleVerdict.RAISE)
+    assert (after.verdict is ThrottleVerdict.HOLD) == (after.hold is not None)
     if moved != factor:
         assert after.gate.changed_ms == to_millis(NOW)
     else:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.limits import Hit, Limit, as_settings, assess
+from policies.throttle.decisions import LimitHit
+from policies.throttle.limits import Limit, as_settings, assess
 
 GB = 10**9
 
@@ -21,37 +22,39 @@ def below(value: float | str) -> Limit:
 @pytest.mark.parametrize(
     ("free", "total", "soft", "hard", "factor", "hit"),
     [
-        pytest.param(4 * GB, 100 * GB, "5GB", 0.01, 0.75, Hit.SOFT, id="the example of the specification"),
-        pytest.param(4 * GB, 100 * GB, "5GB", "1GB", 0.75, Hit.SOFT, id="both in bytes"),
-        pytest.param(4 * GB, 100 * GB, 0.05, 0.01, 0.75, Hit.SOFT, id="both shares"),
-        pytest.param(4 * GB, 100 * GB, 0.05, "1GB", 0.75, Hit.SOFT, id="soft share, hard bytes"),
-        pytest.param(4 * GB, 100 * GB, "5GB", None, 0.8, Hit.SOFT, id="soft alone reaches down to nothing"),
-        pytest.param(0, 100 * GB, "5GB", None, 0.0, Hit.SOFT, id="soft alone, nothing free"),
-        pytest.param(4 * GB, 100 * GB, None, None, 1.0, Hit.NONE, id="no limits"),
-        pytest.param(0, 100 * GB, None, None, 1.0, Hit.NONE, id="no limits, nothing free"),
-        pytest.param(GB, 100 * GB, None, "1GB", 0.0, Hit.HARD, id="exactly at hard bytes"),
-        pytest.param(GB + 1, 100 * GB, None, "1GB", 1.0, Hit.NONE, id="one byte above hard bytes"),
-        pytest.param(GB, 100 * GB, None, 0.01, 0.0, Hit.HARD, id="exactly at hard share"),
-        pytest.param(GB + 1, 100 * GB, None, 0.01, 1.0, Hit.NONE, id="one byte above hard share"),
-        pytest.param(5 * GB, 100 * GB, "5GB", "1GB", 1.0, Hit.SOFT, id="exactly at soft"),
-        pytest.param(5 * GB + 1, 100 * GB, "5GB", "1GB", 1.0, Hit.NONE, id="one byte above soft"),
-        pytest.param(5 * GB - 1, 100 * GB, "5GB", "1GB", (4 * GB - 1) / (4 * GB), Hit.SOFT, id="one byte below soft"),
-        pytest.param(GB, 100 * GB, "5GB", "1GB", 0.0, Hit.HARD, id="hard goes before soft"),
-        pytest.param(3, 10, None, 0.3, 0.0, Hit.HARD, id="double division: 3/10 <= 0.3"),
-        pytest.param(1, 3, None, 0.3333333333333333, 0.0, Hit.HARD, id="double division: 1/3"),
-        pytest.param(0, 0, None, 0.0, 0.0, Hit.HARD, id="no size: ratio is 0, at a limit of 0"),
-        pytest.param(5, 0, None, 0.1, 0.0, Hit.HARD, id="no size: ratio is 0 whatever is free"),
-        pytest.param(5, 0, 0.1, None, 1.0, Hit.SOFT, id="no size, soft share alone"),
-        pytest.param(5, 0, None, "4B", 1.0, Hit.NONE, id="no size, bytes"),
-        pytest.param(0, 100, None, 0, 0.0, Hit.HARD, id="hard 0 bytes, nothing free"),
-        pytest.param(1, 100, None, 0, 1.0, Hit.NONE, id="hard 0 bytes, one free"),
-        pytest.param(100, 100, None, 1.0, 0.0, Hit.HARD, id="hard 1.0 is always reached"),
-        pytest.param(120, 100, None, 1.0, 1.0, Hit.NONE, id="more free than there is"),
-        pytest.param(2**63 - 1, 2**63 - 1, "5GB", 0.01, 1.0, Hit.NONE, id="largest"),
+        pytest.param(4 * GB, 100 * GB, "5GB", 0.01, 0.75, LimitHit.SOFT, id="the example of the specification"),
+        pytest.param(4 * GB, 100 * GB, "5GB", "1GB", 0.75, LimitHit.SOFT, id="both in bytes"),
+        pytest.param(4 * GB, 100 * GB, 0.05, 0.01, 0.75, LimitHit.SOFT, id="both shares"),
+        pytest.param(4 * GB, 100 * GB, 0.05, "1GB", 0.75, LimitHit.SOFT, id="soft share, hard bytes"),
+        pytest.param(4 * GB, 100 * GB, "5GB", None, 0.8, LimitHit.SOFT, id="soft alone reaches down to nothing"),
+        pytest.param(0, 100 * GB, "5GB", None, 0.0, LimitHit.SOFT, id="soft alone, nothing free"),
+        pytest.param(4 * GB, 100 * GB, None, None, 1.0, LimitHit.NONE, id="no limits"),
+        pytest.param(0, 100 * GB, None, None, 1.0, LimitHit.NONE, id="no limits, nothing free"),
+        pytest.param(GB, 100 * GB, None, "1GB", 0.0, LimitHit.HARD, id="exactly at hard bytes"),
+        pytest.param(GB + 1, 100 * GB, None, "1GB", 1.0, LimitHit.NONE, id="one byte above hard bytes"),
+        pytest.param(GB, 100 * GB, None, 0.01, 0.0, LimitHit.HARD, id="exactly at hard share"),
+        pytest.param(GB + 1, 100 * GB, None, 0.01, 1.0, LimitHit.NONE, id="one byte above hard share"),
+        pytest.param(5 * GB, 100 * GB, "5GB", "1GB", 1.0, LimitHit.SOFT, id="exactly at soft"),
+        pytest.param(5 * GB + 1, 100 * GB, "5GB", "1GB", 1.0, LimitHit.NONE, id="one byte above soft"),
+        pytest.param(
+            5 * GB - 1, 100 * GB, "5GB", "1GB", (4 * GB - 1) / (4 * GB), LimitHit.SOFT, id="one byte below soft"
+        ),
+        pytest.param(GB, 100 * GB, "5GB", "1GB", 0.0, LimitHit.HARD, id="hard goes before soft"),
+        pytest.param(3, 10, None, 0.3, 0.0, LimitHit.HARD, id="double division: 3/10 <= 0.3"),
+        pytest.param(1, 3, None, 0.3333333333333333, 0.0, LimitHit.HARD, id="double division: 1/3"),
+        pytest.param(0, 0, None, 0.0, 0.0, LimitHit.HARD, id="no size: ratio is 0, at a limit of 0"),
+        pytest.param(5, 0, None, 0.1, 0.0, LimitHit.HARD, id="no size: ratio is 0 whatever is free"),
+        pytest.param(5, 0, 0.1, None, 1.0, LimitHit.SOFT, id="no size, soft share alone"),
+        pytest.param(5, 0, None, "4B", 1.0, LimitHit.NONE, id="no size, bytes"),
+        pytest.param(0, 100, None, 0, 0.0, LimitHit.HARD, id="hard 0 bytes, nothing free"),
+        pytest.param(1, 100, None, 0, 1.0, LimitHit.NONE, id="hard 0 bytes, one free"),
+        pytest.param(100, 100, None, 1.0, 0.0, LimitHit.HARD, id="hard 1.0 is always reached"),
+        pytest.param(120, 100, None, 1.0, 1.0, LimitHit.NONE, id="more free than there is"),
+        pytest.param(2**63 - 1, 2**63 - 1, "5GB", 0.01, 1.0, LimitHit.NONE, id="largest"),
     ],
 )
 def test_the_factor_of_a_volume(
-    free: int, total: int, soft: float | str | None, hard: float | str | None, factor: float, hit: Hit
+    free: int, total: int, soft: float | str | None, hard: float | str | None, factor: float, hit: LimitHit
 ) -> None:
     found = assess(free, total, None if hard is None else below(hard), None if soft is None else below(soft))
     assert found.factor == pytest.approx(factor, abs=1e-15)
@@ -68,7 +71,7 @@ def test_the_factor_of_a_volume(
 )
 def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, total: int, soft: Any, hard: Any) -> None:
     found = assess(free, total, below(hard), below(soft))
-    assert (found.factor, found.hit) == (0.0, Hit.HARD)
+    assert (found.factor, found.hit) == (0.0, LimitHit.HARD)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +84,13 @@ def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, tot
 )
 def test_mixed_limits_do_not_cross_where_soft_is_above_hard(free: int, total: int, soft: Any, hard: Any) -> None:
     found = assess(free, total, below(hard), below(soft))
-    assert (found.hit, found.factor < 1.0) == (Hit.SOFT, True)
+    assert (found.hit, found.factor < 1.0) == (LimitHit.SOFT, True)
 
 
 def test_limits_that_cross_on_a_volume_without_a_size_slow_nobody_down() -> None:
     # The ratio is 0, so soft is reached; its bytes are 0, not above hard.
     found = assess(8, 0, below("5B"), below(0.1))
-    assert (found.factor, found.hit) == (1.0, Hit.SOFT)
+    assert (found.factor, found.hit) == (1.0, LimitHit.SOFT)
 
 
 sizes = st.integers(0, 200) | st.integers(0, 2**63 - 1)
@@ -108,9 +111,9 @@ def test_a_factor_of_0_at_hard_of_1_above_both_and_in_between_between(
     free: int, total: int, hard: Limit, soft: Limit
 ) -> None:
     found = assess(free, total, hard, soft)
-    assert (found.hit is Hit.HARD) == hard.reached(free, total)
-    assert (found.hit is Hit.NONE) == (not hard.reached(free, total) and not soft.reached(free, total))
-    if found.hit is Hit.SOFT and found.factor < 1.0:
+    assert (found.hit is LimitHit.HARD) == hard.reached(free, total)
+    assert (found.hit is LimitHit.NONE) == (not hard.reached(free, total) and not soft.reached(free, total))
+    if found.hit is LimitHit.SOFT and found.factor < 1.0:
         assert soft.in_bytes(total) > hard.in_bytes(total)
 
 

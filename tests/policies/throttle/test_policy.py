@@ -7,9 +7,7 @@ import pytest
 
 from policies.decisions import Mode, deterministic_id
 from policies.observations import Observation, Outcome
-from policies.throttle.decision import FALLBACK_REASONS, Reason
-from policies.throttle.gate import Verdict
-from policies.throttle.limits import Hit
+from policies.throttle.decisions import FALLBACK_REASONS, LimitHit, ThrottleReason, ThrottleVerdict
 from policies.units import to_millis
 from tests.policies.scenario import (
     CLUSTER,
@@ -179,18 +177,18 @@ def test_each_reason_has_its_sentence(
     block: dict[str, Any], course: list[Observation], reason: str, factor: float, sentence: str
 ) -> None:
     decided = Run(throttle(block)).feed(course).last
-    assert (decided.reason, decided.factor) == (Reason(reason), factor)
+    assert (decided.reason, decided.factor) == (ThrottleReason(reason), factor)
     assert sentence in decided.explanation
 
 
 def test_every_reason_has_a_scenario_above() -> None:
     marks = test_each_reason_has_its_sentence.pytestmark
-    assert {case.values[2] for case in marks[0].args[1]} == {r.value for r in Reason}
+    assert {case.values[2] for case in marks[0].args[1]} == {r.value for r in ThrottleReason}
 
 
 def test_a_stale_volume_within_the_margin_is_explained_by_the_margin() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 0)).see(log_dirs(60, 1, 1_050_000_000)).until(400)
-    assert (run.last.reason, run.last.factor) == (Reason.RECOVERY_MARGIN, 0.0)
+    assert (run.last.reason, run.last.factor) == (ThrottleReason.RECOVERY_MARGIN, 0.0)
     assert "must be clear of the hard limit" in run.last.explanation
 
 
@@ -200,7 +198,11 @@ def test_a_stale_volume_within_the_margin_is_explained_by_the_margin() -> None:
 @pytest.mark.parametrize("fallback", [0.0, 0.5, 1.0])
 def test_before_the_first_reading_the_fallback_holds_with_the_verdict_initial(fallback: float) -> None:
     decided = Run(throttle(HARD, fallback_factor=fallback)).see(failed(0, 1)).last
-    assert (decided.verdict, decided.reason, decided.factor) == (Verdict.INITIAL, Reason.INITIAL, fallback)
+    assert (decided.verdict, decided.reason, decided.factor) == (
+        ThrottleVerdict.INITIAL,
+        ThrottleReason.INITIAL,
+        fallback,
+    )
     assert decided.evidence == ("failed-1@0",)
 
 
@@ -224,7 +226,7 @@ def test_silence_brings_the_fallback_but_never_opens_what_a_reading_closed(
     free: int, fallback: float, factor: float
 ) -> None:
     run = Run(throttle(SOFT_AND_HARD, fallback_factor=fallback)).see(log_dirs(0, 1, free)).until(3600)
-    assert (run.last.factor, run.last.reason) == (factor, Reason.STALE_VOLUME)
+    assert (run.last.factor, run.last.reason) == (factor, ThrottleReason.STALE_VOLUME)
     assert run.last.volumes.model_dump() == {"counted": 0, "stale": 1, "departed": 0}
     assert run.factor_at(299.999) == run.decisions[0].factor
     assert run.factor_at(300) == factor
@@ -266,7 +268,7 @@ def test_a_log_dir_that_is_removed_while_limiting_is_held_too() -> None:
 
 def test_when_the_last_broker_left_there_is_no_data() -> None:
     run = Run(throttle(HARD, fallback_factor=0.5)).see(log_dirs(0, 1, 50 * GB)).see(members(10))
-    assert (run.last.reason, run.last.factor) == (Reason.NO_DATA, 0.5)
+    assert (run.last.reason, run.last.factor) == (ThrottleReason.NO_DATA, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -341,9 +343,9 @@ def test_throttle_stays_until_recovery_margin() -> None:
 def test_every_volume_that_stopped_the_cluster_must_be_clear_of_the_margin() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 0), log_dirs(0, 2, 0))
     run.see(log_dirs(60, 1, 9 * GB), log_dirs(60, 2, 1_050_000_000))
-    assert (run.factor, run.last.reason) == (0.0, Reason.RECOVERY_MARGIN)
+    assert (run.factor, run.last.reason) == (0.0, ThrottleReason.RECOVERY_MARGIN)
     assert run.last.limiting is not None
-    assert (run.last.limiting.broker, run.last.limiting.limit) == (2, Hit.HARD)
+    assert (run.last.limiting.broker, run.last.limiting.limit) == (2, LimitHit.HARD)
     run.see(log_dirs(120, 2, 9 * GB))
     assert run.factor == 1.0
 
@@ -485,7 +487,7 @@ def test_a_verdict_that_changes_nothing_is_noted_when_it_first_appears() -> None
     run = Run(throttle(HARD)).feed(polls(0, 200, 0))
     first = to_millis(run.decisions[0].decided_at)
     assert [(d.verdict.value, d.sequence) for d in run.decisions[:2]] == [("lower", first), ("no_change", first + 1)]
-    assert [(n.verdict, n.sequence) for n in run.notes] == [(Verdict.NO_CHANGE, first)]
+    assert [(n.verdict, n.sequence) for n in run.notes] == [(ThrottleVerdict.NO_CHANGE, first)]
     note = run.notes[0]
     assert note.decision_id not in {d.decision_id for d in run.published}
     assert note.factor == 0.0
@@ -545,7 +547,7 @@ def test_strimzi_forgets_a_volume_unseen_for_validity() -> None:
 def test_strimzi_falls_back_when_nothing_was_read_for_validity() -> None:
     run = Run(STRIMZI).see(log_dirs(0, 1, 0)).until(400)
     assert run.changes() == [(0, 0.0), (300, 0.25)]
-    assert run.last.reason is Reason.NO_DATA
+    assert run.last.reason is ThrottleReason.NO_DATA
 
 
 def test_the_fallback_reasons_are_those_without_a_valid_reading() -> None:

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
 from policies.observations import Observation
-from policies.throttle.decision import Reason, ThrottleFactor
-from policies.throttle.fleet import Standing, standings
-from policies.throttle.policy import ThrottlePolicy, ThrottleState
+from policies.throttle.decisions import ThrottleFactor, ThrottleReason
+from policies.throttle.facts import Freshness, facts_as_of
+from policies.throttle.judge import VolumeVerdict, judge_volumes
+from policies.throttle.policy import ThrottlePolicy
+from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, audit_event, decision_event
 from tests.policies.scenario import (
@@ -54,7 +57,7 @@ def test_a_course_of_valid_observations_gives_steps_never_an_exception(
         assert decided.explanation.startswith(f"Producers of {CLUSTER} ")
         assert (decided.limiting is None) or decided.limiting.total_bytes == TOTAL
         assert decided.valid_until - decided.decided_at == 3 * settings_.heartbeat
-        if decided.reason is Reason.HARD_LIMIT:
+        if decided.reason is ThrottleReason.HARD_LIMIT:
             assert decided.factor == decided.raw_factor == 0.0
     for first, second in pairwise(run.decisions):
         assert second.decided_at - first.decided_at <= settings_.heartbeat
@@ -141,6 +144,11 @@ def test_a_repeated_batch_gives_the_same_bytes(course: list[Batch], block: dict[
 # --- monotone
 
 
+def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
+    volumes, _ = judge_volumes(facts_as_of(now, CLUSTER, state.cluster, settings))
+    return volumes
+
+
 fleets = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(LOG_DIRS)), free_bytes, min_size=1, max_size=5)
 
 
@@ -165,8 +173,8 @@ def test_more_free_bytes_never_give_a_lower_raw_factor(
         run = Run(throttle(block)).see(*read(0, given_free))
         run.step((), at(later))
         assert run.state is not None
-        known = standings(run.state.fleet, run.settings, at(later))
-        raw.append(min((k.factor for k in known), default=1.0))
+        volumes = counting(run.state, run.settings, at(later))
+        raw.append(min((v.factor for v in volumes), default=1.0))
     assert raw[0] <= raw[1]
 
 
@@ -195,13 +203,13 @@ def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
     found: list[tuple[float, float, bool]] = []
     held: set[tuple[int, str]] = set()
     for now, step in run.steps[before:]:
-        known = standings(step.state.fleet, run.settings, now)
-        departed = {k.key for k in known if k.standing is Standing.DEPARTED}
+        volumes = counting(step.state, run.settings, now)
+        departed = {v.key for v in volumes if v.freshness is Freshness.DEPARTED}
         if held - departed:
             break
         held = departed
-        raw = min((k.factor for k in known), default=run.settings.fallback)
-        found.append((step.state.gate.factor, raw, bool(known)))
+        raw = min((v.factor for v in volumes), default=run.settings.fallback)
+        found.append((step.state.gate.factor, raw, bool(volumes)))
     return found
 
 
@@ -227,7 +235,7 @@ def test_what_fails_to_be_read_grants_nothing(course: list[Batch], block: dict[s
     quiet, loud = run_of(course, throttle(block)), run_of(course, throttle(block))
     assert quiet.state is not None
     last = int((quiet.steps[-1][0] - at(0)).total_seconds())
-    brokers = [b.broker for b in quiet.state.fleet.brokers if b.left_ms is None]
+    brokers = [b.broker for b in quiet.state.cluster.brokers if b.left_ms is None]
     for seconds in range(last + 100, last + 1000, 100):
         loud.see(*(failed(seconds, b) for b in brokers), seconds=seconds)
         quiet.until(seconds)

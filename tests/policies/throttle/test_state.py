@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
-from policies.throttle.policy import ThrottlePolicy, ThrottleState
+from policies.throttle.policy import ThrottlePolicy
+from policies.throttle.state import ThrottleState
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.courses import Batch, courses, run_of, settings_blocks
 

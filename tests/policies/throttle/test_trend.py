@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.throttle.facts import seconds_to_full
 from policies.throttle.trend import (
     SAMPLE_LIMIT,
     WINDOW_MS,
     Samples,
     fill_bytes_per_second,
-    seconds_to_full,
     with_sample,
 )
 
@@ -119,20 +119,6 @@ def test_samples_stay_spread_over_the_window(every: int) -> None:
 
 def test_a_repeated_instant_is_one_sample() -> None:
     assert with_sample(((1000, 5),), 1000, 7) == ((1000, 7),)
-
-
-@pytest.mark.parametrize(
-    ("free", "rate", "age", "left"),
-    [
-        (100, 10.0, 0, 10),
-        (100, 10.0, 4, 6),
-        (100, 10.0, 99, 0),
-        (0, 10.0, 0, 0),
-        (100, None, 0, None),
-    ],
-)
-def test_the_time_left_counts_from_now(free: int, rate: float | None, age: float, left: float | None) -> None:
-    assert seconds_to_full(free, rate, age) == left
 
 
 def test_on_a_real_fill_the_estimate_is_off_by_less_than_a_fifth() -> None:

@@ -1,0 +1,138 @@
+"""What differs from the decision that was published last: a decision when it is news or due, else perhaps a note."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from msgspec.structs import replace
+
+from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.succession import ends_at, next_sequence
+from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, ThrottleFactor
+from policies.throttle.facts import Freshness, ThrottleFacts
+from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
+from policies.throttle.limits import as_settings
+from policies.throttle.messages import explain
+from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import LastPublishedFactor
+from policies.units import format_instant, from_millis, millis_of, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedFactor:
+    """What comes of one step."""
+
+    last_published: LastPublishedFactor
+    decision: ThrottleFactor | None = None
+    """To publish."""
+    note: ThrottleFactor | None = None
+    """For the audit alone: a verdict that changed nothing, when it first appears."""
+
+
+def emit(
+    judgement: ThrottleJudgement, facts: ThrottleFacts, last: LastPublishedFactor | None, issuer: Issuer
+) -> EmittedFactor:
+    """Hold the verdict against what was published last."""
+    now_ms, verdict = to_millis(facts.now), judgement.move.verdict.value
+    limiting = judgement.decisive.key if judgement.decisive else None
+    in_force = (judgement.move.gate.factor, judgement.reason.value, limiting)
+    is_news = last is None or in_force != (last.factor, last.reason, last.limiting)
+    if last is None or is_news or now_ms >= last.at_ms + millis_of(facts.settings.heartbeat):
+        noted = () if last is None or is_news else last.noted
+        sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
+        published = LastPublishedFactor(sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})))
+        return EmittedFactor(published, decision=_decision(judgement, facts, last, issuer, sequence))
+    if verdict in last.noted:
+        return EmittedFactor(last)
+    note = _decision(judgement, facts, last, issuer, last.sequence, "noted", verdict)
+    return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, verdict}))), note=note)
+
+
+def _decision(
+    judgement: ThrottleJudgement,
+    facts: ThrottleFacts,
+    last: LastPublishedFactor | None,
+    issuer: Issuer,
+    sequence: int,
+    *marks: str,
+) -> ThrottleFactor:
+    settings, volumes = facts.settings, judgement.volumes
+    left = (v.seconds_to_full for v in volumes if v.seconds_to_full is not None)
+    bare = ThrottleFactor(
+        **issuer.header(issuer.cluster, sequence, facts.now, marks=marks),
+        verdict=judgement.move.verdict,
+        reason=judgement.reason,
+        explanation="",
+        evidence=_evidence(judgement),
+        numbers=_numbers(judgement, settings),
+        factor=judgement.move.gate.factor,
+        previous_factor=last.factor if last else None,
+        raw_factor=judgement.raw.factor,
+        limiting=_limiting(judgement.decisive, settings) if judgement.decisive else None,
+        volumes=_counts([v.freshness for v in volumes]),
+        brokers=_counts([b.freshness for b in judgement.brokers]),
+        seconds_to_full=min(left, default=None),
+        valid_until=ends_at(facts.now, 3 * settings.heartbeat),
+    )
+    return bare.model_copy(update={"explanation": explain(bare, judgement, settings)})
+
+
+def _evidence(judgement: ThrottleJudgement) -> tuple[str, ...]:
+    """The readings that decided: those of the limiting volumes, else the newest, else the newest attempts."""
+    limiting = sorted((v for v in judgement.volumes if v.factor < 1.0), key=lambda v: v.tightness)
+    first = [judgement.decisive] if judgement.decisive else []
+    newest = sorted((b.state for b in judgement.brokers), key=lambda b: (-b.tried_ms, b.broker))
+    ids = [v.broker.state.read_id for v in (*first, *limiting)] or [b.tried_id for b in newest]
+    return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
+
+
+def _limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVolume | None:
+    """The limiting volume as published; None when no limit is set."""
+    hit = LimitHit.HARD if decisive.hit is LimitHit.HARD or settings.soft is None else LimitHit.SOFT
+    limit = settings.hard if hit is LimitHit.HARD else settings.soft
+    if limit is None:
+        return None
+    broker, log_dir = decisive.key
+    return LimitingVolume(
+        broker=broker,
+        log_dir=log_dir,
+        usable_bytes=decisive.state.usable_bytes,
+        total_bytes=decisive.state.total_bytes,
+        limit=hit,
+        limit_kind=limit.kind,
+        limit_value=limit.value,
+        limit_bytes=round(limit.in_bytes(decisive.state.total_bytes)),
+        read_at=from_millis(decisive.state.read_ms),
+    )
+
+
+def _counts(found: Sequence[Freshness]) -> FreshnessCounts:
+    return FreshnessCounts(
+        counted=found.count(Freshness.FRESH),
+        stale=found.count(Freshness.STALE),
+        departed=found.count(Freshness.DEPARTED),
+    )
+
+
+def _numbers(judgement: ThrottleJudgement, settings: ThrottleSettings) -> dict[str, object]:
+    """For the audit: the limits, and the volumes nearest to them."""
+    nearest = nsmallest(EVIDENCE_LIMIT, judgement.volumes, key=lambda v: v.tightness)
+    return {
+        "raw_factor": judgement.raw.factor,
+        "hard": as_settings(settings.hard),
+        "soft": as_settings(settings.soft),
+        "volumes": [_volume_numbers(v) for v in nearest],
+    }
+
+
+def _volume_numbers(volume: VolumeVerdict) -> dict[str, object]:
+    broker, log_dir = volume.key
+    return {
+        "broker": broker,
+        "log_dir": log_dir,
+        "usable_bytes": volume.state.usable_bytes,
+        "total_bytes": volume.state.total_bytes,
+        "factor": volume.factor,
+        "standing": volume.freshness.value,
+        "read_at": format_instant(from_millis(volume.state.read_ms)),
+    }

@@ -1,0 +1,92 @@
+"""The one sentence of a throttle decision, from the values that decided."""
+
+from collections.abc import Iterable
+
+from policies.throttle.decisions import ThrottleFactor, ThrottleReason
+from policies.throttle.facts import Freshness
+from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
+from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import VolumeKey
+from policies.units import format_duration, human_bytes, human_seconds
+
+_FAR_SECONDS = 172_800.0
+"""A volume that is full in more than two days is not worth half a sentence."""
+
+
+def explain(decision: ThrottleFactor, judgement: ThrottleJudgement, settings: ThrottleSettings) -> str:
+    """One plain sentence: what producers may do, and why."""
+    about = judgement.decisive or _fullest(judgement.volumes)
+    why = _why(decision, about, settings)
+    named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
+    left = about.seconds_to_full if named and about else None
+    if left is not None and left < _FAR_SECONDS:
+        why += f"; full in {human_seconds(left)} at the present rate"
+    return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}."
+
+
+def place(volume: VolumeKey) -> str:
+    """``broker 3 /data/a``."""
+    broker, log_dir = volume
+    return f"broker {broker} {log_dir}"
+
+
+def _fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
+    """The freshly read volume with the least share free: the one a person asks about when nothing limits."""
+    fresh = [v for v in volumes if v.freshness is Freshness.FRESH]
+    return min(fresh, key=lambda v: (v.state.usable_bytes / max(v.state.total_bytes, 1), v.key), default=None)
+
+
+def _what(factor: float) -> str:
+    if factor == 0.0:
+        return "are stopped"
+    return "write freely" if factor == 1.0 else f"are slowed to {factor:.2f}"
+
+
+def _why(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
+    match decision.reason:
+        case ThrottleReason.INITIAL:
+            return f"no volume has been read yet, so the starting factor {decision.factor:.2f} applies"
+        case ThrottleReason.NO_DATA:
+            return f"no volume is known, so the fallback factor {settings.fallback:.2f} applies"
+        case ThrottleReason.MIN_HOLD:
+            held = format_duration(settings.min_hold)
+            return f"volumes would allow {decision.raw_factor:.2f}, but a factor that changed is held for {held}"
+        case ThrottleReason.UNLIMITED:
+            return f"no limit is set; {_fullest_of(decision, about)}"
+        case ThrottleReason.ABOVE_LIMITS:
+            return f"no volume has reached a limit; {_fullest_of(decision, about)}"
+    if about is None or (decision.limiting is None and decision.factor == 1.0):
+        return f"no volume has a valid reading; what is known allows {decision.raw_factor:.2f}"
+    return _about(decision, about, settings)
+
+
+def _fullest_of(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+    if about is None:
+        return "there is none to read"
+    count = decision.volumes.counted
+    return f"the fullest of {count}, {_free(about)}" if count > 1 else _free(about)
+
+
+def _free(volume: VolumeVerdict) -> str:
+    free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
+    return f"{place(volume.key)} has {free} free of {total}"
+
+
+def _about(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
+    total = decisive.state.total_bytes
+    hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
+    soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
+    if decision.reason is ThrottleReason.RECOVERY_MARGIN:
+        margin = f"{settings.recovery_margin:.0%}"
+        return f"{_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
+    where, counts = place(decisive.key), f"{decisive.factor:.2f}"
+    if decisive.freshness is Freshness.STALE:
+        age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
+        return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
+    if decisive.freshness is Freshness.DEPARTED:
+        return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
+    if decision.reason is ThrottleReason.HARD_LIMIT:
+        return f"{_free(decisive)}, at or below the hard limit {hard}"
+    between = f"{_free(decisive)}, between the soft limit {soft} and the hard limit {hard}"
+    small = decision.factor != decision.raw_factor
+    return f"{between}, which is too small a change to follow" if small else between

@@ -1,0 +1,114 @@
+"""What the throttle policy remembers of one cluster.
+
+Kept in checkpoints as arrays, so the order and the types of fields stay. Brokers and volumes are sorted: equal
+knowledge is equal bytes.
+"""
+
+from collections.abc import Set
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from policies.alerts import AlertBook
+from policies.throttle.trend import Samples
+
+NEVER = -1
+
+VolumeKey = tuple[int, str]
+"""(broker, log dir)"""
+
+
+class VolumeState(Struct, array_like=True, frozen=True):
+    """The last good reading of one log dir. `read_ms` is NEVER when it was only ever reported unreadable."""
+
+    log_dir: str
+    total_bytes: int
+    usable_bytes: int
+    read_ms: int
+    missing_ms: int | None = None
+    """When its broker's newer good reading no longer had it."""
+    samples: Samples = ()
+    fill_bytes_per_second: float | None = None
+
+
+class BrokerState(Struct, array_like=True, frozen=True):
+    """What is known of one broker. `read_*` is its last good reading, `tried_*` the last attempt."""
+
+    broker: int
+    seen_ms: int
+    read_ms: int = NEVER
+    read_id: str = ""
+    tried_ms: int = NEVER
+    tried_id: str = ""
+    outcome: str = ""
+    left_ms: int | None = None
+    """When a membership reading first lacked it."""
+    volumes: tuple[VolumeState, ...] = ()
+
+
+class BrokerMembership(Struct, array_like=True, frozen=True):
+    """The last good reading of who belongs to the cluster."""
+
+    at_ms: int
+    id: str
+    brokers: tuple[int, ...]
+
+
+class KafkaClusterState(Struct, array_like=True, frozen=True):
+    """Everything known of one cluster's brokers and their volumes."""
+
+    membership: BrokerMembership | None = None
+    brokers: tuple[BrokerState, ...] = ()
+    ever_read: bool = False
+
+    def keeping(self, volumes: Set[VolumeKey]) -> "KafkaClusterState":
+        """With these volumes alone, and without the brokers that left and have none of them."""
+        brokers = (
+            replace(b, volumes=tuple(v for v in b.volumes if (b.broker, v.log_dir) in volumes)) for b in self.brokers
+        )
+        return replace(self, brokers=tuple(b for b in brokers if b.left_ms is None or b.volumes))
+
+
+class Gate(Struct, array_like=True, frozen=True):
+    """The factor in force and what its next rise depends on."""
+
+    factor: float
+    changed_ms: int | None = None
+    stopped_by: tuple[VolumeKey, ...] = ()
+    """The volumes that stopped the cluster and have not recovered; empty unless stopped."""
+
+
+class LastPublishedFactor(Struct, array_like=True, frozen=True):
+    """The last published decision, as far as the next one depends on it."""
+
+    sequence: int
+    at_ms: int
+    factor: float
+    reason: str
+    limiting: VolumeKey | None
+    noted: tuple[str, ...] = ()
+    """Verdicts the audit has had since the factor, its reason or the limiting volume last changed."""
+
+
+class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
+    """A departed volume that limited the cluster, and when it was forgotten."""
+
+    broker: int
+    log_dir: str
+    forgotten_ms: int
+
+    @property
+    def key(self) -> VolumeKey:
+        """Which one."""
+        return (self.broker, self.log_dir)
+
+
+class ThrottleState(Struct, array_like=True, frozen=True):
+    """Everything the policy remembers of one cluster."""
+
+    started_ms: int
+    gate: Gate
+    cluster: KafkaClusterState = KafkaClusterState()
+    last_published: LastPublishedFactor | None = None
+    alerts: AlertBook = AlertBook()
+    forgotten: tuple[ForgottenVolume, ...] = ()

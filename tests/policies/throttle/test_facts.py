@@ -1,0 +1,35 @@
+"""How fresh brokers and volumes are at a moment, and how soon a volume is full."""
+
+import pytest
+
+from policies.throttle.facts import Freshness, seconds_to_full
+from tests.policies.scenario import GB, log_dirs, members
+from tests.policies.throttle.known import A, counting, facts_at, folded
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind", "factor"),
+    [(0, "fresh", 0.75), (299.999, "fresh", 0.75), (300, "stale", 0.5), (9999, "stale", 0.5)],
+)
+def test_a_reading_exactly_validity_old_no_longer_counts(seconds: float, kind: str, factor: float) -> None:
+    found = counting(folded([log_dirs(0, 1, 4 * GB)]), seconds)[1, A]
+    assert (found.freshness, found.factor) == (Freshness(kind), factor)
+
+
+def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
+    known = folded([members(0, 1, 2), log_dirs(0, 1, 50 * GB)])
+    assert [b.freshness for b in facts_at(known, 10).brokers] == [Freshness.FRESH, Freshness.STALE]
+
+
+@pytest.mark.parametrize(
+    ("free", "rate", "age", "left"),
+    [
+        (100, 10.0, 0, 10),
+        (100, 10.0, 4, 6),
+        (100, 10.0, 99, 0),
+        (0, 10.0, 0, 0),
+        (100, None, 0, None),
+    ],
+)
+def test_the_time_left_counts_from_now(free: int, rate: float | None, age: float, left: float | None) -> None:
+    assert seconds_to_full(free, rate, age) == left

@@ -1,0 +1,67 @@
+"""Which volumes count, and what each allows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.observations import Observation
+from policies.throttle.judge import expiries_ms, judge_volumes, remembered
+from policies.units import to_millis
+from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
+from tests.policies.throttle.known import SETTINGS, A, batches, counting, facts_at, folded, freshness
+
+
+@pytest.mark.parametrize(
+    ("free", "fallback", "factor"), [(2 * GB, 0.5, 0.25), (50 * GB, 0.5, 0.5), (0, 1.0, 0.0), (50 * GB, 1.0, 1.0)]
+)
+def test_a_stale_volume_counts_as_the_lesser_of_fallback_and_last_factor(
+    free: int, fallback: float, factor: float
+) -> None:
+    settings = throttle(SOFT_AND_HARD, fallback_factor=fallback)
+    assert counting(folded([log_dirs(0, 1, free)]), 300, settings)[1, A].factor == factor
+
+
+def test_a_volume_that_was_never_readable_does_not_count_until_it_is() -> None:
+    known = folded([log_dirs(0, 1, {A: None})])
+    assert known.ever_read
+    assert counting(known, 1) == {}
+    assert freshness(known.keeping(remembered(facts_at(known, 1), ())), 1) == {}
+    assert freshness(folded([log_dirs(0, 1, {A: None})], [log_dirs(10, 1, {A: 0})]), 10) == {(1, A): "fresh"}
+
+
+@pytest.mark.parametrize(("seconds", "there"), [(20, True), (3619.999, True), (3620, False)])
+def test_a_departed_volume_is_held_for_departed_hold(seconds: float, there: bool) -> None:
+    known = folded([log_dirs(0, 1, 0)], [members(20, 2)])
+    assert bool(freshness(known, seconds)) is there
+    held, ended = judge_volumes(facts_at(known, seconds))
+    assert [*(v.key for v in held), *ended] == [(1, A)]
+
+
+def test_a_departed_volume_does_not_go_stale() -> None:
+    known = folded([log_dirs(0, 1, 4 * GB)], [members(20, 2)])
+    assert counting(known, 2000)[1, A].factor == 0.75
+
+
+def test_of_a_broker_that_left_with_nothing_to_remember_nothing_is_kept() -> None:
+    known = folded([log_dirs(0, 1, 50 * GB), log_dirs(0, 2, 50 * GB)], [members(20, 2)])
+    volumes, _ = judge_volumes(facts_at(known, 20))
+    kept = known.keeping(remembered(facts_at(known, 20), volumes))
+    assert [b.broker for b in kept.brokers] == [2]
+
+
+def test_strimzi_forgets_a_volume_unseen_for_validity() -> None:
+    known, settings = folded([log_dirs(0, 1, 0)]), throttle(HARD, preset="strimzi")
+    assert freshness(known, 299, settings) == {(1, A): "fresh"}
+    assert freshness(known, 300, settings) == {}
+
+
+@given(batches, st.integers(40, 400), st.integers(1, 4000))
+def test_how_volumes_count_changes_only_at_the_expiries(batch: list[Observation], seconds: int, more: int) -> None:
+    known = folded(batch)
+    first, second = counting(known, seconds), counting(known, seconds + more)
+    brokers = facts_at(known, seconds).brokers
+    due = [ms for ms in expiries_ms(brokers, first.values(), SETTINGS) if to_millis(at(seconds)) < ms]
+    if not any(ms <= to_millis(at(seconds + more)) for ms in due):
+        assert {k: (v.freshness, v.factor) for k, v in first.items()} == {
+            k: (v.freshness, v.factor) for k, v in second.items()
+        }
