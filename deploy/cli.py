@@ -17,7 +17,7 @@ from deploy.settings import Settings
 from deploy.settings_file import load_settings
 from deploy.switch.cli import switch_app
 from policies.errors import UserError
-from policies.isolation.settings import Rules
+from policies.isolation.settings import RuleSet
 
 app = typer.Typer(
     name="headgate",
@@ -151,7 +151,7 @@ def placement(
     cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one to look at.")],
     namespace: Annotated[str | None, typer.Option(help="tenant/namespace; by default all, the worst first.")] = None,
     ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, in place of the namespace's own.")] = None,
-    rules: Annotated[Rules | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
+    rules: Annotated[RuleSet | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option(help="A change to think of: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP."),

@@ -19,10 +19,12 @@ from deploy.placement_view import bookie_table, overview, summary
 from deploy.settings import Settings
 from policies.errors import UserError
 from policies.isolation import IsolationSettings
-from policies.isolation.knowledge import Cohort, Knowledge, observe
-from policies.isolation.placement import Membership
-from policies.isolation.settings import Rules
-from policies.isolation.verdicts import Judged, judge_one
+from policies.isolation.fold import fold
+from policies.isolation.judge.placements import PlacementJudgement, judge_placement
+from policies.isolation.membership import BookieMembership
+from policies.isolation.messages import explain_placement
+from policies.isolation.settings import RuleSet
+from policies.isolation.state import BookieClusterState, Cohort
 from policies.isolation.what_if import Change, after
 from policies.observations import Observation, Outcome, Reading
 
@@ -35,7 +37,7 @@ class PlacementQuery:
     namespace: str | None = None
     """None: all of them."""
     ensemble_size: int | None = None
-    rules: Rules | None = None
+    rules: RuleSet | None = None
     changes: tuple[Change, ...] = ()
 
 
@@ -45,7 +47,7 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     Raises:
         UserError: the cluster's bookies are not watched or cannot be read, or it has no such namespace.
     """
-    known = knowledge_of(settings, query.cluster)
+    known = known_of(settings, query.cluster)
     block: IsolationSettings = settings.policies.isolation
     own = block.for_cluster(query.cluster)
     in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
@@ -63,7 +65,7 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
         console.print(line)
 
 
-def knowledge_of(settings: Settings, cluster: str) -> Knowledge:
+def known_of(settings: Settings, cluster: str) -> BookieClusterState:
     """What can be read of a cluster at this moment.
 
     Raises:
@@ -76,7 +78,7 @@ def knowledge_of(settings: Settings, cluster: str) -> Knowledge:
     now = datetime.now(UTC)
     seen = [Observation(str(number), now, reading) for number, reading in enumerate(readings)]
     block: IsolationSettings = settings.policies.isolation
-    return observe(Knowledge(), seen, block.for_cluster(cluster))
+    return fold(BookieClusterState(), seen, block.for_cluster(cluster))
 
 
 def _read(settings: Settings, cluster: str) -> list[Reading]:
@@ -97,7 +99,7 @@ def _read(settings: Settings, cluster: str) -> list[Reading]:
     return readings
 
 
-def _asked(known: Knowledge, namespace: str | None) -> Iterable[Cohort]:
+def _asked(known: BookieClusterState, namespace: str | None) -> Iterable[Cohort]:
     if namespace is None:
         return known.cohorts
     for cohort in known.cohorts:
@@ -106,20 +108,22 @@ def _asked(known: Knowledge, namespace: str | None) -> Iterable[Cohort]:
     return [Cohort((), (), None, None, (namespace,))]  # one without affinity says nothing of itself
 
 
-def _judged(cohort: Cohort, membership: Membership, settings: IsolationSettings, query: PlacementQuery) -> Judged:
+def _judged(
+    cohort: Cohort, membership: BookieMembership, settings: IsolationSettings, query: PlacementQuery
+) -> PlacementJudgement:
     strict = cohort.strict if query.rules is None else None
     size = query.ensemble_size or cohort.ensemble_size
-    return judge_one(cohort.namespaces, cohort.affinity, size, strict, membership, settings)
+    return judge_placement(cohort.namespaces, cohort.affinity, size, strict, membership, settings)
 
 
-def _plain(cluster: str, judged: Judged, namespace: str) -> dict[str, Any]:
+def _plain(cluster: str, judged: PlacementJudgement, namespace: str) -> dict[str, Any]:
     """With the names that `headgate.placement.v1` has."""
     return {
         "cluster": cluster,
         "namespace": namespace,
         "verdict": judged.verdict.value,
         "reason": judged.reason.value,
-        "explanation": f"{namespace} {judged.what}.",
+        "explanation": f"{namespace} {explain_placement(judged)}.",
         "rules": judged.rules.value,
         "promise": judged.promise.value,
         "ensemble_size": judged.ensemble_size,

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from policies.isolation.decision import PlacementVerdict, Tier
-from policies.isolation.placement import Exclusion, Membership, classify, grouped
+from policies.isolation.decisions import PlacementVerdict, Tier
+from policies.isolation.judge.placements import PlacementJudgement
+from policies.isolation.membership import BookieMembership
+from policies.isolation.messages import explain_placement
+from policies.isolation.placement import Exclusion, classify
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.verdicts import Judged
 
 _COLOURS: Mapping[PlacementVerdict, str] = {
     PlacementVerdict.ISOLATED: "green",
@@ -34,7 +36,7 @@ _NEXT: Mapping[Tier, str] = {
 }
 
 
-def overview(cluster: str, judged: Sequence[Judged]) -> Table:
+def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
     """One line a namespace, the worst first."""
     table = Table(title=f"Placement of {cluster}", title_justify="left")
     for name in ("namespace", "verdict", "primary", "secondary", "ensemble", "candidates", "headroom", "leak"):
@@ -54,12 +56,12 @@ def overview(cluster: str, judged: Sequence[Judged]) -> Table:
     return table
 
 
-def _badness(judged: Judged) -> int:
+def _badness(judged: PlacementJudgement) -> int:
     order = list(_COLOURS)
     return -order.index(judged.verdict)
 
 
-def bookie_table(judged: Judged, membership: Membership, settings: IsolationSettings) -> Table:
+def bookie_table(judged: PlacementJudgement, membership: BookieMembership, settings: IsolationSettings) -> Table:
     """One line a bookie: in or out, and why."""
     table = Table("bookie", "group", "in", "why", title=_title(judged), title_justify="left")
     affinity = judged.affinity if judged.affinity.primary else None
@@ -78,21 +80,21 @@ def bookie_table(judged: Judged, membership: Membership, settings: IsolationSett
     return table
 
 
-def _title(judged: Judged) -> str:
+def _title(judged: PlacementJudgement) -> str:
     return f"{judged.namespaces[0]} by the rules `{judged.rules}`, ensemble of {judged.ensemble_size}"
 
 
-def summary(judged: Sequence[Judged], membership: Membership) -> Iterable[Text]:
+def summary(judged: Sequence[PlacementJudgement], membership: BookieMembership) -> Iterable[Text]:
     """What a person must know, in a line or two."""
     if len(judged) != 1 or len(judged[0].namespaces) != 1:
         namespaces = sum(len(j.namespaces) for j in judged)
-        loose = sorted(membership.writable - grouped(membership))
+        loose = sorted(membership.writable - membership.grouped())
         yield Text(f"{namespaces} namespaces with affinity, {len(membership.writable)} writable bookies")
         if loose:
             yield Text(f"in no group: {', '.join(loose)}", "yellow")
         return
     j = judged[0]
-    yield Text(f"{j.verdict.value}: {j.namespaces[0]} {j.what}.", _COLOURS[j.verdict])
+    yield Text(f"{j.verdict.value}: {j.namespaces[0]} {explain_placement(j)}.", _COLOURS[j.verdict])
     if j.placed.headroom:
         losses = "one more loss" if j.placed.headroom == 1 else f"{j.placed.headroom} more losses"
         yield Text(f"headroom: after {losses} {_NEXT[j.placed.tier]}")

@@ -12,9 +12,10 @@ from datetime import timedelta
 from connectors.prometheus.families import Family, Histogram, Sample
 from connectors.prometheus.policy_view import by_cluster
 from policies.decisions import Decision
-from policies.isolation.decision import Placement
-from policies.isolation.knowledge import Bookie, Knowledge, Presence, observe
+from policies.isolation.decisions import Placement
+from policies.isolation.fold import fold
 from policies.isolation.settings import IsolationSettings
+from policies.isolation.state import BookieClusterState, BookieState, Presence
 from policies.observations import Observation
 
 BOOKIES = Family(
@@ -46,11 +47,11 @@ LEAK = Family(
 
 
 @dataclass(slots=True)
-class _Cluster:
-    """What is known of one cluster."""
+class _IsolatedCluster:
+    """What is shown of one cluster."""
 
     settings: IsolationSettings
-    knowledge: Knowledge = field(default_factory=Knowledge)
+    known: BookieClusterState = field(default_factory=BookieClusterState)
 
 
 class IsolationView:
@@ -65,7 +66,7 @@ class IsolationView:
 
     def __init__(self, settings: IsolationSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _Cluster] = {}
+        self._clusters: dict[str, _IsolatedCluster] = {}
         self._placements: dict[str, Placement] = {}
 
     @property
@@ -77,9 +78,9 @@ class IsolationView:
         """Fold readings in as one step of the policy does."""
         for name, readings in by_cluster(observations):
             if name not in self._clusters:
-                self._clusters[name] = _Cluster(self._settings.for_cluster(name))
+                self._clusters[name] = _IsolatedCluster(self._settings.for_cluster(name))
             cluster = self._clusters[name]
-            cluster.knowledge = observe(cluster.knowledge, readings, cluster.settings)
+            cluster.known = fold(cluster.known, readings, cluster.settings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
         """Take a namespace's next placement."""
@@ -95,12 +96,12 @@ class IsolationView:
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
         """Every series of every cluster and namespace."""
         for name, cluster in sorted(self._clusters.items()):
-            yield from _of_bookies(name, cluster.knowledge.bookies)
+            yield from _of_bookies(name, cluster.known.bookies)
         for _, placement in sorted(self._placements.items()):
             yield from _of_placement(placement)
 
 
-def _of_bookies(cluster: str, bookies: Sequence[Bookie]) -> Iterator[Sample]:
+def _of_bookies(cluster: str, bookies: Sequence[BookieState]) -> Iterator[Sample]:
     counts = Counter((b.presence, bool(b.assigned)) for b in bookies if b.assigned is not None)
     for state in Presence:
         for assigned in (True, False):

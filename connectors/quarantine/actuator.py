@@ -7,7 +7,7 @@ from connectors.actuation.actuator import Actuator, LoopTopics, Publish, parsed
 from connectors.kafka.tail import Record
 from connectors.quarantine.reports import QuarantineMetrics
 from connectors.quarantine.worker import QuarantineWorker, WatchedRacks
-from policies.isolation.decision import BookieQuarantine
+from policies.isolation.decisions import BookieQuarantine
 from policies.wire import EventReader
 
 

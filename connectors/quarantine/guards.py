@@ -6,7 +6,7 @@ from datetime import datetime
 from connectors.actuation.reports import Ending, Finding
 from connectors.quarantine.racks import group_of
 from connectors.quarantine.store import Registration, Sight
-from policies.isolation.decision import BookieQuarantine
+from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import QuarantineOutcome
 
 _SESSION_SPACE = 1 << 64

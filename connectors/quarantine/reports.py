@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from connectors.actuation.reports import DecisionReports, FailingMetric
 from connectors.quarantine.guards import Placement, QuarantineFinding
-from policies.isolation.decision import BookieQuarantine
+from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)

@@ -15,7 +15,7 @@ from connectors.actuation.worker import SYSTEM_CLOCK, Clock
 from connectors.quarantine.guards import Placement, QuarantineFinding, done, refusal
 from connectors.quarantine.reports import QuarantineMetrics, QuarantineReports
 from connectors.quarantine.store import RackStore
-from policies.isolation.decision import BookieQuarantine, QuarantineVerdict
+from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
 
 
 @dataclass(frozen=True)

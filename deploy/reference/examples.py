@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from deploy.reference import switch_examples
 from policies.decisions import Mode
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
-from policies.isolation.decision import QUARANTINE_GROUP
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
 from policies.isolation.readings import NamespaceAffinity, RackInfo, Registration
 from policies.observations import Observation, Outcome, Reading

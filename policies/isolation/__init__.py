@@ -1,9 +1,10 @@
 """The isolation policy: which bookies may hold whose data, and what about those that nobody assigned."""
 
-from policies.isolation.decision import BookieQuarantine, Placement
-from policies.isolation.policy import NAME, IsolationPolicy, IsolationState
+from policies.isolation.decisions import BookieQuarantine, Placement
+from policies.isolation.policy import NAME, IsolationPolicy
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.settings import IsolationSettings
+from policies.isolation.state import IsolationState
 from policies.policy import PolicyKind
 
 __all__ = [

@@ -4,32 +4,12 @@ Rules: docs/design/isolation.md; `current` follows Pulsar 4.2 (IsolatedBookieEns
 A verdict is a function of the membership and the affinity: no clock, no history.
 """
 
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policies.isolation.decision import QUARANTINE_GROUP, PlacementReason, Tier
-from policies.isolation.settings import Rules, Unaffine
-
-ANY_GROUP = "*"
-"""As a primary group: every bookie."""
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """Who takes new data, and who is in which group."""
-
-    writable: frozenset[str]
-    groups: Mapping[str, frozenset[str]] | None
-    """Members by group, unregistered ones too; null when none are known or there is no znode `/bookies`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Affinity:
-    """The groups a namespace may place its data on. Without a primary one it has no affinity."""
-
-    primary: frozenset[str]
-    secondary: frozenset[str]
+from policies.isolation.decisions import PlacementReason, Tier
+from policies.isolation.membership import ANY_GROUP, AffinityGroups, BookieMembership
+from policies.isolation.settings import RuleSet, Unaffine
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +54,18 @@ class Exclusion(StrEnum):
 
 
 def place(
-    rules: Rules, membership: Membership, affinity: Affinity | None, ensemble_size: int, unaffine: Unaffine
+    rules: RuleSet,
+    membership: BookieMembership,
+    affinity: AffinityGroups | None,
+    ensemble_size: int,
+    unaffine: Unaffine,
 ) -> Placed:
     """Which bookies a namespace may use now, and how far it must reach.
 
     Args:
         rules: the rule set.
         membership: who takes new data and who is in which group.
-        affinity: the namespace's groups; null, or without a primary one: it has none.
+        affinity: the namespace's groups; None, or without a primary one: it has none.
         ensemble_size: how many bookies a ledger needs, at least 1.
         unaffine: where a namespace without affinity places its data.
     """
@@ -94,7 +78,11 @@ def place(
 
 
 def classify(
-    rules: Rules, membership: Membership, affinity: Affinity | None, ensemble_size: int, unaffine: Unaffine
+    rules: RuleSet,
+    membership: BookieMembership,
+    affinity: AffinityGroups | None,
+    ensemble_size: int,
+    unaffine: Unaffine,
 ) -> dict[str, Tier | Exclusion]:
     """For every writable or grouped bookie, sorted: the tier by which the namespace may use it, or why it may not.
 
@@ -102,30 +90,15 @@ def classify(
     """
     placed = place(rules, membership, affinity, ensemble_size, unaffine)
     groups = membership.groups or {}
-    own = members(membership, affinity.primary | affinity.secondary) if affinity and affinity.primary else frozenset()
+    own = membership.members(affinity.primary | affinity.secondary) if affinity and affinity.primary else frozenset()
     everyone = membership.writable.union(*groups.values())
     return {bookie: _standing(bookie, rules, membership, placed, own) for bookie in sorted(everyone)}
 
 
-def members(membership: Membership, groups: Set[str]) -> frozenset[str]:
-    """All bookies in any of these groups, writable or not."""
-    known = membership.groups or {}
-    return frozenset[str]().union(*(known[group] for group in groups if group in known))
-
-
-def grouped(membership: Membership) -> frozenset[str]:
-    """All bookies in any group, the quarantine group included."""
-    return frozenset[str]().union(*(membership.groups or {}).values())
-
-
-def assigned(membership: Membership) -> frozenset[str]:
-    """All bookies that a person put into a group: in any but the quarantine group."""
-    groups = membership.groups or {}
-    return frozenset[str]().union(*(bookies for group, bookies in groups.items() if group != QUARANTINE_GROUP))
-
-
-def _unconstrained(membership: Membership, affinity: Affinity | None, unaffine: Unaffine) -> PlacementReason | None:
-    """Why brokers exclude nothing for this namespace, or null where they do."""
+def _unconstrained(
+    membership: BookieMembership, affinity: AffinityGroups | None, unaffine: Unaffine
+) -> PlacementReason | None:
+    """Why brokers exclude nothing for this namespace, or None where they do."""
     if not membership.groups:
         return PlacementReason.NO_GROUPS
     if affinity is None or not affinity.primary:
@@ -139,24 +112,24 @@ def _whole(writable: frozenset[str], reason: PlacementReason, ensemble_size: int
     return Placed(writable, tier, feasible, _headroom(len(writable), ensemble_size), reason)
 
 
-def _ungrouped(membership: Membership, ensemble_size: int) -> Placed:
-    free = membership.writable - grouped(membership)
+def _ungrouped(membership: BookieMembership, ensemble_size: int) -> Placed:
+    free = membership.writable - membership.grouped()
     feasible = len(free) >= ensemble_size
     tier = Tier.UNASSIGNED if feasible else Tier.NONE
     headroom = _headroom(len(free), ensemble_size)
     return Placed(free, tier, feasible, headroom, PlacementReason.UNGROUPED_ONLY, unassigned=free)
 
 
-def _by_groups(rules: Rules, membership: Membership, affinity: Affinity, ensemble_size: int) -> Placed:
-    primary_members = members(membership, affinity.primary)
-    secondary_members = members(membership, affinity.secondary) - primary_members
+def _by_groups(rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups, ensemble_size: int) -> Placed:
+    primary_members = membership.members(affinity.primary)
+    secondary_members = membership.members(affinity.secondary) - primary_members
     primary = membership.writable & primary_members
     secondary = membership.writable & secondary_members
-    unassigned = membership.writable - grouped(membership)
+    unassigned = membership.writable - membership.grouped()
     with_secondary = _primary_count(rules, membership, affinity) < ensemble_size
-    with_unassigned = rules is Rules.LEGACY or (
+    with_unassigned = rules is RuleSet.LEGACY or (
         # Brokers count a secondary member as soon as it is in its group, registered or not.
-        rules is Rules.CURRENT and len(primary) + len(secondary_members) < ensemble_size
+        rules is RuleSet.CURRENT and len(primary) + len(secondary_members) < ensemble_size
     )
     reach = [(Tier.PRIMARY, primary)]
     if with_secondary:
@@ -184,10 +157,10 @@ _REASON_BY_TIER = {
 }
 
 
-def _primary_count(rules: Rules, membership: Membership, affinity: Affinity) -> int:
+def _primary_count(rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
     """How many primary bookies brokers count: each once, but in `legacy` once for each of its primary groups."""
-    if rules is not Rules.LEGACY:
-        return len(membership.writable & members(membership, affinity.primary))
+    if rules is not RuleSet.LEGACY:
+        return len(membership.writable & membership.members(affinity.primary))
     groups = membership.groups or {}
     return sum(len(membership.writable & groups[group]) for group in affinity.primary if group in groups)
 
@@ -197,7 +170,7 @@ def _headroom(serving: int, ensemble_size: int) -> int:
 
 
 def _standing(
-    bookie: str, rules: Rules, membership: Membership, placed: Placed, own: frozenset[str]
+    bookie: str, rules: RuleSet, membership: BookieMembership, placed: Placed, own: frozenset[str]
 ) -> Tier | Exclusion:
     if bookie not in membership.writable:
         return Exclusion.NOT_WRITABLE
@@ -206,8 +179,8 @@ def _standing(
     if bookie in own:
         return Exclusion.SECONDARY_NOT_NEEDED
     if bookie not in placed.unassigned:
-        return Exclusion.OTHER_GROUP if bookie in assigned(membership) else Exclusion.QUARANTINED
-    if rules is Rules.STRICT:
+        return Exclusion.OTHER_GROUP if bookie in membership.assigned() else Exclusion.QUARANTINED
+    if rules is RuleSet.STRICT:
         return Exclusion.UNASSIGNED_FORBIDDEN
     return Exclusion.UNASSIGNED_NOT_NEEDED if placed.feasible else Exclusion.DEAD_SECONDARY_COUNTED
 

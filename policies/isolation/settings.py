@@ -11,7 +11,7 @@ from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, parse_duration
 
 
-class Rules(ClosedEnum):
+class RuleSet(ClosedEnum):
     """Which bookies a namespace may use: the rule sets there are."""
 
     LEGACY = "legacy", "Pulsar up to 2.10: bookies without a group are always eligible."
@@ -43,9 +43,10 @@ def _on_or_off(value: Any) -> Any:
 class IsolationSettings(PolicySettings):
     """Which bookies may hold whose data, and what to do about those that nobody assigned."""
 
-    rules: Rules = Field(default=Rules.CURRENT, description="What the cluster does: the rules its brokers follow.")
-    promise: Rules = Field(
-        default=Rules.STRICT, description="What was promised to tenants; where `rules` allows more, data leaks."
+    rules: RuleSet = Field(default=RuleSet.CURRENT, description="What the cluster does: the rules its brokers follow.")
+    promise: RuleSet = Field(
+        default=RuleSet.STRICT,
+        description="What was promised to tenants; where `rules` allows more, data leaks.",
     )
     unaffine: Unaffine = Field(
         default=Unaffine.ANY,

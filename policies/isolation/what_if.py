@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.errors import UserError
-from policies.isolation.placement import Membership
+from policies.isolation.membership import BookieMembership
 
 _GRAMMAR = "write add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP"
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What happens."""
 
     ADD = "add"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 class Change:
     """One thing that happens."""
 
-    kind: Kind
+    kind: ChangeKind
     name: str
     """Of the bookie or the group."""
     group: str | None = None
@@ -38,10 +38,10 @@ def parse_change(text: str) -> Change:
         UserError: it is none of these.
     """
     word, _, name = text.partition("=")
-    if word not in set(Kind) or not name:
+    if word not in set(ChangeKind) or not name:
         raise UserError(f"--what-if: '{text}' is no change; {_GRAMMAR}")
-    kind = Kind(word)
-    if kind is not Kind.ADD:
+    kind = ChangeKind(word)
+    if kind is not ChangeKind.ADD:
         return Change(kind, name)
     bookie, at, group = name.rpartition("@")
     if not at:
@@ -51,7 +51,7 @@ def parse_change(text: str) -> Change:
     return Change(kind, bookie, group)
 
 
-def after(membership: Membership, changes: Iterable[Change]) -> Membership:
+def after(membership: BookieMembership, changes: Iterable[Change]) -> BookieMembership:
     """The membership once all of this has happened, in order.
 
     Raises:
@@ -62,21 +62,21 @@ def after(membership: Membership, changes: Iterable[Change]) -> Membership:
     return membership
 
 
-def _after(membership: Membership, change: Change) -> Membership:
+def _after(membership: BookieMembership, change: Change) -> BookieMembership:
     groups: Mapping[str, frozenset[str]] = membership.groups or {}
     match change.kind:
-        case Kind.ADD:
+        case ChangeKind.ADD:
             writable = membership.writable | {change.name}
             moved = groups if change.group is None else _moved(groups, change.name, change.group)
-            return Membership(writable, moved or membership.groups)
-        case Kind.REMOVE:
+            return BookieMembership(writable, moved or membership.groups)
+        case ChangeKind.REMOVE:
             if change.name not in membership.writable:
                 raise UserError(f"--what-if remove={change.name}: there is no writable bookie of this id")
-            return Membership(membership.writable - {change.name}, membership.groups)
-        case Kind.REMOVE_GROUP:
+            return BookieMembership(membership.writable - {change.name}, membership.groups)
+        case ChangeKind.REMOVE_GROUP:
             if change.name not in groups:
                 raise UserError(f"--what-if remove-group={change.name}: there is no such group")
-            return Membership(membership.writable, {g: b for g, b in groups.items() if g != change.name})
+            return BookieMembership(membership.writable, {g: b for g, b in groups.items() if g != change.name})
 
 
 def _moved(groups: Mapping[str, frozenset[str]], bookie: str, group: str) -> dict[str, frozenset[str]]:

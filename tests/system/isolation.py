@@ -16,7 +16,7 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from kazoo.protocol.states import ZnodeStat
 from prometheus_client.parser import text_string_to_metric_families
 
-from policies.isolation.decision import QUARANTINE_GROUP
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.units import to_millis
 from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.waiting import eventually

@@ -14,9 +14,10 @@ import pytest
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
-from policies.isolation.decision import Tier
-from policies.isolation.placement import Affinity, Membership, Placed, grouped, members, place
-from policies.isolation.settings import Rules, Unaffine
+from policies.isolation.decisions import Tier
+from policies.isolation.membership import AffinityGroups, BookieMembership
+from policies.isolation.placement import Placed, place
+from policies.isolation.settings import RuleSet, Unaffine
 
 DRIVER = Path(__file__).parent / "reference" / "PlacementReference.java"
 RANDOM_CASES = 6_000
@@ -40,17 +41,17 @@ class Case:
     groups: Mapping[str, frozenset[str]] | None
     racks: Mapping[str, str]
     """By grouped bookie."""
-    affinity: Affinity | None
+    affinity: AffinityGroups | None
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> BookieMembership:
         """What the policy is given."""
-        return Membership(self.writable, self.groups)
+        return BookieMembership(self.writable, self.groups)
 
-    def placed(self, rules: Rules = Rules.CURRENT) -> Placed:
+    def placed(self, rules: RuleSet = RuleSet.CURRENT) -> Placed:
         """Our verdict; a namespace without affinity is the broker's strictBookieAffinityEnabled.
 
         Without that switch a broker does not use the class at all for such a namespace.
@@ -59,7 +60,7 @@ class Case:
 
     def question(self) -> str:
         """The same for Pulsar, in the driver's form."""
-        affinity = self.affinity or Affinity(frozenset(), frozenset())
+        affinity = self.affinity or AffinityGroups(frozenset(), frozenset())
         return json.dumps(
             {
                 "racks": self._znode(),
@@ -147,7 +148,7 @@ def _random_racks(chance: random.Random) -> dict[str, str]:
     return {bookie: chance.choice(racks) for bookie in (*BOOKIES, NO_BOOKIE_ID)}
 
 
-def _random_affinity(chance: random.Random) -> Affinity | None:
+def _random_affinity(chance: random.Random) -> AffinityGroups | None:
     if chance.random() < 0.05:
         return None
     names = (*GROUPS, UNKNOWN_GROUP)
@@ -155,7 +156,7 @@ def _random_affinity(chance: random.Random) -> Affinity | None:
     secondary = set(chance.sample(names, chance.choice((0, 1, 1, 1, 2))))
     if chance.random() < 0.03:
         chance.choice((primary, secondary)).add("*")
-    return Affinity(frozenset(primary), frozenset(secondary))
+    return AffinityGroups(frozenset(primary), frozenset(secondary))
 
 
 # --- asking Pulsar
@@ -228,7 +229,7 @@ def racks_differ_in_depth(case: Case) -> bool:
     uses the bookie. Which ones it refuses depends on the order in which they came, so no function of the membership
     can tell.
     """
-    in_a_group = grouped(case.membership)
+    in_a_group = case.membership.grouped()
     racks = {case.racks[bookie] if bookie in in_a_group else "" for bookie in case.writable}
     return len({(rack.rstrip("/") or DEFAULT_RACK).count("/") for rack in racks}) > 1
 
@@ -240,7 +241,7 @@ def a_member_is_no_bookie_id(case: Case) -> bool:
     are read by name, so which namespaces lose their isolation depends on how the groups are called. Such a name can be
     no registered bookie, and the operator's mistake is not one of placement.
     """
-    return NO_BOOKIE_ID in grouped(case.membership)
+    return NO_BOOKIE_ID in case.membership.grouped()
 
 
 EXCEPTIONS = (names_no_primary_group, racks_differ_in_depth, a_member_is_no_bookie_id)
@@ -294,9 +295,9 @@ def test_an_empty_primary_group_lets_the_secondary_ones_serve_at_once(compared: 
         if case.affinity and not case.affinity.primary and case.groups and not a_member_is_no_bookie_id(case)
     ]
     for case, answer, affinity in cases:
-        own = members(case.membership, affinity.secondary)
+        own = case.membership.members(affinity.secondary)
         spills = len(own) < case.ensemble_size
-        expected = case.writable & own | (case.writable - grouped(case.membership) if spills else frozenset())
+        expected = case.writable & own | (case.writable - case.membership.grouped() if spills else frozenset())
         if not racks_differ_in_depth(case):
             assert case.writable - answer.excluded == expected, str(case)
     assert len(cases) > 50
@@ -318,7 +319,7 @@ def _forgetting_dead_members(case: Case) -> Placed:
 
 
 def _counting_dead_primaries(case: Case) -> Placed:
-    own = members(case.membership, case.affinity.primary) if case.affinity else frozenset[str]()
+    own = case.membership.members(case.affinity.primary) if case.affinity else frozenset[str]()
     placed = replace(case, writable=case.writable | own).placed()
     candidates = placed.candidates & case.writable
     return replace(placed, candidates=candidates, feasible=len(candidates) >= case.ensemble_size)
@@ -328,7 +329,7 @@ def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
     affinity = case.affinity
     if affinity is None or not case.groups or "*" in affinity.primary:
         return case.placed()
-    primary, secondary = members(case.membership, affinity.primary), members(case.membership, affinity.secondary)
+    primary, secondary = case.membership.members(affinity.primary), case.membership.members(affinity.secondary)
     twice = len(case.writable & primary) + len(secondary)
     if twice < case.ensemble_size or case.placed().tier is Tier.PRIMARY:
         return case.placed()
@@ -351,8 +352,8 @@ def _feasible_one_short(case: Case) -> Placed:
 @pytest.mark.parametrize(
     "wrong",
     [
-        pytest.param(lambda case: case.placed(Rules.LEGACY), id="legacy"),
-        pytest.param(lambda case: case.placed(Rules.STRICT), id="strict"),
+        pytest.param(lambda case: case.placed(RuleSet.LEGACY), id="legacy"),
+        pytest.param(lambda case: case.placed(RuleSet.STRICT), id="strict"),
         pytest.param(_forgetting_dead_members, id="dead-secondary-counts-only-when-alive"),
         pytest.param(_counting_dead_primaries, id="dead-primary-counts"),
         pytest.param(_counting_secondaries_that_are_primaries_twice, id="counts-twice-in-both-tiers"),

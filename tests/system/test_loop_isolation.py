@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from policies.isolation.decision import QUARANTINE_GROUP
+from policies.isolation.decisions import QUARANTINE_GROUP
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata, WatchedLoop, instant_ms, watched_loop
 from tests.system.loop import Entry

@@ -32,7 +32,7 @@ from connectors.quarantine.store import RackStore, Sight
 from connectors.quarantine.worker import QuarantineWorker
 from connectors.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.zookeeper.connection import ZooKeeperConnection
-from policies.isolation.decision import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from policies.wire import decision_event
 from tests.connectors.quarantine.orders import CLUSTER, decision
 from tests.system.loop import Topic, produce

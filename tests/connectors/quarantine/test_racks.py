@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.quarantine.racks import MalformedRacksError, group_of, host_of, parse_racks
-from policies.isolation.decision import QUARANTINE_GROUP, QUARANTINE_RACK
+from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
 
 ENTRY = {"rack": "/headgate-quarantine", "hostname": "bk11"}
 OURS = '"headgate-quarantine":{"bk11:3181":{"rack":"/headgate-quarantine","hostname":"bk11"}}'

@@ -16,7 +16,7 @@ from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.quarantine.reports import QuarantineMetrics
 from connectors.quarantine.store import ConflictError, Registration, Sight
 from connectors.quarantine.worker import QuarantineWorker, WatchedRacks
-from policies.isolation.decision import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.quarantine.orders import BOOKIE, CLUSTER, NOON, decision
 

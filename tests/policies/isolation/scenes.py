@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from policies.decisions import Alert, AlertStatus, Decision
-from policies.isolation.decision import BookieQuarantine, Placement
-from policies.isolation.policy import IsolationPolicy, IsolationState
+from policies.isolation.decisions import BookieQuarantine, Placement
+from policies.isolation.policy import IsolationPolicy
 from policies.isolation.readings import (
     BookieAffinity,
     BookieRacks,
@@ -16,6 +16,7 @@ from policies.isolation.readings import (
     Registration,
 )
 from policies.isolation.settings import IsolationSettings
+from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step
 

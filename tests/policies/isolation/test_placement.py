@@ -6,20 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.isolation.decision import QUARANTINE_GROUP, PlacementReason, Tier
-from policies.isolation.placement import Affinity, Exclusion, Membership, classify, place
-from policies.isolation.settings import Rules, Unaffine
+from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
+from policies.isolation.membership import AffinityGroups, BookieMembership
+from policies.isolation.placement import Exclusion, classify, place
+from policies.isolation.settings import RuleSet, Unaffine
 
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}
 
 
-def membership(writable: str, groups: Mapping[str, str] | None) -> Membership:
+def membership(writable: str, groups: Mapping[str, str] | None) -> BookieMembership:
     listed = None if groups is None else {g: frozenset(members.split()) for g, members in groups.items()}
-    return Membership(frozenset(writable.split()), listed)
+    return BookieMembership(frozenset(writable.split()), listed)
 
 
-def affinity(primary: str, secondary: str = "") -> Affinity:
-    return Affinity(frozenset(primary.split()), frozenset(secondary.split()))
+def affinity(primary: str, secondary: str = "") -> AffinityGroups:
+    return AffinityGroups(frozenset(primary.split()), frozenset(secondary.split()))
 
 
 @pytest.mark.parametrize(
@@ -75,13 +76,13 @@ def test_the_rules_of_namespaces_with_affinity(
     rules: str, writable: str, groups: dict[str, str], own: tuple[str, str], n: int, candidates: str, tier: str,
     headroom: int,
 ) -> None:  # fmt: skip
-    placed = place(Rules(rules), membership(writable, groups), affinity(*own), n, Unaffine.ANY)
+    placed = place(RuleSet(rules), membership(writable, groups), affinity(*own), n, Unaffine.ANY)
     assert placed.candidates == frozenset(candidates.split())
     assert (placed.tier, placed.headroom) == (Tier(tier), headroom)
     assert placed.feasible == (tier != "none")
 
 
-every_rules = pytest.mark.parametrize("rules", list(Rules))
+every_rules = pytest.mark.parametrize("rules", list(RuleSet))
 
 
 @every_rules
@@ -98,7 +99,11 @@ every_rules = pytest.mark.parametrize("rules", list(Rules))
     ],
 )
 def test_where_nothing_is_excluded(
-    rules: Rules, groups: dict[str, str] | None, own: Affinity | None, unaffine: Unaffine, reason: PlacementReason
+    rules: RuleSet,
+    groups: dict[str, str] | None,
+    own: AffinityGroups | None,
+    unaffine: Unaffine,
+    reason: PlacementReason,
 ) -> None:
     placed = place(rules, membership("a b u", groups), own, 2, unaffine)
     assert placed.candidates == frozenset("abu")
@@ -106,13 +111,13 @@ def test_where_nothing_is_excluded(
 
 
 @every_rules
-def test_too_few_bookies_are_too_few_even_where_nothing_is_excluded(rules: Rules) -> None:
+def test_too_few_bookies_are_too_few_even_where_nothing_is_excluded(rules: RuleSet) -> None:
     placed = place(rules, membership("a", None), affinity("p"), 2, Unaffine.ANY)
     assert (placed.feasible, placed.headroom, placed.tier) == (False, 0, Tier.NONE)
 
 
 @every_rules
-def test_without_affinity_and_ungrouped_only_bookies_without_a_group_serve(rules: Rules) -> None:
+def test_without_affinity_and_ungrouped_only_bookies_without_a_group_serve(rules: RuleSet) -> None:
     groups = {"p": "a", QUARANTINE_GROUP: "v"}
     placed = place(rules, membership("a u v w", groups), None, 2, Unaffine.UNGROUPED)
     assert placed.candidates == frozenset("uw")
@@ -122,8 +127,14 @@ def test_without_affinity_and_ungrouped_only_bookies_without_a_group_serve(rules
 
 def test_a_bookie_in_the_quarantine_group_is_never_used_as_ungrouped() -> None:
     groups = {"p": "a", QUARANTINE_GROUP: "u"}
-    assert place(Rules.CURRENT, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {"a", "v"}
-    assert place(Rules.LEGACY, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {"a", "v"}
+    assert place(RuleSet.CURRENT, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {
+        "a",
+        "v",
+    }
+    assert place(RuleSet.LEGACY, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {
+        "a",
+        "v",
+    }
 
 
 @pytest.mark.parametrize(
@@ -155,16 +166,16 @@ def test_every_bookie_has_its_tier_or_the_reason_why_it_is_out(
     rules: str, writable: str, expected: dict[str, str]
 ) -> None:
     groups = TWO_GROUPS | {QUARANTINE_GROUP: "q"}
-    told = classify(Rules(rules), membership(writable, groups), affinity("p", "s"), 2, Unaffine.ANY)
+    told = classify(RuleSet(rules), membership(writable, groups), affinity("p", "s"), 2, Unaffine.ANY)
     assert {bookie: standing.value for bookie, standing in told.items()} == expected
     assert list(told) == sorted(told)
 
 
 bookie_sets = st.frozensets(st.sampled_from("abcdefgh"))
 group_names = st.sampled_from(["p", "q", "s", "x", QUARANTINE_GROUP])
-memberships = st.builds(Membership, bookie_sets, st.none() | st.dictionaries(group_names, bookie_sets))
+memberships = st.builds(BookieMembership, bookie_sets, st.none() | st.dictionaries(group_names, bookie_sets))
 affinities = st.none() | st.builds(
-    Affinity,
+    AffinityGroups,
     st.frozensets(st.sampled_from(["p", "q", "nowhere", "*"]), max_size=2),
     st.frozensets(st.sampled_from(["p", "s", "nowhere"]), max_size=2),
 )
@@ -173,36 +184,38 @@ sizes, unaffines = st.integers(1, 5), st.sampled_from(list(Unaffine))
 
 @given(memberships, affinities, sizes, unaffines)
 def test_strict_allows_no_more_than_current_and_current_no_more_than_all(
-    known: Membership, own: Affinity | None, n: int, unaffine: Unaffine
+    known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine
 ) -> None:
-    strict, current, legacy = (place(r, known, own, n, unaffine) for r in (Rules.STRICT, Rules.CURRENT, Rules.LEGACY))
+    strict, current, legacy = (
+        place(r, known, own, n, unaffine) for r in (RuleSet.STRICT, RuleSet.CURRENT, RuleSet.LEGACY)
+    )
     assert strict.candidates <= current.candidates <= known.writable
     assert legacy.candidates <= known.writable
 
 
 @given(memberships, affinities, sizes)
 def test_strict_never_uses_an_unassigned_bookie_of_a_cluster_with_groups(
-    known: Membership, own: Affinity | None, n: int
+    known: BookieMembership, own: AffinityGroups | None, n: int
 ) -> None:
     if not known.groups or own is None or not own.primary or "*" in own.primary:
         return
     everyone = frozenset[str]().union(*known.groups.values())
-    assert place(Rules.STRICT, known, own, n, Unaffine.ANY).candidates <= everyone
+    assert place(RuleSet.STRICT, known, own, n, Unaffine.ANY).candidates <= everyone
 
 
 @given(memberships, affinities, sizes, unaffines, st.sampled_from("abcdefgh"))
 def test_a_bookie_added_to_a_foreign_group_is_never_a_new_candidate(
-    known: Membership, own: Affinity | None, n: int, unaffine: Unaffine, bookie: str
+    known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine, bookie: str
 ) -> None:
     groups = dict(known.groups or {})
-    then = Membership(known.writable, groups | {"foreign": groups.get("foreign", frozenset()) | {bookie}})
-    before = place(Rules.CURRENT, known, own, n, unaffine).candidates
-    assert place(Rules.CURRENT, then, own, n, unaffine).candidates <= before
+    then = BookieMembership(known.writable, groups | {"foreign": groups.get("foreign", frozenset()) | {bookie}})
+    before = place(RuleSet.CURRENT, known, own, n, unaffine).candidates
+    assert place(RuleSet.CURRENT, then, own, n, unaffine).candidates <= before
 
 
-@given(st.sampled_from(list(Rules)), memberships, affinities, sizes, unaffines)
+@given(st.sampled_from(list(RuleSet)), memberships, affinities, sizes, unaffines)
 def test_what_is_said_of_a_placement_agrees_with_itself(
-    rules: Rules, known: Membership, own: Affinity | None, n: int, unaffine: Unaffine
+    rules: RuleSet, known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine
 ) -> None:
     placed = place(rules, known, own, n, unaffine)
     assert (placed.tier is Tier.NONE) == (not placed.feasible) == (placed.headroom == 0)
@@ -212,18 +225,20 @@ def test_what_is_said_of_a_placement_agrees_with_itself(
     assert {b for b, standing in told.items() if standing is not Exclusion.NOT_WRITABLE} == known.writable
 
 
-@given(memberships, sizes, st.sampled_from(list(Rules)), st.data())
+@given(memberships, sizes, st.sampled_from(list(RuleSet)), st.data())
 def test_headroom_is_how_many_losses_the_tier_survives(
-    known: Membership, n: int, rules: Rules, data: st.DataObject
+    known: BookieMembership, n: int, rules: RuleSet, data: st.DataObject
 ) -> None:
-    own = Affinity(frozenset({"p"}), frozenset({"s"}))
+    own = AffinityGroups(frozenset({"p"}), frozenset({"s"}))
     placed = place(rules, known, own, n, Unaffine.ANY)
     if placed.tier is not Tier.PRIMARY or not known.groups:
         return
     lost = data.draw(st.permutations(sorted(placed.primary)))[: placed.headroom]
 
     def after(count: int) -> Tier:
-        return place(rules, Membership(known.writable - set(lost[:count]), known.groups), own, n, Unaffine.ANY).tier
+        return place(
+            rules, BookieMembership(known.writable - set(lost[:count]), known.groups), own, n, Unaffine.ANY
+        ).tier
 
     assert after(placed.headroom - 1) is Tier.PRIMARY
     assert after(placed.headroom) is not Tier.PRIMARY

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.decisions import Mode
-from policies.isolation.decision import PlacementReason, PlacementVerdict, Tier
+from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
 from policies.observations import Outcome
 from tests.policies.isolation.scenes import LONG, Run, affinity, at, bookies, everything, racks, to
 

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies.isolation.knowledge import Knowledge, is_fresh
 
 from policies.decisions import Alert, AlertStatus, Decision
-from policies.isolation.decision import BookieQuarantine, Placement, QuarantineVerdict
-from policies.isolation.knowledge import Knowledge, is_fresh
-from policies.isolation.placement import Membership, place
-from policies.isolation.policy import IsolationPolicy, IsolationState
+from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
+from policies.isolation.placement import BookieMembership, place
+from policies.isolation.policy import IsolationPolicy
 from policies.isolation.readings import NamespaceAffinity
+from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.wire import EventReader, decision_event
@@ -198,7 +199,7 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
         if not (scene.all_fresh and scene.membership.groups and coming):
             continue
         groups = dict(scene.membership.groups) | {"headgate-quarantine": scene.quarantined | coming}
-        then = Membership(scene.membership.writable, groups)
+        then = BookieMembership(scene.membership.writable, groups)
         for j in scene.judged:
             after = place(j.rules, then, j.affinity, j.ensemble_size, run.settings.unaffine)
             assert after.feasible or not j.placed.feasible

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policies.decisions import Mode
-from policies.isolation.decision import QUARANTINE_GROUP
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.observations import Outcome
 from tests.policies.isolation.scenes import LONG, Run, affinity, at, bookies, everything, racks
 

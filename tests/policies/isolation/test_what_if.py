@@ -3,21 +3,21 @@
 import pytest
 
 from policies.errors import UserError
-from policies.isolation.placement import Membership
-from policies.isolation.what_if import Change, Kind, after, parse_change
+from policies.isolation.membership import BookieMembership
+from policies.isolation.what_if import Change, ChangeKind, after, parse_change
 
-NOW = Membership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
+NOW = BookieMembership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
 
 
 @pytest.mark.parametrize(
     ("text", "change"),
     [
-        ("add=bk9:3181", Change(Kind.ADD, "bk9:3181")),
-        ("add=bk9:3181@shared", Change(Kind.ADD, "bk9:3181", "shared")),
-        ("add=a@b@shared", Change(Kind.ADD, "a@b", "shared")),
-        ("remove=bk1:3181", Change(Kind.REMOVE, "bk1:3181")),
-        ("remove=odd@id", Change(Kind.REMOVE, "odd@id")),
-        ("remove-group=shared", Change(Kind.REMOVE_GROUP, "shared")),
+        ("add=bk9:3181", Change(ChangeKind.ADD, "bk9:3181")),
+        ("add=bk9:3181@shared", Change(ChangeKind.ADD, "bk9:3181", "shared")),
+        ("add=a@b@shared", Change(ChangeKind.ADD, "a@b", "shared")),
+        ("remove=bk1:3181", Change(ChangeKind.REMOVE, "bk1:3181")),
+        ("remove=odd@id", Change(ChangeKind.REMOVE, "odd@id")),
+        ("remove-group=shared", Change(ChangeKind.REMOVE_GROUP, "shared")),
     ],
 )
 def test_a_change_is_read(text: str, change: Change) -> None:
@@ -51,11 +51,11 @@ def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
     ],
 )
 def test_changes_happen_in_order(changes: list[str], writable: set[str], groups: dict[str, frozenset[str]]) -> None:
-    assert after(NOW, map(parse_change, changes)) == Membership(frozenset(writable), groups)
+    assert after(NOW, map(parse_change, changes)) == BookieMembership(frozenset(writable), groups)
 
 
 def test_where_there_are_no_groups_a_bookie_without_one_makes_none() -> None:
-    assert after(Membership(frozenset(), None), [Change(Kind.ADD, "a:1")]).groups is None
+    assert after(BookieMembership(frozenset(), None), [Change(ChangeKind.ADD, "a:1")]).groups is None
 
 
 @pytest.mark.parametrize("text", ["remove=nobody:1", "remove=dead:1", "remove-group=nobody"])

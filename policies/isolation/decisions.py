@@ -6,7 +6,7 @@ from pydantic import Field
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.isolation.settings import Rules
+from policies.isolation.settings import RuleSet
 from policies.units import Instant
 
 QUARANTINE_GROUP = "headgate-quarantine"
@@ -64,8 +64,8 @@ class Placement(Decision):
     verdict: PlacementVerdict
     reason: PlacementReason
     namespace: str = Field(description="`tenant/namespace`.")
-    rules: Rules = Field(description="What the cluster does.")
-    promise: Rules = Field(description="What was promised.")
+    rules: RuleSet = Field(description="What the cluster does.")
+    promise: RuleSet = Field(description="What was promised.")
     ensemble_size: int = Field(description="How many bookies a ledger needs.")
     tier: Tier = Field(description="How far it must reach to find enough.")
     feasible: bool = Field(description="Whether the cluster's rules leave it enough bookies.")

@@ -1,0 +1,135 @@
+"""Which bookies are to be put into quarantine: verdicts on those that nobody assigned, and what ends them.
+
+Guards hold against a mass mistake; they are evaluated one bookie after the other, as if each before it had been carried
+out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineReason, QuarantineVerdict
+from policies.isolation.facts import IsolationFacts
+from policies.isolation.judge.placements import PlacementJudgement
+from policies.isolation.membership import NO_AFFINITY, AffinityGroups, BookieMembership
+from policies.isolation.placement import place
+from policies.isolation.settings import Quarantine, RuleSet, Unaffine
+from policies.isolation.state import BookieState, Presence, QuarantineOrder
+from policies.units import millis_of
+
+_LAST = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineJudgement:
+    """What is to become of one unassigned bookie."""
+
+    bookie: BookieState
+    verdict: QuarantineVerdict
+    reason: QuarantineReason
+    starved: str = ""
+    """Who could not place data without it, where that is the reason."""
+
+
+def judge_quarantines(
+    kept: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+) -> tuple[QuarantineJudgement, ...]:
+    """The verdict on every bookie that ought to be in quarantine; none while that cannot be told.
+
+    Args:
+        kept: the orders that stand, by bookie.
+        facts: what is the case now.
+        placements: the verdicts on namespaces.
+    """
+    if facts.settings.quarantine is Quarantine.OFF or not facts.all_fresh:
+        return ()
+    return tuple(_wanted(kept, facts, placements))
+
+
+def judge_ends(
+    orders: Sequence[QuarantineOrder], facts: IsolationFacts
+) -> tuple[tuple[QuarantineOrder, QuarantineReason], ...]:
+    """The orders that no longer stand, and why."""
+    known = {b.bookie: b for b in facts.known.bookies}
+    ended = ((order, _ended(known.get(order.bookie), facts)) for order in orders)
+    return tuple((order, reason) for order, reason in ended if reason is not None)
+
+
+def _ended(bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
+    """Why an order is lifted now, or None while it stands."""
+    if facts.settings.quarantine is Quarantine.OFF:
+        return QuarantineReason.SWITCHED_OFF
+    if not facts.registrations_fresh:
+        return None
+    if bookie is not None and bookie.assigned:
+        return QuarantineReason.ASSIGNED
+    return QuarantineReason.GONE if bookie is None or bookie.presence is Presence.OFFLINE else None
+
+
+def _wanted(
+    kept: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+) -> Iterator[QuarantineJudgement]:
+    """The verdict on every writable bookie that has been unassigned for the grace, as they registered.
+
+    Those on their way into quarantine come first, so that a newcomer does not take their place.
+    """
+    on_the_way = {b for b, order in kept.items() if order.verdict is QuarantineVerdict.QUARANTINE}
+    taken = facts.quarantined | {b.bookie for b in facts.known.bookies if b.bookie in on_the_way and not b.takes_data}
+    ripe = [b for b in facts.known.bookies if _is_ripe(b, kept, facts)]
+    for bookie in sorted(ripe, key=lambda b: (b.bookie not in on_the_way, *_registration_order(b))):
+        if bookie.bookie in facts.quarantined:
+            if bookie.bookie in on_the_way:
+                yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
+            continue
+        forbidden, starved = _forbidden(taken, bookie, facts, placements)
+        if forbidden is None:
+            taken |= {bookie.bookie}
+            yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
+        else:
+            yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
+
+
+def _is_ripe(bookie: BookieState, kept: Mapping[str, QuarantineOrder], facts: IsolationFacts) -> bool:
+    if bookie.assigned is not False or not bookie.takes_data:
+        return False
+    return bookie.bookie in kept or facts.now_ms >= bookie.since_ms + millis_of(facts.settings.grace)
+
+
+def _registration_order(bookie: BookieState) -> tuple[int, int, str]:
+    return (_LAST if bookie.czxid is None else bookie.czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie)
+
+
+def _forbidden(
+    taken: frozenset[str], bookie: BookieState, facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+) -> tuple[QuarantineReason | None, str]:
+    """The guard that forbids it, or None; and who could not place data, where that is the reason."""
+    if not facts.membership.groups:
+        return QuarantineReason.NO_GROUPS, ""
+    if len(taken) >= facts.settings.max_quarantined:
+        return QuarantineReason.MAX_QUARANTINED, ""
+    starved = _starved(taken | {bookie.bookie}, facts, placements)
+    return (None, "") if starved is None else (QuarantineReason.WOULD_BE_INFEASIBLE, starved)
+
+
+def _starved(
+    quarantined: frozenset[str], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+) -> str | None:
+    """Who can place data now and could no longer, with these in quarantine; the first of them."""
+    settings, groups = facts.settings, dict(facts.membership.groups or {})
+    then = BookieMembership(facts.membership.writable, groups | {QUARANTINE_GROUP: quarantined})
+
+    def feasible(membership: BookieMembership, rules: RuleSet, affinity: AffinityGroups, size: int) -> bool:
+        return place(rules, membership, affinity, size, settings.unaffine).feasible
+
+    if settings.unaffine is Unaffine.UNGROUPED:
+        unnamed = (settings.rules, NO_AFFINITY, settings.ensemble_size)
+        if feasible(facts.membership, *unnamed) and not feasible(then, *unnamed):
+            return "namespaces without affinity"
+    for judged in placements:
+        # Who keeps enough without the bookies in question is not asked: the rules never take others away.
+        if (
+            judged.placed.feasible
+            and len(judged.placed.candidates - quarantined) < judged.ensemble_size
+            and not feasible(then, judged.rules, judged.affinity, judged.ensemble_size)
+        ):
+            return judged.namespaces[0]
+    return None

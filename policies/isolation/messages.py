@@ -1,0 +1,125 @@
+"""Sentences from the values that decided, and pieces of them: counts and lists that stay short."""
+
+from collections.abc import Collection, Iterable
+from heapq import nsmallest
+from typing import Literal
+
+from policies.isolation.decisions import (
+    QUARANTINE_GROUP,
+    PlacementReason,
+    PlacementVerdict,
+    QuarantineReason,
+    QuarantineVerdict,
+    Tier,
+)
+from policies.isolation.judge.placements import PlacementJudgement
+from policies.isolation.membership import AffinityGroups
+from policies.isolation.settings import IsolationSettings, RuleSet
+from policies.isolation.state import QuarantineOrder
+from policies.units import counted, format_duration
+
+NAMED_LIMIT = 5
+"""A sentence names at most so many of a kind, and counts the others."""
+
+
+def listed(first: Iterable[str], count: int) -> str:
+    """``a, b, c, d, e and 12 more``, of so many in all."""
+    names = list(first)[:NAMED_LIMIT]
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return ", ".join(names) + more
+
+
+def bookies_named(bookies: Collection[str]) -> str:
+    """The first few by name."""
+    return listed(nsmallest(NAMED_LIMIT, bookies), len(bookies))
+
+
+def groups_named(kind: Literal["primary", "secondary"], affinity: AffinityGroups) -> str:
+    """``primary group default``, ``secondary groups a, b``."""
+    groups = affinity.primary if kind == "primary" else affinity.secondary
+    return f"{kind} group{'s' if len(groups) > 1 else ''} {bookies_named(groups)}"
+
+
+def explain_placement(judged: PlacementJudgement) -> str:
+    """The rest of a sentence that begins with a namespace, without its full stop."""
+    match judged.verdict:
+        case PlacementVerdict.UNCONSTRAINED:
+            return _unconstrained(judged)
+        case PlacementVerdict.INFEASIBLE:
+            return f"cannot place its data: {_may_use(judged)}"
+        case PlacementVerdict.LEAKS:
+            return _leaks(judged)
+        case PlacementVerdict.SPILLS_TO_SECONDARY:
+            return f"reaches beyond its primary groups to {_beyond(judged)}: {_primary(judged)}"
+        case PlacementVerdict.ISOLATED:
+            return _isolated(judged)
+
+
+def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> str:
+    """What is to be done about a bookie, and why."""
+    allowed = counted(settings.max_quarantined, "bookie")
+    reasons = {
+        QuarantineReason.UNASSIGNED: f"has been in no group for {format_duration(settings.grace)} or longer",
+        QuarantineReason.MAX_QUARANTINED: f"is in no group, but the {allowed} that max_quarantined allows "
+        "are in quarantine or on their way there",
+        QuarantineReason.WOULD_BE_INFEASIBLE: f"is in no group, but without it {order.starved} could not place data",
+        QuarantineReason.NO_GROUPS: "is in no group, but the cluster has none, and the first would constrain everyone",
+        QuarantineReason.ASSIGNED: "is in a group now",
+        QuarantineReason.GONE: "is no longer registered",
+        QuarantineReason.SWITCHED_OFF: "is no longer of concern: quarantine is switched off",
+    }
+    what = {
+        QuarantineVerdict.QUARANTINE: f"it is to be put into {QUARANTINE_GROUP}",
+        QuarantineVerdict.WITHHOLD: "it is left to a person",
+        QuarantineVerdict.LIFT: "nothing is to be done about it",
+    }
+    return f"Bookie {order.bookie} {reasons[order.reason]}: {what[order.verdict]}."
+
+
+def _unconstrained(judged: PlacementJudgement) -> str:
+    reasons = {
+        PlacementReason.NO_GROUPS: "the cluster has no groups",
+        PlacementReason.NO_AFFINITY: "it has no affinity",
+        PlacementReason.ANY_GROUP: "its primary group is *",
+    }
+    short = "" if judged.placed.feasible else f", too few for the {judged.ensemble_size} a ledger needs"
+    return f"may use all of {counted(judged.writable, 'writable bookie')}{short}: {reasons[judged.reason]}"
+
+
+def _may_use(judged: PlacementJudgement) -> str:
+    size, count = judged.ensemble_size, len(judged.placed.candidates)
+    if judged.reason is PlacementReason.UNGROUPED_ONLY:
+        return f"without affinity it may use {counted(count, 'bookie')} without a group, of {size} needed"
+    return f"it may use {counted(count, 'bookie')} of {size} needed, and {_primary(judged)}{_secondary(judged)}"
+
+
+def _leaks(judged: PlacementJudgement) -> str:
+    where = f"can place data on {counted(len(judged.leak), 'bookie')} without a group ({bookies_named(judged.leak)})"
+    if judged.rules is RuleSet.LEGACY and judged.placed.tier is not Tier.UNASSIGNED:
+        where += ", which the legacy rules never exclude"
+    return f"{where}: {_primary(judged)}{_secondary(judged)}"
+
+
+def _beyond(judged: PlacementJudgement) -> str:
+    if judged.placed.tier is Tier.SECONDARY:
+        return f"{counted(len(judged.placed.secondary), 'bookie')} of its {groups_named('secondary', judged.affinity)}"
+    return f"{counted(len(judged.placed.unassigned), 'bookie')} without a group, as promised"
+
+
+def _isolated(judged: PlacementJudgement) -> str:
+    size = judged.ensemble_size
+    if judged.reason is PlacementReason.UNGROUPED_ONLY:
+        count = counted(len(judged.placed.candidates), "bookie")
+        return f"has no affinity and keeps to the {count} without a group, of {size} needed"
+    return f"keeps to its groups: {_primary(judged)}"
+
+
+def _primary(judged: PlacementJudgement) -> str:
+    writable = counted(judged.ensemble_size, "needed bookie")
+    return f"its {groups_named('primary', judged.affinity)} has {len(judged.placed.primary)} of {writable} writable"
+
+
+def _secondary(judged: PlacementJudgement) -> str:
+    if not judged.affinity.secondary:
+        return ""
+    return f", its {groups_named('secondary', judged.affinity)} {len(judged.placed.secondary)} more"
