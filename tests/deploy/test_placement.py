@@ -18,7 +18,7 @@ from policies.isolation.readings import (
     RackInfo,
     Registration,
 )
-from policies.isolation.settings import Rules
+from policies.isolation.settings import RuleSet
 from policies.isolation.what_if import parse_change
 from policies.observations import Outcome, Reading
 
@@ -102,7 +102,7 @@ def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytes
 
 def test_a_change_that_somebody_thinks_of_counts(capsys: pytest.CaptureFixture[str]) -> None:
     changes = tuple(parse_change(f"remove={bookie}") for bookie in ("r1", "r2"))
-    ((verdict, _),) = verdicts(capsys, namespace="t/red", changes=changes, rules=Rules.STRICT).values()
+    ((verdict, _),) = verdicts(capsys, namespace="t/red", changes=changes, rules=RuleSet.STRICT).values()
     assert verdict == "infeasible"
 
 

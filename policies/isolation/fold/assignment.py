@@ -1,4 +1,4 @@
-"""Whether each bookie is in a group, and since when: kept with the bookie, because a reading tells only how it is now."""
+"""Whether each bookie is in a group, and since when: kept with the bookie, as a reading tells only how it is now."""
 
 from collections.abc import Set
 

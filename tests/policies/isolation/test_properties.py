@@ -8,14 +8,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policies.isolation.knowledge import Knowledge, is_fresh
 
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
-from policies.isolation.placement import BookieMembership, place
+from policies.isolation.facts import IsolationFacts, facts_as_of
+from policies.isolation.judge import IsolationJudge
+from policies.isolation.membership import BookieMembership
+from policies.isolation.placement import place
 from policies.isolation.policy import IsolationPolicy
 from policies.isolation.readings import NamespaceAffinity
-from policies.isolation.state import IsolationState
+from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.wire import EventReader, decision_event
@@ -173,17 +175,21 @@ def test_every_alert_resolves_at_most_once_after_it_fired(course: list[Batch], b
             firing.remove(alert.alert_id)
 
 
+def facts_of(run: Run, second: float) -> IsolationFacts:
+    known = run.state.cluster if run.state else BookieClusterState()
+    return facts_as_of(at(second), CLUSTER, known, run.settings)
+
+
 @given(courses, settings_blocks)
 def test_no_more_are_on_their_way_into_quarantine_than_allowed(course: list[Batch], block: dict[str, Any]) -> None:
     run = Run(block)
     for second, observations in course:
         run.see(*observations, seconds=second)
         assert run.state is not None
-        known, now = run.state.knowledge, at(second)
-        inside = run.policy._scene(known, now).quarantined
+        facts = facts_of(run, second)
+        inside = facts.quarantined
         coming = {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} - inside
-        fresh = all(is_fresh(source, run.settings, now) for source in known.sources.values())
-        if fresh and coming & known.membership().writable:
+        if facts.all_fresh and coming & facts.membership.writable:
             assert len(coming | inside) <= block["max_quarantined"]
 
 
@@ -192,15 +198,15 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
     run = Run(block)
     for second, observations in course:
         run.see(*observations, seconds=second)
-        scene = run.policy._scene(run.state.knowledge if run.state else Knowledge(), at(second))
+        facts = facts_of(run, second)
         coming = (
             {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} if run.state else set()
         )
-        if not (scene.all_fresh and scene.membership.groups and coming):
+        if not (facts.all_fresh and facts.membership.groups and coming):
             continue
-        groups = dict(scene.membership.groups) | {"headgate-quarantine": scene.quarantined | coming}
-        then = BookieMembership(scene.membership.writable, groups)
-        for j in scene.judged:
+        groups = dict(facts.membership.groups) | {"headgate-quarantine": facts.quarantined | coming}
+        then = BookieMembership(facts.membership.writable, groups)
+        for j in IsolationJudge(run.settings).judge(facts, ()).placements:
             after = place(j.rules, then, j.affinity, j.ensemble_size, run.settings.unaffine)
             assert after.feasible or not j.placed.feasible
 
