@@ -128,7 +128,7 @@ class Copier(Protocol):
 
 
 class CopyRecords(Protocol):
-    """See `connectors.bookkeeper.copy_journal.Journal`."""
+    """See `connectors.bookkeeper.copy_journal.CopyJournal`."""
 
     def find(self, ledger_id: int) -> CopyRecord | None:
         """What was journalled of a ledger's copy. Raises CopyJournalError."""

@@ -12,6 +12,8 @@ SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".java", ".sh", ".properties
 OUTSIDE = re.compile(r"\bspecs/\w|\bDESIGN(\.md|'s|\b)|\bPLATFORM\.md")
 """Notes that were never part of the repository."""
 CITED = re.compile(rf"(?<![\w./-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]+\.[a-z0-9]+)\b")
+MODULE = re.compile(r"`((?:streaming|connectors|deploy)(?:\.\w+)+)`")
+"""In prose. (What begins with `policies.` is a setting.)"""
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -48,6 +50,20 @@ def test_every_file_that_is_cited_exists() -> None:
     assert missing == []
 
 
+def test_every_module_that_is_cited_exists() -> None:
+    missing = [f"{where}: {match[1]}" for where, match in lines(MODULE) if not is_there(match[1].split("."))]
+    assert missing == []
+
+
+def is_there(names: list[str]) -> bool:
+    """Whether it is a folder, a module, or something defined in one."""
+    here, above = ROOT.joinpath(*names), ROOT.joinpath(*names[:-1])
+    if here.is_dir() or here.with_suffix(".py").is_file():
+        return True
+    module = above.with_suffix(".py") if above.with_suffix(".py").is_file() else above / "__init__.py"
+    return module.is_file() and re.search(rf"\b{names[-1]}\b", module.read_text()) is not None
+
+
 PAGES = [path for path in texts() if path.suffix == ".md"]
 
 
@@ -67,6 +83,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         ("see specs/throttle.md", OUTSIDE),
         ("DESIGN's figures", OUTSIDE),
         ("in docs/gone.md.", CITED),
+        ("`connectors.gone`", MODULE),
         ("[a](b.md#c)", LINK),
     ],
 )
