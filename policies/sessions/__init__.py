@@ -1,9 +1,9 @@
 """The sessions policy: what a member does when its ZooKeeper session is lost, and what becomes of what it owned."""
 
 from policies.policy import PolicyKind
-from policies.sessions.decision import OwnershipDecision, SessionDecision
+from policies.sessions.decisions import OwnershipDecision, SessionDecision
+from policies.sessions.emit import NAME
 from policies.sessions.policy import SessionsPolicy
-from policies.sessions.publish import NAME
 from policies.sessions.readings import MemberHealth, Ownership, Ownerships, Recovery, ZkSession
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionsState

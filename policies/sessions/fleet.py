@@ -4,13 +4,14 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from policies.observations import Outcome
-from policies.sessions.decision import Status
+from policies.sessions.decisions import SessionStatus
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import NEVER, Member, Source, Spent
+from policies.sessions.state import NEVER, SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import millis_of
 
 FEWEST = 2
@@ -18,8 +19,8 @@ FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """How many of a role's members lost their sessions together."""
+class LossCount:
+    """How many of a role's members lost their sessions."""
 
     lost: int
     members: int
@@ -37,85 +38,97 @@ class Lost:
         return self.lost >= self.needed
 
 
-def peers(members: Iterable[Member], role: str, now_ms: int, settings: SessionsSettings) -> list[Member]:
-    """The members of a role that have not left in order: those read lately, and those last read as lost.
+@dataclass(frozen=True, slots=True)
+class RoleFacts:
+    """The members of a role that count: those read lately that have not left in order, and those last read as lost.
 
     Counting who was lost and is unread since errs on the side of nobody being shut down.
     """
-    validity_ms = millis_of(settings.validity)
-    return [
-        m
-        for m in members
-        if m.role == role
-        and m.track is not None
-        and m.track.status is not Status.CLOSED
-        and (m.track.status is Status.SESSION_LOST or m.track.is_fresh(now_ms, validity_ms))
-    ]
+
+    members: tuple[Member, ...]
+    losses_ms: tuple[int, ...]
+    """When each of them last lost its session, sorted."""
+    ratio: float
+    window_ms: int
+
+    @property
+    def lost(self) -> tuple[Member, ...]:
+        """Those without a session now, since whenever."""
+        return tuple(m for m in self.members if m.track is not None and m.track.is_lost)
+
+    def lost_now(self) -> LossCount:
+        """How many are without a session now."""
+        return LossCount(len(self.lost), len(self.members), self.ratio)
+
+    def lost_together(self, member: Member) -> LossCount:
+        """How many lost their sessions within `fleet_window` of a member's own loss, that member among them."""
+        lost_ms = member.track.lost_ms if member.track else None
+        first = 0 if lost_ms is None else bisect_right(self.losses_ms, lost_ms - self.window_ms)
+        last = 0 if lost_ms is None else bisect_left(self.losses_ms, lost_ms + self.window_ms)
+        return LossCount(last - first, len(self.members), self.ratio)
+
+    def lost_with_the_fleet(self) -> frozenset[str]:
+        """The members without a session whose loss is one of the fleet."""
+        return frozenset(m.member for m in self.lost if self.lost_together(m).is_fleet_wide)
 
 
-def lost_together(member: Member, of_role: Sequence[Member], settings: SessionsSettings) -> Lost:
-    """How many lost their sessions within `fleet_window` of a member's own loss, that member among them."""
-    window_ms = millis_of(settings.fleet_window)
-    at_ms = member.track.lost_ms if member.track else None
-    lost = sum(
-        1
-        for m in of_role
-        if at_ms is not None
-        and m.track is not None
-        and m.track.lost_ms is not None
-        and abs(m.track.lost_ms - at_ms) < window_ms
-    )
-    return Lost(lost, len(of_role), settings.fleet_ratio)
+def roles_of(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
+    """The members by role."""
+    of_role: dict[str, list[Member]] = {}
+    for member in members:
+        counting = of_role.setdefault(member.role, [])
+        if _counts(member, now_ms, millis_of(settings.validity)):
+            counting.append(member)
+    return {role: _role(counting, settings) for role, counting in of_role.items()}
 
 
-def lost_now(of_role: Sequence[Member], settings: SessionsSettings) -> Lost:
-    """How many are without a session now, since whenever."""
-    lost = sum(1 for m in of_role if m.track is not None and m.track.status is Status.SESSION_LOST)
-    return Lost(lost, len(of_role), settings.fleet_ratio)
+def _counts(member: Member, now_ms: int, validity_ms: int) -> bool:
+    track = member.track
+    if track is None or track.status is SessionStatus.CLOSED:
+        return False
+    return track.is_lost or track.is_fresh(now_ms, validity_ms)
 
 
-def marked(members: Mapping[str, Member], now_ms: int, settings: SessionsSettings) -> set[str]:
-    """The members without a session whose loss is one of the fleet."""
-    found: set[str] = set()
-    for role in {m.role for m in members.values()}:
-        of_role = peers(members.values(), role, now_ms, settings)
-        for member in of_role:
-            lost = member.track is not None and member.track.status is Status.SESSION_LOST
-            if lost and lost_together(member, of_role, settings).is_fleet_wide:
-                found.add(member.member)
-    return found
+def _role(members: list[Member], settings: SessionsSettings) -> RoleFacts:
+    losses = sorted(m.track.lost_ms for m in members if m.track is not None and m.track.lost_ms is not None)
+    return RoleFacts(tuple(members), tuple(losses), settings.fleet_ratio, millis_of(settings.fleet_window))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why ZooKeeper counts as unreadable, and the observations that say so."""
+
+    reason: str
+    evidence: tuple[str, ...]
 
 
 def unread(
-    members: Iterable[Member], sources: Iterable[Source], now_ms: int, settings: SessionsSettings
-) -> tuple[str, tuple[str, ...]] | None:
-    """Why ZooKeeper counts as unreadable, and the observations that say so; null while it can be read.
+    members: Iterable[Member], sources: Iterable[SourceRecord], now_ms: int, settings: SessionsSettings
+) -> Unread | None:
+    """Why ZooKeeper cannot be read; None while it can be.
 
-    It does when the last attempt on the sessions, on a tree or on any member failed; and when nothing has been read of
-    the sessions for `validity`.
+    It cannot when the last attempt on the sessions, on a tree or on any member failed; and when nothing has been read
+    of the sessions for `validity`.
     """
     validity_ms = millis_of(settings.validity)
+    attempts = [(s.tried_ms, s.tried_id, s.outcome, s.name == SESSIONS) for s in sources]
+    attempts += [(m.tried_ms, m.tried_id, m.outcome, False) for m in members]
     failed = [
-        (s.tried_ms, s.tried_id, s.outcome)
-        for s in sources
-        if s.outcome not in ("", Outcome.OK.value) and (not s.name or now_ms - s.tried_ms <= validity_ms)
-    ]
-    failed += [
-        (m.tried_ms, m.tried_id, m.outcome)
-        for m in members
-        if m.outcome not in ("", Outcome.OK.value) and now_ms - m.tried_ms <= validity_ms
+        (at_ms, id_, outcome)
+        for at_ms, id_, outcome, counts_for_ever in attempts
+        if outcome not in ("", Outcome.OK.value) and (counts_for_ever or now_ms - at_ms <= validity_ms)
     ]
     if failed:
         newest = sorted(failed, reverse=True)
         fresh = (id_ for at_ms, id_, _ in newest if id_ and now_ms - at_ms <= validity_ms)
-        return newest[0][2], tuple(dict.fromkeys(fresh))
-    sessions = next((s for s in sources if s.name == ""), None)
+        return Unread(newest[0][2], tuple(dict.fromkeys(fresh)))
+    sessions = next((s for s in sources if s.name == SESSIONS), None)
     if sessions is not None and sessions.read_ms != NEVER and now_ms - sessions.read_ms > validity_ms:
-        return "silence", (sessions.read_id,)
+        return Unread("silence", (sessions.read_id,))
     return None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Budget:
     """How many shutdowns and restarts were decided, and may still be.
 
@@ -124,25 +137,26 @@ class Budget:
 
     limit: int
     window_ms: int
-    spent: tuple[Spent, ...]
+    spent: tuple[SpentShutdown, ...]
 
     def count(self, now_ms: int) -> int:
         """How many count now."""
-        return sum(1 for s in self.spent if now_ms - s.at_ms < self.window_ms)
+        return len(self.left_over(now_ms))
 
-    def spend(self, member: str, now_ms: int) -> bool:
-        """Take one for a member, if there is one left."""
-        if self.count(now_ms) >= self.limit:
-            return False
-        self.spent = (*self.spent, Spent(now_ms, member))
-        return True
+    def has_left(self, now_ms: int) -> bool:
+        """Whether one more may be decided now."""
+        return self.count(now_ms) < self.limit
 
-    def left_over(self, now_ms: int) -> tuple[Spent, ...]:
-        """What is still to be remembered."""
+    def spend(self, member: str, now_ms: int) -> "Budget":
+        """What is left when one was decided for a member."""
+        return replace(self, spent=(*self.spent, SpentShutdown(now_ms, member)))
+
+    def left_over(self, now_ms: int) -> tuple[SpentShutdown, ...]:
+        """What still counts, and is to be remembered."""
         return tuple(s for s in self.spent if now_ms - s.at_ms < self.window_ms)
 
     def free_ms(self, now_ms: int) -> int | None:
-        """When the next one is free again; null when one is, or never will be."""
-        if self.limit == 0 or self.count(now_ms) < self.limit:
+        """When the next one is free again; None when one is, or never will be."""
+        if self.limit == 0 or self.has_left(now_ms):
             return None
         return sorted(s.at_ms for s in self.spent)[-self.limit] + self.window_ms

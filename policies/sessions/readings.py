@@ -162,3 +162,18 @@ def kind_of(node: OwnedNode) -> NodeKind:
     if node.path == LEADER:
         return NodeKind.LEADER
     return NodeKind.BROKER if node.path.startswith(f"{BROKERS}/") else NodeKind.BUNDLE
+
+
+def registration_path(member: str) -> str:
+    """The node by which a member registers itself."""
+    return f"{BROKERS}/{member}"
+
+
+def is_bundle(path: str) -> bool:
+    """Whether a node stands for a bundle rather than a registration."""
+    return not path.startswith(f"{BROKERS}/")
+
+
+def bundle_of(path: str) -> str:
+    """The bundle a node stands for: ``tenant/namespace/range``."""
+    return path.removeprefix(f"{NAMESPACES}/").lstrip("/")

@@ -3,10 +3,62 @@
 from msgspec import Struct
 
 from policies.alerts import AlertBook
-from policies.sessions.decision import OwnershipReason, OwnershipVerdict, SessionEvent, SessionReason, SessionVerdict
-from policies.sessions.member import Track
+from policies.sessions.decisions import (
+    OwnershipReason,
+    OwnershipVerdict,
+    SessionEvent,
+    SessionReason,
+    SessionStatus,
+    SessionVerdict,
+)
+from policies.sessions.readings import SessionState
+from policies.sessions.settings import DEFAULT_TIMEOUT_MS, monitor_ms
 
 NEVER = -1
+SESSIONS = ""
+"""The name of the source that stands for the sessions as a whole."""
+
+
+class SessionTrack(Struct, array_like=True, frozen=True):
+    """What is known of one member's session."""
+
+    status: SessionStatus
+    since_ms: int
+    """When its status began."""
+    read_ms: int
+    """When it was last read."""
+    state: SessionState
+    """As last read."""
+    session: str | None = None
+    past: tuple[str, ...] = ()
+    """Sessions it had before; what is read of them says nothing of it now."""
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    connected_ms: int | None = None
+    """When it was last read as connected."""
+    disconnected_ms: int | None = None
+    """Since when it is disconnected, while its session is not lost."""
+    lost_ms: int | None = None
+    """When it last lost its session."""
+    reestablished_ms: int | None = None
+    """When it was established again after that; None until then."""
+    losses: tuple[int, ...] = ()
+    """When it lost its session, as far as `settle` reaches back from the last loss."""
+    unsettled: bool = False
+    """Whether it flaps: until its status has stayed the same for `settle`."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the member is without a session now."""
+        return self.status is SessionStatus.SESSION_LOST
+
+    @property
+    def lapse_ms(self) -> int | None:
+        """When a disconnected session is lost without a further reading; None for others."""
+        return None if self.disconnected_ms is None else self.disconnected_ms + monitor_ms(self.timeout_ms)
+
+    def is_fresh(self, now_ms: int, validity_ms: int) -> bool:
+        """Whether its last reading still counts: it is not older than its validity."""
+        return now_ms - self.read_ms <= validity_ms
 
 
 class Health(Struct, array_like=True, frozen=True):
@@ -21,24 +73,28 @@ class Health(Struct, array_like=True, frozen=True):
     """When it last did not say that it is healthy."""
 
 
-class SessionSaid(Struct, array_like=True, frozen=True):
-    """What was last decided about a member."""
+class LastPublishedOrder(Struct, array_like=True, frozen=True):
+    """What was last published about a member."""
 
     verdict: SessionVerdict
     reason: SessionReason
-    said_ms: int
+    published_ms: int
     fingerprint: str = ""
     lost_ms: int | None = None
     """The loss it was about."""
 
 
 class Member(Struct, array_like=True, frozen=True):
-    """What is known of one member."""
+    """What is known of one member.
+
+    `fold.sessions` writes its session, `fold.health` its health, `fold.reports` what it reported itself; `facts`
+    whether its loss is one of the fleet; `effects` how far its recovery is, and what was last published.
+    """
 
     member: str
     role: str = "broker"
-    track: Track | None = None
-    """Its session; null while none was ever read."""
+    track: SessionTrack | None = None
+    """Its session; None while none was ever read."""
     read_id: str = ""
     tried_ms: int = NEVER
     """When somebody last tried to read its session, and how that ended."""
@@ -54,17 +110,29 @@ class Member(Struct, array_like=True, frozen=True):
     recovering: bool = False
     """From its re-establishment until every bundle is settled."""
     awaited_ms: int | None = None
-    """When it was done with its bundles, and its load data began to be awaited; null when it is not."""
+    """When it was done with its bundles, and its load data began to be awaited; None when it is not."""
     republished_ms: int = NEVER
     """When it last reported that it has published its load data."""
     events: tuple[SessionEvent, ...] = ()
     """What happened since the last decision about it."""
-    said: SessionSaid | None = None
+    last_published: LastPublishedOrder | None = None
     seen_ms: int = NEVER
     """When anything was last heard of it."""
 
+    @property
+    def timeout_ms(self) -> int:
+        """T of its session."""
+        return DEFAULT_TIMEOUT_MS if self.track is None else self.track.timeout_ms
 
-class Node(Struct, array_like=True, frozen=True):
+    @property
+    def session(self) -> str | None:
+        """The session it has; None when it has none, or it is not known."""
+        track = self.track
+        holds = track is not None and track.status in (SessionStatus.ESTABLISHED, SessionStatus.CONNECTION_LOST)
+        return track.session if track is not None and holds else None
+
+
+class NodeRecord(Struct, array_like=True, frozen=True):
     """The last good reading of a node."""
 
     path: str
@@ -83,12 +151,12 @@ class Node(Struct, array_like=True, frozen=True):
     unreadable_times: int = 0
 
 
-class BundleSaid(Struct, array_like=True, frozen=True):
-    """What was last decided about a claim."""
+class LastPublishedRuling(Struct, array_like=True, frozen=True):
+    """What was last published about a claim."""
 
     verdict: OwnershipVerdict
     reason: OwnershipReason
-    said_ms: int
+    published_ms: int
     fingerprint: str = ""
 
 
@@ -99,16 +167,21 @@ class Claim(Struct, array_like=True, frozen=True):
     member: str
     since_ms: int
     """When it lost its session, or said so."""
-    said: BundleSaid | None = None
+    last_published: LastPublishedRuling | None = None
 
     @property
-    def said_verdict(self) -> OwnershipVerdict | None:
-        """What was last decided about it."""
-        return None if self.said is None else self.said.verdict
+    def key(self) -> tuple[str, str]:
+        """A claim is one member's to one bundle."""
+        return (self.path, self.member)
+
+    @property
+    def verdict(self) -> OwnershipVerdict | None:
+        """What was last published about it."""
+        return None if self.last_published is None else self.last_published.verdict
 
 
-class Source(Struct, array_like=True, frozen=True):
-    """A tree, or the sessions as a whole (named ``""``): when it was last read, and how the last attempt ended."""
+class SourceRecord(Struct, array_like=True, frozen=True):
+    """A tree, or the sessions as a whole (`SESSIONS`): when it was last read, and how the last attempt ended."""
 
     name: str
     read_ms: int = NEVER
@@ -118,7 +191,7 @@ class Source(Struct, array_like=True, frozen=True):
     outcome: str = ""
 
 
-class Spent(Struct, array_like=True, frozen=True):
+class SpentShutdown(Struct, array_like=True, frozen=True):
     """A shutdown or restart that was decided."""
 
     at_ms: int
@@ -130,11 +203,11 @@ class SessionsState(Struct, array_like=True, frozen=True):
 
     started_ms: int
     members: tuple[Member, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
     """Of bundles and registrations."""
     claims: tuple[Claim, ...] = ()
-    sources: tuple[Source, ...] = ()
-    spent: tuple[Spent, ...] = ()
+    sources: tuple[SourceRecord, ...] = ()
+    spent: tuple[SpentShutdown, ...] = ()
     alerts: AlertBook = AlertBook()
     sequence: int = 0
     """Numbers everything published but alerts; one for the cluster, so it only grows for each subject."""

@@ -3,78 +3,81 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from policies.sessions import member as machine
-from policies.sessions import zombie
-from policies.sessions.alerts import load_data_alert_ms, orphan_ms
-from policies.sessions.decision import OwnershipVerdict, SessionVerdict, Status
-from policies.sessions.member import Patience, Track
-from policies.sessions.nodes import FORGET_MS
-from policies.sessions.publish import is_renewed
-from policies.sessions.recovery import is_final
-from policies.sessions.scene import Scene
-from policies.sessions.state import Claim, Member
-from policies.units import millis_of, to_millis
+from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
+from policies.sessions.effects import FORGET_MS
+from policies.sessions.emit import RENEWED
+from policies.sessions.facts import Facts, MemberFacts
+from policies.sessions.fold import session_machine
+from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.judge.recovery import FINAL
+from policies.sessions.state import Claim, SessionTrack
+from policies.units import from_millis, millis_of, to_millis
 
 
-def due_ms(scene: Scene, review_at: datetime | None) -> Iterator[int]:
-    """When (milliseconds) a step may have something to say; some may have passed."""
+def wake_at(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> datetime | None:
+    """When the next step may have something to say; None when only a reading can change anything.
+
+    Args:
+        facts: those that remain after the step.
+        timeouts: those of the sessions' state machines.
+        review_at: when an alert is due.
+    """
+    due = [ms for ms in _due_ms(facts, timeouts, review_at) if ms > facts.now_ms]
+    return from_millis(min(due)) if due else None
+
+
+def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Iterator[int]:
     if review_at is not None:
         yield to_millis(review_at)
-    validity_ms = millis_of(scene.settings.validity)
-    yield from (s.tried_ms + validity_ms + 1 for s in scene.known.sources.values() if s.tried_ms >= 0)
-    yield from (s.read_ms + validity_ms + 1 for s in scene.known.sources.values() if s.read_ms >= 0)
-    free_ms = scene.budget.free_ms(scene.now_ms)
+    for source in facts.sources.values():
+        yield from (ms + facts.validity_ms + 1 for ms in (source.tried_ms, source.read_ms) if ms >= 0)
+    free_ms = facts.budget.free_ms(facts.now_ms)
     if free_ms is not None:
         yield free_ms
-    for member in scene.known.members.values():
-        yield from _of_member(member, scene)
-    for claim in scene.known.claims.values():
-        yield from _of_claim(claim, scene)
-    for node in scene.known.nodes.bundles():
+    for member in facts.members.values():
+        yield from _of_member(member, facts, timeouts)
+        for claim in member.claims:
+            yield from _of_claim(claim.claim, member.track, facts)
+    for node in facts.bundles():
         if not node.exists:
             yield node.changed_ms + FORGET_MS
-            orphan = orphan_ms(node, scene)
-            if orphan is not None:
-                yield orphan
+            orphan_ms = facts.orphan_ms(node)
+            if orphan_ms is not None:
+                yield orphan_ms
 
 
-def _of_member(member: Member, scene: Scene) -> Iterator[int]:
-    settings = scene.settings
-    validity_ms = millis_of(settings.validity)
-    yield member.tried_ms + validity_ms + 1
-    zombie_ms = zombie.zombie_ms(member, scene.node(member), scene.now_ms, settings)
-    if zombie_ms is not None:
-        yield zombie_ms
-    if member.said is not None and is_renewed(member.said):
-        yield member.said.said_ms + validity_ms
-    if member.awaited_ms is not None:
-        yield member.awaited_ms + millis_of(settings.load_data_after)
-    load_data_ms = load_data_alert_ms(member, scene)
-    if load_data_ms is not None:
-        yield load_data_ms
+def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
+    record, last = member.member, member.member.last_published
+    yield record.tried_ms + facts.validity_ms + 1
+    if member.zombie_ms is not None:
+        yield member.zombie_ms
+    if last is not None and last.verdict in RENEWED:
+        yield last.published_ms + facts.validity_ms
+    if record.awaited_ms is not None:
+        yield record.awaited_ms + millis_of(facts.settings.load_data_after)
+    missed_ms = facts.load_data_missed_ms(member)
+    if missed_ms is not None:
+        yield missed_ms
     if member.track is not None:
-        yield from machine.due_ms(member.track, Patience(millis_of(settings.settle), validity_ms))
-        yield from _of_loss(member.track, member, scene)
+        yield from session_machine.due_ms(member.track, timeouts)
+        yield from _of_loss(member.track, member, facts)
 
 
-def _of_loss(track: Track, member: Member, scene: Scene) -> Iterator[int]:
-    settings, lost_ms = scene.settings, track.lost_ms
+def _of_loss(track: SessionTrack, member: MemberFacts, facts: Facts) -> Iterator[int]:
+    settings, lost_ms, last = facts.settings, track.lost_ms, member.member.last_published
     if lost_ms is None:
         return
     yield lost_ms + millis_of(settings.fleet_window)
-    if track.status is Status.SESSION_LOST:
+    if track.is_lost:
         yield lost_ms + millis_of(settings.shutdown_delay)
         yield lost_ms + millis_of(settings.reconnect_deadline)
-    said = member.said
-    begun = said is not None and said.verdict is SessionVerdict.RECOVER and said.said_ms == scene.now_ms
-    if begun and all(is_final(c) for c in scene.claims(member)):
-        yield scene.now_ms + 1  # the plan that was said in this step is already carried out
+    begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
+    if begun and all(c.claim.verdict in FINAL for c in member.claims):
+        yield facts.now_ms + 1  # the plan that was published in this step is already carried out
 
 
-def _of_claim(claim: Claim, scene: Scene) -> Iterator[int]:
-    if claim.said is not None:
-        yield claim.said.said_ms + millis_of(scene.settings.validity)
-    member = scene.known.members.get(claim.member)
-    track = member.track if member is not None else None
-    if track is not None and track.reestablished_ms is not None and claim.said_verdict is OwnershipVerdict.WAIT:
-        yield track.reestablished_ms + scene.settings.wait_for_deletion_ms(track.timeout_ms)
+def _of_claim(claim: Claim, track: SessionTrack | None, facts: Facts) -> Iterator[int]:
+    if claim.last_published is not None:
+        yield claim.last_published.published_ms + facts.validity_ms
+    if track is not None and track.reestablished_ms is not None and claim.verdict is OwnershipVerdict.WAIT:
+        yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)

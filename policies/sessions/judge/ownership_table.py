@@ -6,7 +6,7 @@ The loop's policy and an agent without the loop use the same function. Rules: do
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policies.sessions.decision import OwnershipReason, OwnershipVerdict
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.settings import OwnershipRules
 
 FIRST_RETRY_MS = 100
@@ -20,16 +20,16 @@ class NodeNow:
     exists: bool
     ephemeral: bool = True
     owner: str | None = None
-    """The member its value names; null when that cannot be read."""
+    """The member its value names; None when that cannot be read."""
     session: str | None = None
-    """The session it belongs to; null when that is not known."""
+    """The session it belongs to; None when that is not known."""
     version: int | None = None
     unreadable_times: int = 0
     """How many readings in a row could not tell its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class BundleRuling:
     """What is to be done about a bundle, and why."""
 
     verdict: OwnershipVerdict
@@ -52,7 +52,7 @@ class Claimant:
 
     member: str
     session: str | None
-    """The session it has now; null when that is not known."""
+    """The session it has now; None when that is not known."""
     waited_ms: int = 0
     """Since its session was established again."""
     wait_ms: int = 30_000
@@ -63,12 +63,12 @@ class Claimant:
 
 def rule(
     claimant: Claimant, node: NodeNow | None, rules: OwnershipRules, rivals: Mapping[str, str | None] | None = None
-) -> Ruling:
+) -> BundleRuling:
     """What a member with a session is to do about one bundle.
 
     Args:
         claimant: the member.
-        node: the bundle's node now; null when it has not been read since the session was lost.
+        node: the bundle's node now; None when it has not been read since the session was lost.
         rules: those in force.
         rivals: the other members that believe they own the bundle, and the session each has now.
 
@@ -83,49 +83,51 @@ def rule(
     return ruling
 
 
-def _rule(claimant: Claimant, node: NodeNow | None, rules: OwnershipRules, rivals: Mapping[str, str | None]) -> Ruling:
+def _rule(
+    claimant: Claimant, node: NodeNow | None, rules: OwnershipRules, rivals: Mapping[str, str | None]
+) -> BundleRuling:
     if node is None:
-        return Ruling(OwnershipVerdict.WAIT, OwnershipReason.UNREAD, retry_ms=FIRST_RETRY_MS)
+        return BundleRuling(OwnershipVerdict.WAIT, OwnershipReason.UNREAD, retry_ms=FIRST_RETRY_MS)
     if not node.exists:
-        return Ruling(OwnershipVerdict.RE_OWN, OwnershipReason.ABSENT)
+        return BundleRuling(OwnershipVerdict.RE_OWN, OwnershipReason.ABSENT)
     if not node.ephemeral:
-        return Ruling(OwnershipVerdict.UNLOAD, OwnershipReason.NOT_EPHEMERAL)
+        return BundleRuling(OwnershipVerdict.UNLOAD, OwnershipReason.NOT_EPHEMERAL)
     if node.owner is None or node.session is None or claimant.session is None:
         if node.owner is not None and node.owner != claimant.member:
-            return Ruling(OwnershipVerdict.UNLOAD, _taken(rivals))
+            return BundleRuling(OwnershipVerdict.UNLOAD, _taken(rivals))
         return _unreadable(node)
     if node.session == claimant.session:
         # Of two claims the one with the node's session wins, whatever the node's value says.
         mine = node.owner == claimant.member or node.owner in rivals
-        return _kept() if mine else Ruling(OwnershipVerdict.UNLOAD, OwnershipReason.OTHER_OWNER)
+        return _kept() if mine else BundleRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OTHER_OWNER)
     if node.owner != claimant.member or node.session in rivals.values():
-        return Ruling(OwnershipVerdict.UNLOAD, _taken(rivals))
+        return BundleRuling(OwnershipVerdict.UNLOAD, _taken(rivals))
     return _of_old_session(claimant, node, rules)
 
 
-def _kept() -> Ruling:
-    return Ruling(OwnershipVerdict.KEEP, OwnershipReason.OWN_SESSION)
+def _kept() -> BundleRuling:
+    return BundleRuling(OwnershipVerdict.KEEP, OwnershipReason.OWN_SESSION)
 
 
 def _taken(rivals: Mapping[str, str | None]) -> OwnershipReason:
     return OwnershipReason.DOUBLE_OWNERSHIP if rivals else OwnershipReason.OTHER_OWNER
 
 
-def _unreadable(node: NodeNow) -> Ruling:
-    return Ruling(OwnershipVerdict.WAIT, OwnershipReason.UNREADABLE, retry_ms=retry_ms(node.unreadable_times))
+def _unreadable(node: NodeNow) -> BundleRuling:
+    return BundleRuling(OwnershipVerdict.WAIT, OwnershipReason.UNREADABLE, retry_ms=retry_ms(node.unreadable_times))
 
 
-def _of_old_session(claimant: Claimant, node: NodeNow, rules: OwnershipRules) -> Ruling:
+def _of_old_session(claimant: Claimant, node: NodeNow, rules: OwnershipRules) -> BundleRuling:
     if rules is OwnershipRules.CURRENT:
         if node.version is None:  # without it the deletion would hit whatever is there by then
             return _unreadable(node)
-        return Ruling(
+        return BundleRuling(
             OwnershipVerdict.RE_OWN, OwnershipReason.OLD_SESSION, expected_version=node.version, delete_first=True
         )
     left_ms = claimant.wait_ms - claimant.waited_ms
     if left_ms <= 0:
-        return Ruling(OwnershipVerdict.UNLOAD, OwnershipReason.OLD_SESSION_PERSISTS)
-    return Ruling(OwnershipVerdict.WAIT, OwnershipReason.OLD_SESSION, left_ms=left_ms)
+        return BundleRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OLD_SESSION_PERSISTS)
+    return BundleRuling(OwnershipVerdict.WAIT, OwnershipReason.OLD_SESSION, left_ms=left_ms)
 
 
 def retry_ms(failures: int) -> int:

@@ -4,18 +4,13 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 from policies.observations import Outcome
-from policies.sessions.decision import Status
+from policies.sessions.decisions import SessionStatus
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import DEFAULT_TIMEOUT_MS, SessionsSettings
-from policies.sessions.state import Member, Node
+from policies.sessions.settings import SessionsSettings
+from policies.sessions.state import Member, NodeRecord
 from policies.units import millis_of
 
 _NO_ANSWER = frozenset({Outcome.UNREACHABLE.value, Outcome.TIMEOUT.value})
-
-
-def timeout_ms(member: Member) -> int:
-    """T of a member's session."""
-    return member.track.timeout_ms if member.track else DEFAULT_TIMEOUT_MS
 
 
 def is_dead(member: Member, now_ms: int, settings: SessionsSettings) -> bool:
@@ -23,33 +18,34 @@ def is_dead(member: Member, now_ms: int, settings: SessionsSettings) -> bool:
     track, health = member.track, member.health
     if track is None or health is None or now_ms - health.at_ms > millis_of(settings.validity):
         return False
-    expired = track.status is Status.SESSION_LOST and track.state is SessionState.EXPIRED
+    expired = track.is_lost and track.state is SessionState.EXPIRED
     return expired and health.outcome in _NO_ANSWER and health.at_ms >= (track.connected_ms or 0)
 
 
-def unregistered_ms(member: Member, node: Node | None, now_ms: int, settings: SessionsSettings) -> int | None:
-    """Since when a member that answers healthy has had no registration; null when it has one, or not all is known."""
+def unregistered_ms(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> int | None:
+    """Since when a member that answers healthy has had no registration; None when it has one, or not all is known."""
     health, validity_ms = member.health, millis_of(settings.validity)
     if node is None or node.exists or health is None or not health.healthy or health.outcome != Outcome.OK.value:
         return None
     if now_ms - node.read_ms > validity_ms or now_ms - health.at_ms > validity_ms:
         return None
-    if health.at_ms < node.changed_ms or (member.track is not None and member.track.status is Status.CLOSED):
+    closed = member.track is not None and member.track.status is SessionStatus.CLOSED
+    if closed or health.at_ms < node.changed_ms:
         return None
     # A process that was down in between had no chance to register itself before it was up again.
     return max(node.changed_ms, health.down_ms)
 
 
-def zombie_ms(member: Member, node: Node | None, now_ms: int, settings: SessionsSettings) -> int | None:
-    """When a member that answers healthy without a registration is a zombie; may have passed; null for others."""
+def zombie_ms(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> int | None:
+    """When a member that answers healthy without a registration is a zombie; may have passed; None for others."""
     since_ms = unregistered_ms(member, node, now_ms, settings)
-    return None if since_ms is None else since_ms + settings.zombie_after_ms(timeout_ms(member))
+    return None if since_ms is None else since_ms + settings.zombie_after_ms(member.timeout_ms)
 
 
-def is_not_ready(member: Member, node: Node | None, now_ms: int, settings: SessionsSettings) -> bool:
+def is_not_ready(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> bool:
     """Whether it has been established again, is registered, and the cluster does not list it all the same."""
     track, health, validity_ms = member.track, member.health, millis_of(settings.validity)
-    if track is None or track.reestablished_ms is None or track.status is not Status.ESTABLISHED:
+    if track is None or track.reestablished_ms is None or track.status is not SessionStatus.ESTABLISHED:
         return False
     if health is None or health.outcome != Outcome.OK.value or now_ms - health.at_ms > validity_ms:
         return False

@@ -10,7 +10,7 @@ from policies.sessions.settings import OwnershipRules, RecoveryStep
 from policies.units import Instant
 
 
-class Status(ClosedEnum):
+class SessionStatus(ClosedEnum):
     """How a member's session stands."""
 
     ESTABLISHED = "established", "It has a session."
@@ -79,7 +79,7 @@ class SessionDecision(Decision):
     reason: SessionReason
     member: str = Field(description="`host:port`, as it registers itself.")
     role: str = Field(description="What it is: the fleet it belongs to.")
-    status: Status | None = Field(description="How its session stands; null when its session was never read.")
+    status: SessionStatus | None = Field(description="How its session stands; null when its session was never read.")
     events: tuple[SessionEvent, ...] = Field(description="What happened to its session since the decision before.")
     session: str | None = Field(description="Its session's id, as last read.")
     timeout_ms: int = Field(description="Its session's timeout, T, in milliseconds; 30000 where nobody told it.")

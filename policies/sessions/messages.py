@@ -1,7 +1,7 @@
 """The sentence about one bundle, from the values that decided."""
 
-from policies.sessions.decision import OwnershipReason, OwnershipVerdict
-from policies.sessions.recovery import Ruled
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
+from policies.sessions.judge.claims import RuledClaim
 from policies.units import human_seconds
 
 _WHAT = {
@@ -12,15 +12,15 @@ _WHAT = {
 }
 
 
-def ruling_sentence(bundle: str, ruled: Ruled, session: str | None) -> str:
+def ruling_message(bundle: str, ruled: RuledClaim, session: str | None) -> str:
     """Why a member is to do what about a bundle."""
-    ruling, node, member = ruled.ruling, ruled.node, ruled.claim.member
+    ruling, node, member = ruled.ruling, ruled.claim.node, ruled.claim.claim.member
     found = node.session if node is not None else None
     owner = (node.owner if node is not None else None) or "nobody known"
     left = "" if ruling.left_ms is None else f", {human_seconds(ruling.left_ms / 1000)} left"
     replaced = f" and is replaced at version {ruling.expected_version}" if ruling.delete_first else ""
-    rivals = ", ".join(sorted(ruled.rivals))
-    whys = {
+    rivals = ", ".join(sorted(ruled.claim.rivals))
+    reasons = {
         OwnershipReason.ABSENT: "has no node",
         OwnershipReason.OWN_SESSION: f"has a node of its session {session}",
         OwnershipReason.OLD_SESSION: f"has a node of its old session {found} (it has {session} now){replaced}{left}",
@@ -32,4 +32,4 @@ def ruling_sentence(bundle: str, ruled: Ruled, session: str | None) -> str:
         OwnershipReason.UNREAD: "has not been read since the session was lost",
     }
     retry = "" if ruling.retry_ms is None else f" and read it again after {ruling.retry_ms} ms"
-    return f"{member} is to {_WHAT[ruling.verdict]}{retry}: bundle {bundle} {whys[ruling.reason]}."
+    return f"{member} is to {_WHAT[ruling.verdict]}{retry}: bundle {bundle} {reasons[ruling.reason]}."

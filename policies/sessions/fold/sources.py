@@ -1,0 +1,15 @@
+"""Attempts to read a source: a tree, or the sessions as a whole."""
+
+from msgspec.structs import replace
+
+from policies.observations import Observation
+from policies.sessions.state import SourceRecord
+
+
+def fold(source: SourceRecord, seen: Observation, *, good: bool) -> SourceRecord:
+    """One attempt, and whether it was good; the same record when it is older than the last."""
+    if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
+        return source
+    outcome = seen.reading.outcome.value
+    source = replace(source, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome)
+    return replace(source, read_ms=seen.at_ms, read_id=seen.id) if good else source

@@ -1,0 +1,62 @@
+"""Pure verdicts on facts: what each member is to do, and what becomes of each bundle it claims. No state is written.
+
+Members are judged in the order in which they lost their sessions. One thing alone passes from one to the next: an order
+that brings a member down takes one from the budget of shutdowns, and who is judged later has what is left. Nothing else
+of one member's verdict bears on another's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from policies.sessions.facts import Facts, MemberFacts
+from policies.sessions.fleet import Budget
+from policies.sessions.judge import claims, members
+from policies.sessions.judge.claims import RuledClaim
+from policies.sessions.judge.orders import MemberOrder
+
+_AFTER_ALL_LOSSES = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class MemberVerdict:
+    """What is to be done about one member."""
+
+    member: MemberFacts
+    rulings: tuple[RuledClaim, ...]
+    """About its claims, by path."""
+    order: MemberOrder | None
+    """None when nothing is to be said, or what was published last holds on."""
+    shutdowns_spent: int
+    """How many shutdowns count after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What is to be done about all members."""
+
+    members: tuple[MemberVerdict, ...]
+    """In the order of their losses."""
+    budget: Budget
+    """What is left of it."""
+
+
+def judge(facts: Facts) -> Verdicts:
+    """What is to be done now."""
+    found: list[MemberVerdict] = []
+    for member in _in_order_of_loss(facts.members.values()):
+        rulings = claims.rule(member, facts)
+        order = members.order_of(member, facts, claims.verdicts_in_force(member, rulings))
+        if order is not None and order.brings_down:
+            facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
+        found.append(MemberVerdict(member, rulings, order, facts.budget.count(facts.now_ms)))
+    return Verdicts(tuple(found), facts.budget)
+
+
+def _in_order_of_loss(all_members: Iterable[MemberFacts]) -> list[MemberFacts]:
+    """Who lost first comes first, and who lost at the same moment by name; last those that lost nothing."""
+    return sorted(all_members, key=_by_loss)
+
+
+def _by_loss(member: MemberFacts) -> tuple[int, str]:
+    lost_ms = member.track.lost_ms if member.track else None
+    return (_AFTER_ALL_LOSSES if lost_ms is None else lost_ms, member.name)

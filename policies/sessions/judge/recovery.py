@@ -1,0 +1,85 @@
+"""The way back after a session is re-established: the plan in its order, bundle by bundle, then the load data."""
+
+from policies.sessions.decisions import OwnershipVerdict, SessionEvent
+from policies.sessions.decisions import SessionReason as Reason
+from policies.sessions.decisions import SessionVerdict as Verdict
+from policies.sessions.facts import Facts, MemberFacts, ids
+from policies.sessions.judge.orders import MemberOrder
+from policies.sessions.state import SessionTrack
+from policies.units import counted, human_seconds, millis_of
+
+FINAL = frozenset({OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD})
+"""The bundle is either the member's own again or given up."""
+
+BundleVerdicts = tuple[OwnershipVerdict | None, ...]
+
+
+def order_of(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
+    """What a member with a session is to do; None when nothing is to be said.
+
+    Args:
+        member: who.
+        track: its session.
+        facts: of the cluster.
+        bundles: what holds of each bundle it claims.
+    """
+    last, events = member.member.last_published, member.member.events
+    if last is not None and last.verdict is Verdict.RESTART:
+        return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has registered itself again", member.evidence)
+    if (order := _not_ready(member, facts)) is not None:
+        return order
+    if member.member.recovering:
+        return _progress(member, track, facts, bundles)
+    if SessionEvent.JOINED in events:
+        what = "is back with a new session after an orderly shutdown"
+        return MemberOrder(Verdict.RESUME, Reason.JOINED, what, (member.member.read_id,))
+    if SessionEvent.RECONNECTED in events or (last is not None and last.reason is Reason.CONNECTION_LOST):
+        what = "has reconnected in time: it still owns what it owned, and caches filled before are to be invalidated"
+        return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, (member.member.read_id,))
+    return _load_data(member, facts)
+
+
+def _not_ready(member: MemberFacts, facts: Facts) -> MemberOrder | None:
+    health = member.member.health
+    if health is None or not member.is_not_ready or facts.unread is not None:
+        return None
+    what = "has a session again and is registered, but the cluster does not list it"
+    evidence = ids(health.id, *member.evidence)
+    if facts.budget.has_left(facts.now_ms):
+        return MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, f"{what}: it is to shut down", evidence)
+    return MemberOrder(Verdict.HOLD, Reason.SHUTDOWN_BUDGET, f"{what}; {facts.budget_spent()}", evidence)
+
+
+def _progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:
+    """The plan, until every bundle is the member's own again or given up."""
+    lost_ms, last, evidence = track.lost_ms or 0, member.member.last_published, (member.member.read_id,)
+    owned = counted(len(bundles), "bundle")
+    begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
+    if begun and bundles and all(verdict in FINAL for verdict in bundles):
+        kept = bundles.count(OwnershipVerdict.KEEP)
+        recovery_ms = facts.now_ms - lost_ms
+        what = (
+            f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session: of "
+            f"{owned} it owns {kept} again and has given up {len(bundles) - kept}"
+        )
+        return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence, recovery_ms=recovery_ms)
+    away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)
+    plan = ", then ".join(facts.settings.recovery_order)
+    what = f"has a session again, {away} after it lost the one before: {plan}; it owned {owned}"
+    return MemberOrder(Verdict.RECOVER, Reason.SESSION_REESTABLISHED, what, evidence)
+
+
+def _load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
+    """A member that owns its bundles again is to publish its load data; None while it has, or has time left."""
+    awaited_ms, last = member.member.awaited_ms, member.member.last_published
+    if awaited_ms is None:
+        return None
+    if member.has_published:
+        if last is not None and last.verdict is Verdict.REPUBLISH_LOAD_DATA:
+            return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has published its load data", member.evidence)
+        return None
+    if facts.now_ms < awaited_ms + millis_of(facts.settings.load_data_after):
+        return None
+    waited = human_seconds((facts.now_ms - awaited_ms) / 1000)
+    what = f"has recovered its bundles, but published no load data for {waited}"
+    return MemberOrder(Verdict.REPUBLISH_LOAD_DATA, Reason.LOAD_DATA_MISSING, what, member.evidence)
