@@ -24,7 +24,7 @@ from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
 from connectors.ownership.work_queue import WorkQueue
 from connectors.zookeeper.owners import owner_member
 from policies.errors import UserError
-from policies.sessions.decision import SessionEvent, Status
+from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.settings import SessionsSettings, monitor_ms
 
 _IDLE_SECONDS = 1.0
@@ -125,7 +125,7 @@ class OwnershipAgent:
         self.close()
 
     @property
-    def status(self) -> Status | None:
+    def status(self) -> SessionStatus | None:
         """How the session stands, seen from here; None until there was one."""
         return self._tracker.status
 
@@ -204,7 +204,7 @@ class OwnershipAgent:
     def seconds_left(self, path: str) -> float:
         """How long this member may serve a bundle without another contact: 0 for not at all, infinite unless fenced."""
         bundle = self._bundles.get(path)
-        if bundle is None or self._closed or self._tracker.status is Status.CLOSED:
+        if bundle is None or self._closed or self._tracker.status is SessionStatus.CLOSED:
             return 0.0
         with self._bundles.lock:
             stage, session = bundle.stage, bundle.session
@@ -299,7 +299,7 @@ class OwnershipAgent:
         if bundle is not None and (bundle.stage not in LIVE or bundle.value != value):
             raise OwnershipError(path, "it is being given up, or held with another value: release it first")
         if bundle is None:
-            if self._current is None or self._tracker.status is not Status.ESTABLISHED:
+            if self._current is None or self._tracker.status is not SessionStatus.ESTABLISHED:
                 raise NoSessionError(path, "there is no ZooKeeper session at present, and nothing new is loaded")
             bundle = Bundle(path, value, self._clock())
             self._bundles.add(bundle)

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from kazoo.protocol.states import EventType
 
-from policies.sessions.bundles import Ruling, retry_ms
-from policies.sessions.decision import OwnershipReason
+from policies.sessions.decisions import OwnershipReason
+from policies.sessions.judge.ownership_table import BundleRuling, retry_ms
 
 MOST_ATTEMPTS = 5
 """A callback that fails so often for one bundle is not called again."""
@@ -68,7 +68,7 @@ class Bundle:
     """Somebody created its node while it was wanted, and nobody has looked yet who."""
     writing: bool = False
     """Its node was or is being created here, and not looked at since."""
-    ruling: Ruling | None = None
+    ruling: BundleRuling | None = None
     """What is to be done next to own it, when that is known."""
     reason: OwnershipReason | None = None
     """Why it is given up; None: released by the application, or it could not get ready."""
@@ -95,7 +95,7 @@ class Bundle:
         self.look, self.callback = Retry(math.inf), Retry()
         self._looked_at()
 
-    def want(self, ruling: Ruling) -> None:
+    def want(self, ruling: BundleRuling) -> None:
         """Its node was read, and is to be created."""
         self.lose()
         self._looked_at()

@@ -1,6 +1,6 @@
 """What an application gives to the agent, and what the agent tells it when it cannot do as asked."""
 
-from policies.sessions.decision import OwnershipReason, SessionDecision
+from policies.sessions.decisions import OwnershipReason, SessionDecision
 
 
 class OwnershipCallbacks:

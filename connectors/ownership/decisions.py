@@ -4,8 +4,8 @@ import threading
 from datetime import datetime
 
 from policies.decisions import Mode
-from policies.sessions.bundles import NodeNow, Ruling
-from policies.sessions.decision import OwnershipDecision, OwnershipVerdict, SessionDecision, SessionVerdict
+from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict, SessionDecision, SessionVerdict
+from policies.sessions.judge.ownership_table import BundleRuling, NodeNow
 from policies.sessions.settings import RecoveryStep
 from policies.succession import has_expired, succeeds
 from policies.wire import BadRecordError, EventReader
@@ -56,7 +56,7 @@ class MemberDecisions:
             self._in_force[key] = decision
         return decision.mode is Mode.ACTIVE
 
-    def ruling(self, path: str, session: str | None, node: NodeNow, now: datetime) -> Ruling | None:
+    def ruling(self, path: str, session: str | None, node: NodeNow, now: datetime) -> BundleRuling | None:
         """What was decided about a bundle for this session and for its node as it is now; None: nothing."""
         decision = self._followed(path, session, now)
         if not isinstance(decision, OwnershipDecision):
@@ -97,12 +97,12 @@ class MemberDecisions:
         return None if session is None or decision.session != session else decision
 
 
-def _ruling_of(decision: OwnershipDecision, now: datetime) -> Ruling:
+def _ruling_of(decision: OwnershipDecision, now: datetime) -> BundleRuling:
     left_ms = None
     if decision.seconds_left is not None:
         passed_seconds = (now - decision.decided_at).total_seconds()
         left_ms = max(0, round((decision.seconds_left - passed_seconds) * 1000))
-    return Ruling(
+    return BundleRuling(
         decision.verdict,
         decision.reason,
         expected_version=decision.expected_version,

@@ -10,8 +10,8 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from connectors.ownership.decisions import MemberDecisions
 from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
-from policies.sessions.bundles import Claimant, NodeNow, Ruling
-from policies.sessions.decision import OwnershipReason, OwnershipVerdict, SessionDecision
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionDecision
+from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow
 from policies.sessions.settings import RecoveryStep
 from policies.units import from_millis, millis_of, parse_duration
 
@@ -68,7 +68,7 @@ class LoopStrategy:
         if self._source is not None:
             self._source.close()
 
-    def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> Ruling:
+    def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:
         """By the loop's decision, or without one by the rules at hand, in time."""
         own = self._otherwise.ruling(path, claimant, node)
         if node is None or own.verdict is OwnershipVerdict.KEEP or own.reason in _NEEDS_NO_DECISION:
@@ -80,7 +80,7 @@ class LoopStrategy:
             return decided
         left_ms = self._decision_timeout_ms - claimant.waited_ms
         # A decision that arrives earlier wakes the agent.
-        return own if left_ms <= 0 else Ruling(OwnershipVerdict.WAIT, own.reason, retry_ms=left_ms)
+        return own if left_ms <= 0 else BundleRuling(OwnershipVerdict.WAIT, own.reason, retry_ms=left_ms)
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:
         """The loop's, or the one at hand."""

@@ -23,7 +23,7 @@ from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from connectors.ownership.contact import session_name, session_of
 from connectors.zookeeper.owners import owner_member
-from policies.sessions.bundles import NodeNow
+from policies.sessions.judge.ownership_table import NodeNow
 
 Watch = Callable[[WatchedEvent], None]
 

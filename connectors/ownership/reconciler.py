@@ -17,8 +17,8 @@ from connectors.ownership.callbacks import OwnershipCallbacks
 from connectors.ownership.nodes import LostRaceError, NodeRead, OwnershipNodes
 from connectors.ownership.reporter import RecoveryReporter
 from connectors.ownership.strategy import RecoveryStrategy
-from policies.sessions.bundles import FIRST_RETRY_MS, Claimant, NodeNow, Ruling, retry_ms
-from policies.sessions.decision import OwnershipReason, OwnershipVerdict
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
+from policies.sessions.judge.ownership_table import FIRST_RETRY_MS, BundleRuling, Claimant, NodeNow, retry_ms
 from policies.sessions.readings import RecoveryAction
 
 _log = structlog.get_logger(__name__)
@@ -191,7 +191,7 @@ class OwnershipReconciler:
             bundle.writing = True
         self._write(bundle, ruling, current)
 
-    def _write(self, bundle: Bundle, ruling: Ruling, current: CurrentSession) -> None:
+    def _write(self, bundle: Bundle, ruling: BundleRuling, current: CurrentSession) -> None:
         try:
             if ruling.delete_first and ruling.expected_version is not None:
                 self._nodes.replace(bundle.path, bundle.value, ruling.expected_version, current.session)
@@ -250,7 +250,7 @@ class OwnershipReconciler:
         return [bundle for bundle in self._bundles.of((stage,)) if bundle.callback.due <= now]
 
 
-def _wait_ms(ruling: Ruling, unreadable_times: int) -> int:
+def _wait_ms(ruling: BundleRuling, unreadable_times: int) -> int:
     if unreadable_times:
         return retry_ms(unreadable_times)
     if ruling.retry_ms is not None:

@@ -9,7 +9,7 @@ from connectors.ownership.callbacks import OwnershipCallbacks
 from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.reporter import RecoveryReporter
 from connectors.ownership.strategy import RecoveryStrategy
-from policies.sessions.decision import SessionDecision
+from policies.sessions.decisions import SessionDecision
 from policies.sessions.readings import RecoveryAction
 from policies.sessions.settings import RecoveryStep
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from kazoo.protocol.states import KazooState, KeeperState
 
 from connectors.ownership.contact import NegotiatedTimeout
-from policies.sessions.decision import SessionEvent, Status
-from policies.sessions.member import Patience, Seen, Track, begin, observe, pass_time
+from policies.sessions.decisions import SessionEvent, SessionStatus
+from policies.sessions.fold.session_machine import SessionReading, Timeouts, begin, observe, pass_time
 from policies.sessions.readings import SessionState
+from policies.sessions.state import SessionTrack
 
 # What was observed here counts for ever, and flapping is for those to judge who see the fleet.
-_PATIENCE = Patience(settle_ms=0, validity_ms=10**15)
+_TIMEOUTS = Timeouts(settle_ms=0, validity_ms=10**15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,11 @@ class SessionTracker:
     def __init__(self, timeout: NegotiatedTimeout, clock: Callable[[], float]) -> None:
         self._timeout = timeout
         self._clock = clock
-        self._track: Track | None = None
+        self._track: SessionTrack | None = None
         self.connected = False
 
     @property
-    def status(self) -> Status | None:
+    def status(self) -> SessionStatus | None:
         """None until there was a session."""
         return None if self._track is None else self._track.status
 
@@ -52,7 +53,7 @@ class SessionTracker:
     def lost_at(self) -> float | None:
         """Since when its session is lost, while there is no other; None when it is not lost."""
         track = self._track
-        if track is None or track.status is not Status.SESSION_LOST or track.lost_ms is None:
+        if track is None or track.status is not SessionStatus.SESSION_LOST or track.lost_ms is None:
             return None
         return track.lost_ms / 1000
 
@@ -66,20 +67,20 @@ class SessionTracker:
         """Take in a change, and tell what it means."""
         state = _state(observed)
         self.connected = state is SessionState.CONNECTED
-        seen = Seen(_ms(observed.at), state, observed.session if self.connected else None, self._timeout.ms)
+        seen = SessionReading(_ms(observed.at), state, observed.session if self.connected else None, self._timeout.ms)
         if self._track is None:
             if not self.connected:
                 return ()
-            self._track, events = begin(seen, _PATIENCE)
+            self._track, events = begin(seen, _TIMEOUTS)
         else:
-            self._track, events = observe(self._track, seen, _PATIENCE)
+            self._track, events = observe(self._track, seen, _TIMEOUTS)
         return events
 
     def pass_time(self) -> tuple[SessionEvent, ...]:
         """What time alone has brought."""
         if self._track is None:
             return ()
-        self._track, events = pass_time(self._track, max(_ms(self._clock()), self._track.read_ms), _PATIENCE)
+        self._track, events = pass_time(self._track, max(_ms(self._clock()), self._track.read_ms), _TIMEOUTS)
         return events
 
 

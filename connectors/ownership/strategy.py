@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from policies.sessions.bundles import Claimant, NodeNow, Ruling, rule
-from policies.sessions.decision import SessionDecision
+from policies.sessions.decisions import SessionDecision
+from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow, rule
 from policies.sessions.settings import OwnershipRules, RecoveryStep, SessionsSettings
 
 
@@ -17,7 +17,7 @@ class RecoveryStrategy(Protocol):
     def close(self) -> None:
         """End."""
 
-    def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> Ruling:
+    def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:
         """What is to be done about one bundle, as its node is now; None: it could not be read."""
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:
@@ -49,7 +49,7 @@ class LocalStrategy:
     def close(self) -> None:
         """There is nothing to end."""
 
-    def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> Ruling:  # noqa: ARG002 - the protocol's
+    def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:  # noqa: ARG002 - the protocol's
         """By the table of the rules."""
         return rule(claimant, node, self._rules)
 

@@ -13,12 +13,15 @@ from connectors.prometheus.families import Family, Histogram, Sample
 from connectors.prometheus.policy_view import by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
-from policies.sessions import member as machine
-from policies.sessions.decision import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, Status
-from policies.sessions.knowledge import Knowledge
-from policies.sessions.member import Patience, Track
+from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
+from policies.sessions.effects import is_forgotten, is_long_absent, sessions_read_ms
+from policies.sessions.fold import session_machine
+from policies.sessions.fold.claims import Claims
+from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.fold.nodes import OwnershipNodes
+from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import Member, Node, SessionsState
+from policies.sessions.state import Member, NodeRecord, SessionsState, SessionTrack
 from policies.units import millis_of
 
 UNKNOWN = "unknown"
@@ -65,21 +68,32 @@ _CAUSED_BY_READING = frozenset(
 
 
 @dataclass(slots=True)
-class _Cluster:
+class _Picture:
     """What is known of one cluster."""
 
-    knowledge: Knowledge
-    validity_ms: int
+    cluster: ClusterState
     now_ms: int = 0
 
+    @property
+    def validity_ms(self) -> int:
+        """How long a reading counts."""
+        return self.cluster.timeouts.validity_ms
+
     def observe(self, readings: Sequence[Observation]) -> None:
-        """Fold readings in as one step of the policy does."""
+        """Fold readings in as one step of the policy does, and forget what the policy forgets."""
         # As of the readings, not of now: history is forgotten as it was then.
         self.now_ms = max(self.now_ms, *(reading.at_ms for reading in readings))
-        self.knowledge.observe(readings, self.now_ms)
+        cluster = self.cluster
+        cluster.fold(readings, self.now_ms)
         # When a claim is over only the rules know, which are not asked here.
-        self.knowledge.claims.clear()
-        self.knowledge.tidy(self.now_ms, self.validity_ms)
+        cluster.claims = Claims()
+        read_ms = sessions_read_ms(cluster.sources)
+        cluster.members = {
+            name: member
+            for name, member in cluster.members.items()
+            if not is_forgotten(member, read_ms, self.validity_ms)
+        }
+        cluster.nodes = OwnershipNodes(n for n in cluster.nodes.by_path.values() if not is_long_absent(n, self.now_ms))
 
 
 @dataclass(slots=True)
@@ -101,7 +115,7 @@ class SessionsView:
 
     def __init__(self, settings: SessionsSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _Cluster] = {}
+        self._clusters: dict[str, _Picture] = {}
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._recovery = Histogram(
             "headgate_session_recovery_seconds",
@@ -140,55 +154,56 @@ class SessionsView:
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Every series of every cluster at this moment."""
-        for name, cluster in sorted(self._clusters.items()):
-            yield from _of_members(name, cluster, now_ms)
-            yield from _of_nodes(name, list(cluster.knowledge.nodes.bundles()))
+        for name, picture in sorted(self._clusters.items()):
+            yield from _of_members(name, picture, now_ms)
+            yield from _of_nodes(name, picture.cluster.nodes.bundles())
         for name in sorted({*self._clusters, *self._counts}):
             counts = self._counts.get(name, _Counts())
             yield Sample(LOSSES, (name,), counts.losses)  # from 0 on, so that the first one is an increase
             for (verdict, reason), count in sorted(counts.decisions.items()):
                 yield Sample(DECISIONS, (name, verdict, reason), count)
 
-    def _cluster(self, name: str) -> _Cluster:
+    def _cluster(self, name: str) -> _Picture:
         if name not in self._clusters:
             settings = self._settings.for_cluster(name)
-            patience = Patience(millis_of(settings.settle), millis_of(settings.validity))
-            self._clusters[name] = _Cluster(Knowledge(SessionsState(0), patience), patience.validity_ms)
+            timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
+            self._clusters[name] = _Picture(ClusterState(SessionsState(0), timeouts))
         return self._clusters[name]
 
 
-def _of_members(name: str, cluster: _Cluster, now_ms: int) -> Iterator[Sample]:
-    now_ms = max(now_ms, cluster.now_ms)
-    tracks = [(m, _as_of(m.track, now_ms, cluster)) for m in cluster.knowledge.members.values() if m.track is not None]
+def _of_members(name: str, picture: _Picture, now_ms: int) -> Iterator[Sample]:
+    now_ms = max(now_ms, picture.now_ms)
+    members = picture.cluster.members.values()
+    tracks = [(m, _as_of(m.track, now_ms, picture)) for m in members if m.track is not None]
     counts = Counter((m.role, UNKNOWN if track is None else track.status.value) for m, track in tracks)
     for role in sorted({member.role for member, _ in tracks}):
-        for status in (*Status, UNKNOWN):
+        for status in (*SessionStatus, UNKNOWN):
             yield Sample(SESSIONS, (name, role, str(status)), counts[role, str(status)])
     for member, track in sorted(tracks, key=_name):
-        if track is not None and track.status is Status.SESSION_LOST:
+        if track is not None and track.status is SessionStatus.SESSION_LOST:
             yield Sample(SECONDS_TO_EXPIRY, (name, member.member), 0.0)
         elif track is not None and track.lapse_ms is not None:
             yield Sample(SECONDS_TO_EXPIRY, (name, member.member), (track.lapse_ms - now_ms) / 1000)
 
 
-def _as_of(track: Track, now_ms: int, cluster: _Cluster) -> Track | None:
-    """A session at a moment: what time alone has made of it; null when its last reading no longer counts."""
-    if not track.is_fresh(now_ms, cluster.validity_ms):
+def _as_of(track: SessionTrack, now_ms: int, picture: _Picture) -> SessionTrack | None:
+    """A session at a moment: what time alone has made of it; None when its last reading no longer counts."""
+    if not track.is_fresh(now_ms, picture.validity_ms):
         return None
-    return machine.pass_time(track, now_ms, cluster.knowledge.patience)[0]
+    return session_machine.pass_time(track, now_ms, picture.cluster.timeouts)[0]
 
 
-def _name(known: tuple[Member, Track | None]) -> str:
+def _name(known: tuple[Member, SessionTrack | None]) -> str:
     return known[0].member
 
 
-def _of_nodes(cluster: str, nodes: Sequence[Node]) -> Iterator[Sample]:
+def _of_nodes(cluster: str, nodes: Sequence[NodeRecord]) -> Iterator[Sample]:
     counts = Counter(map(_state_of, nodes))
     for state in _STATES:
         yield Sample(BUNDLES, (cluster, state), counts[state])
 
 
-def _state_of(node: Node) -> str:
+def _state_of(node: NodeRecord) -> str:
     if not node.exists:
         return "unowned"
     if not node.ephemeral:

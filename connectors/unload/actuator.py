@@ -12,7 +12,7 @@ from connectors.actuation.actuator import Actuator, LoopTopics, Publish, parsed
 from connectors.kafka.tail import Record
 from connectors.unload.reports import UnloadMetrics
 from connectors.unload.worker import UnloadWorker, WatchedUnloads
-from policies.sessions.decision import OwnershipDecision
+from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 from policies.wire import EventReader
 

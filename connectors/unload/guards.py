@@ -2,7 +2,7 @@
 
 from connectors.actuation.reports import Ending, Finding
 from connectors.unload.brokers import Survey
-from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
+from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
 
 ServedBy = tuple[str, ...]

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from connectors.actuation.reports import DecisionReports, FailingMetric
 from connectors.unload.guards import ServedBy, UnloadFinding
-from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
+from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 
 

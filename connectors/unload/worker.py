@@ -18,7 +18,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.unload.brokers import Brokers, RedirectedError, Survey, UnloadSettings
 from connectors.unload.guards import ServedBy, UnloadFinding, asked_of, judge
 from connectors.unload.reports import UnloadMetrics, UnloadReports
-from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
+from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
 
 _SURVEYS = stop_after_attempt(3)

@@ -49,7 +49,7 @@ from connectors.ownership.contact import boot_seconds
 from connectors.ownership.reporter import ReadingSink
 from deploy.signals import stop_on_signals
 from policies.errors import UserError
-from policies.sessions.decision import OwnershipReason, SessionDecision
+from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import BROKERS, NAMESPACES
 from policies.sessions.settings import OwnershipRules
 

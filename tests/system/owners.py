@@ -17,7 +17,7 @@ from kazoo.retry import KazooRetry
 from connectors.ownership import OwnershipAgent, OwnershipCallbacks
 from connectors.ownership.contact import session_of
 from policies.observations import Reading
-from policies.sessions.decision import OwnershipReason, SessionDecision
+from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession
 from tests.system.server import close
 from tests.system.waiting import eventually

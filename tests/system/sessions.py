@@ -17,7 +17,7 @@ from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.ownership.contact import boot_seconds, session_name
-from policies.sessions.knowledge import registration
+from policies.sessions.readings import registration_path
 from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.owners import BundleService
 from tests.system.tcp_proxy import TcpProxy
@@ -263,7 +263,7 @@ class Fleet:
 
     def registered_session(self, member: str) -> str | None:
         """The session that a member's registration belongs to; null while there is none."""
-        stat = self._client.exists(f"/{self.cluster}{registration(member)}")
+        stat = self._client.exists(f"/{self.cluster}{registration_path(member)}")
         return None if stat is None else session_name(stat.ephemeralOwner)
 
     @contextmanager

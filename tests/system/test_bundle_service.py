@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 from connectors.kafka.topics import TopicSettings
 from connectors.ownership.contact import boot_seconds, session_name
-from policies.sessions.decision import OwnershipDecision, SessionDecision
+from policies.sessions.decisions import OwnershipDecision, SessionDecision
 from policies.wire import decision_event
 from tests.connectors.ownership.decided import ownership_decision, session_decision
 from tests.system.loop import Topic, produce

@@ -17,8 +17,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from connectors.ownership.contact import session_name
-from policies.sessions.knowledge import registration
-from policies.sessions.readings import BROKERS
+from policies.sessions.readings import BROKERS, registration_path
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import create_namespace, produce
@@ -81,7 +80,7 @@ class World:
         return self.pulsar.zookeeper
 
     def registered(self) -> bool:
-        return self.node(registration(self.member)) is not None
+        return self.node(registration_path(self.member)) is not None
 
     def node(self, path: str) -> dict[str, Any] | None:
         """A node's session and transaction; null while there is none."""
@@ -226,7 +225,7 @@ def make_a_zombie(world: World) -> tuple[int, float]:
     if world.registered():
         eventually("it is well, and may not register again", lambda: well_for_the_last_time(world))
         mark, gone_ms = world.loop.mark(), time.time() * 1000
-        world.client.delete(registration(world.member))
+        world.client.delete(registration_path(world.member))
     assert not world.registered()
     return mark, gone_ms
 
@@ -305,7 +304,7 @@ def test_shorter_outages_slow_starts_and_orderly_shutdowns_make_no_zombie(
 def test_what_a_frozen_broker_does_when_it_thaws_is_what_headgate_says(world: World) -> None:
     loop, member, path = world.loop, world.member, world.bundle()
     before, mark = world.node(path), loop.mark()
-    with watching(world, registration(member), path) as seen:
+    with watching(world, registration_path(member), path) as seen:
         began = time.time()
         with world.broker.frozen():
             eventually("its nodes are gone", lambda: world.node(path) is None and not world.registered())
@@ -333,7 +332,7 @@ def test_what_a_frozen_broker_does_when_it_thaws_is_what_headgate_says(world: Wo
     assert before is not None
     assert after is not None
     assert (after["session"], after["czxid"] > before["czxid"]) == (kept.data["session"], True)
-    assert after["session"] == (world.node(registration(member)) or {})["session"] != before["session"]
+    assert after["session"] == (world.node(registration_path(member)) or {})["session"] != before["session"]
     verdicts = [entry.data["verdict"] for entry in loop.decided(NODES_ONLY, member, bundle, mark)]
     assert verdicts in (["keep"], ["re-own", "keep"], ["wait", "keep"], ["wait", "re-own", "keep"])
 

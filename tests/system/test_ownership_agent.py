@@ -25,7 +25,7 @@ from connectors.ownership import (
 )
 from connectors.ownership.contact import boot_seconds
 from policies.errors import UserError
-from policies.sessions.decision import Status
+from policies.sessions.decisions import SessionStatus
 from policies.sessions.settings import OwnershipRules
 from tests.system.owners import BUNDLE, T_SECONDS, Member, member, value_of
 from tests.system.tcp_proxy import TcpProxy
@@ -168,7 +168,7 @@ def test_a_cut_shorter_than_the_watch_is_held_out_and_resumed(servers: str, zook
         session = b1.session
         b1.application.calls.clear()
         proxy.cut()
-        eventually("it notices", lambda: b1.agent.status is Status.CONNECTION_LOST)
+        eventually("it notices", lambda: b1.agent.status is SessionStatus.CONNECTION_LOST)
         assert b1.agent.serving(BUNDLE)
         with pytest.raises(NoSessionError):
             b1.own("/namespace/t/ns/other")
@@ -185,7 +185,7 @@ def test_a_longer_cut_ends_in_recovery(servers: str, zookeeper: ZooKeeper) -> No
         old = b1.session
         b1.application.calls.clear()
         proxy.cut()
-        eventually("its session counts as lost", lambda: b1.agent.status is Status.SESSION_LOST)
+        eventually("its session counts as lost", lambda: b1.agent.status is SessionStatus.SESSION_LOST)
         eventually("a failed attempt is reported", lambda: ("reconnect", "failed") in b1.reported())
         assert b1.agent.serving(BUNDLE)
         proxy.heal()
@@ -382,7 +382,7 @@ def test_a_restarted_server_costs_nothing_but_time(bookkeeper_jars: tuple[Path, 
         b1.own()
         session = b1.session
         server.stop()
-        eventually("it notices", lambda: b1.agent.status is Status.CONNECTION_LOST)
+        eventually("it notices", lambda: b1.agent.status is SessionStatus.CONNECTION_LOST)
         assert b1.agent.serving(BUNDLE)
         server.start()
         eventually("it resumes", lambda: b1.calls[-1:] == ["invalidate"])
@@ -394,7 +394,7 @@ def test_a_client_that_is_stopped_serves_nothing(servers: str) -> None:
         b1.own()
         b1.client.stop()
         eventually("it is gone", lambda: not b1.agent.serving(BUNDLE))
-        assert b1.agent.status is Status.CLOSED
+        assert b1.agent.status is SessionStatus.CLOSED
 
 
 def test_the_fence_counts_on_what_the_server_granted(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, Wat
 from connectors.unload.worker import UnloadWorker
 from policies import sessions
 from policies.registry import POLICIES
-from policies.sessions.decision import OwnershipDecision
+from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
 from tests.connectors.unload.orders import decision
 from tests.system.loop import Topic, produce

@@ -56,10 +56,11 @@ class Claims:
         holders = {m.session: m.member for m in members.values() if m.session is not None}
         for node in nodes.bundles():
             holder = holders.get(node.session) if node.exists and node.session else None
-            if holder is not None and node.owner in members and node.owner != holder:
-                for member in (holder, node.owner):
-                    if (node.path, member) not in self.by_key:
-                        self._claim(Claim(node.path, member, node.read_ms))
+            if holder is None or node.owner is None or node.owner not in members or node.owner == holder:
+                continue
+            for member in (holder, node.owner):
+                if (node.path, member) not in self.by_key:
+                    self._claim(Claim(node.path, member, node.read_ms))
 
     def _claim_all(self, member: str, track: SessionTrack, nodes: OwnershipNodes, known: Collection[str]) -> None:
         """What it owned when it was last connected: others may have taken it before its loss was noticed."""

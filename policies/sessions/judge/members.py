@@ -95,9 +95,9 @@ def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Mem
         what = f"has lost its session ({how}): {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.SESSION_LOST, what, evidence, left_ms)
     if (guard := _guard(member, facts)) is not None:
-        why, evidence = guard
+        why, guarded_by = guard
         what = f"has lost its session, {why}: {in_time}"
-        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence, left_ms)
+        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
     confirm_ms = lost_ms + millis_of(settings.shutdown_delay) - facts.now_ms
     if confirm_ms > 0:
         wait = human_seconds(confirm_ms / 1000)

@@ -40,11 +40,6 @@ class BundleRuling:
     left_ms: int | None = None
     """Until a wait for a deletion is given up."""
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the bundle is either the member's own again or given up."""
-        return self.verdict in (OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD)
-
 
 @dataclass(frozen=True, slots=True)
 class Claimant:

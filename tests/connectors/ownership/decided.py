@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from policies.decisions import deterministic_id
-from policies.sessions.decision import OwnershipDecision, SessionDecision
+from policies.sessions.decisions import OwnershipDecision, SessionDecision
 
 CLUSTER = "c1"
 MEMBER = "b1:8080"

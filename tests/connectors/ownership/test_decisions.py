@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from connectors.ownership.decisions import MemberDecisions
-from policies.sessions.bundles import NodeNow
-from policies.sessions.decision import OwnershipVerdict
+from policies.sessions.decisions import OwnershipVerdict
+from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import RecoveryStep
 from policies.units import to_millis
 from policies.wire import decision_event

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from connectors.ownership import LocalStrategy, LoopStrategy, MemberDecisions
-from policies.sessions.bundles import Claimant, NodeNow, rule
-from policies.sessions.decision import OwnershipDecision, OwnershipVerdict
+from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
+from policies.sessions.judge.ownership_table import Claimant, NodeNow, rule
 from policies.sessions.settings import OwnershipRules, RecoveryStep, SessionsSettings
 from policies.wire import decision_event
 from tests.connectors.ownership.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision

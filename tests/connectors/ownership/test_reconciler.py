@@ -15,8 +15,8 @@ from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.ownership.nodes import LostRaceError, NodeRead, NoZooKeeperAnswerError, OwnershipNodes
 from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.reporter import RecoveryReporter
-from policies.sessions.bundles import NodeNow
-from policies.sessions.decision import OwnershipReason
+from policies.sessions.decisions import OwnershipReason
+from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import OwnershipRules
 
 ME, OTHER = "b1:8080", "b2:8080"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from policies.decisions import deterministic_id
-from policies.sessions.decision import OwnershipDecision
+from policies.sessions.decisions import OwnershipDecision
 
 CLUSTER = "messaging"
 MEMBER, OTHER, THIRD = "b1:8080", "b2:8080", "b3:8080"

@@ -21,7 +21,7 @@ from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, wor
 from connectors.unload.brokers import Survey
 from connectors.unload.guards import judge
 from connectors.unload.worker import Pace, UnloadWorker
-from policies.sessions.decision import OwnershipDecision
+from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import UnloadOutcome
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.unload.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision

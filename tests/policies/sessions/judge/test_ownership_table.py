@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.sessions.bundles import Claimant, NodeNow, retry_ms, rule
-from policies.sessions.decision import OwnershipReason, OwnershipVerdict
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
+from policies.sessions.judge.ownership_table import Claimant, NodeNow, retry_ms, rule
 from policies.sessions.settings import OwnershipRules
 
 PIP57, CURRENT = OwnershipRules

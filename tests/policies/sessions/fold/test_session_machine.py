@@ -1,0 +1,201 @@
+"""The state machine of one session: every status, every observation, and the time between them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.sessions.decisions import SessionEvent, SessionStatus
+from policies.sessions.fold.session_machine import SessionReading, Timeouts, begin, due_ms, observe, pass_time
+from policies.sessions.readings import SessionState
+from policies.sessions.state import SessionTrack
+
+TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
+CONNECTED, DISCONNECTED, EXPIRED, CLOSED = SessionState
+EVENT = SessionEvent
+
+
+def seen(seconds: float, state: SessionState, session: str | None = "0xa", timeout_ms: int = 30_000) -> SessionReading:
+    return SessionReading(round(seconds * 1000), state, session, timeout_ms)
+
+
+def after(*readings: SessionReading) -> SessionTrack:
+    track, _ = begin(readings[0], TIMEOUTS)
+    for reading in readings[1:]:
+        track, _ = observe(track, reading, TIMEOUTS)
+    return track
+
+
+STATUSES = {
+    SessionStatus.ESTABLISHED: after(seen(0, CONNECTED)),
+    SessionStatus.CONNECTION_LOST: after(seen(0, CONNECTED), seen(5, DISCONNECTED)),
+    SessionStatus.SESSION_LOST: after(seen(0, CONNECTED), seen(5, EXPIRED)),
+    SessionStatus.CLOSED: after(seen(0, CONNECTED), seen(5, CLOSED)),
+}
+
+
+def test_each_status_is_reached() -> None:
+    assert {status: track.status for status, track in STATUSES.items()} == {status: status for status in SessionStatus}
+
+
+@pytest.mark.parametrize(
+    ("before", "reading", "status", "events"),
+    [
+        (SessionStatus.ESTABLISHED, seen(10, EXPIRED), SessionStatus.SESSION_LOST, [EVENT.SESSION_LOST]),
+        (SessionStatus.ESTABLISHED, seen(10, DISCONNECTED), SessionStatus.CONNECTION_LOST, [EVENT.CONNECTION_LOST]),
+        (SessionStatus.ESTABLISHED, seen(10, CONNECTED), SessionStatus.ESTABLISHED, []),
+        (SessionStatus.ESTABLISHED, seen(10, CLOSED), SessionStatus.CLOSED, [EVENT.CLOSED]),
+        (
+            SessionStatus.ESTABLISHED,
+            seen(10, CONNECTED, "0xb"),
+            SessionStatus.ESTABLISHED,
+            [EVENT.SESSION_LOST, EVENT.RECONNECTED, EVENT.SESSION_REESTABLISHED],
+        ),
+        (SessionStatus.CONNECTION_LOST, seen(10, EXPIRED), SessionStatus.SESSION_LOST, [EVENT.SESSION_LOST]),
+        (SessionStatus.CONNECTION_LOST, seen(29.999, DISCONNECTED), SessionStatus.CONNECTION_LOST, []),
+        (SessionStatus.CONNECTION_LOST, seen(30, DISCONNECTED), SessionStatus.SESSION_LOST, [EVENT.SESSION_LOST]),
+        (SessionStatus.CONNECTION_LOST, seen(29.999, CONNECTED), SessionStatus.ESTABLISHED, [EVENT.RECONNECTED]),
+        (SessionStatus.CONNECTION_LOST, seen(10, CLOSED), SessionStatus.CLOSED, [EVENT.CLOSED]),
+        (
+            SessionStatus.CONNECTION_LOST,
+            seen(10, CONNECTED, "0xb"),
+            SessionStatus.ESTABLISHED,
+            [EVENT.SESSION_LOST, EVENT.RECONNECTED, EVENT.SESSION_REESTABLISHED],
+        ),
+        (SessionStatus.SESSION_LOST, seen(10, EXPIRED), SessionStatus.SESSION_LOST, []),
+        (SessionStatus.SESSION_LOST, seen(10, DISCONNECTED), SessionStatus.SESSION_LOST, []),
+        (SessionStatus.SESSION_LOST, seen(100, DISCONNECTED), SessionStatus.SESSION_LOST, []),
+        (
+            SessionStatus.SESSION_LOST,
+            seen(10, CONNECTED),
+            SessionStatus.ESTABLISHED,
+            [EVENT.RECONNECTED, EVENT.SESSION_REESTABLISHED],
+        ),
+        (
+            SessionStatus.SESSION_LOST,
+            seen(10, CONNECTED, "0xb"),
+            SessionStatus.ESTABLISHED,
+            [EVENT.RECONNECTED, EVENT.SESSION_REESTABLISHED],
+        ),
+        (SessionStatus.SESSION_LOST, seen(10, CLOSED), SessionStatus.CLOSED, [EVENT.CLOSED]),
+        (SessionStatus.CLOSED, seen(10, EXPIRED), SessionStatus.CLOSED, []),
+        (SessionStatus.CLOSED, seen(10, DISCONNECTED), SessionStatus.CLOSED, []),
+        (SessionStatus.CLOSED, seen(10, CLOSED), SessionStatus.CLOSED, []),
+        (SessionStatus.CLOSED, seen(10, CONNECTED), SessionStatus.CLOSED, []),
+        (SessionStatus.CLOSED, seen(10, CONNECTED, "0xb"), SessionStatus.ESTABLISHED, [EVENT.JOINED]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, SessionStatus) else None,
+)
+def test_every_status_and_every_observation(
+    before: SessionStatus, reading: SessionReading, status: SessionStatus, events: list[SessionEvent]
+) -> None:
+    track, happened = observe(STATUSES[before], reading, TIMEOUTS)
+    assert (track.status, list(happened)) == (status, events)
+
+
+@pytest.mark.parametrize("state", SessionState)
+@pytest.mark.parametrize("before", SessionStatus)
+def test_a_reading_of_a_past_session_changes_nothing(before: SessionStatus, state: SessionState) -> None:
+    renewed, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
+    assert observe(renewed, seen(11, state, "0xa"), TIMEOUTS) == (renewed, ())
+
+
+@pytest.mark.parametrize("state", SessionState)
+@pytest.mark.parametrize("before", SessionStatus)
+def test_an_older_reading_changes_nothing(before: SessionStatus, state: SessionState) -> None:
+    track = after(*[seen(20, s) for s in (CONNECTED,)])
+    assert observe(track, seen(19, state), TIMEOUTS) == (track, ())
+
+
+@pytest.mark.parametrize(
+    ("first", "status"),
+    [
+        (CONNECTED, SessionStatus.ESTABLISHED),
+        (DISCONNECTED, SessionStatus.CONNECTION_LOST),
+        (EXPIRED, SessionStatus.SESSION_LOST),
+        (CLOSED, SessionStatus.CLOSED),
+    ],
+)
+def test_a_member_may_be_seen_first_in_any_state(first: SessionState, status: SessionStatus) -> None:
+    assert after(seen(0, first)).status is status
+
+
+def test_a_disconnected_session_is_lost_by_time_alone() -> None:
+    track = STATUSES[SessionStatus.CONNECTION_LOST]
+    assert 30_000 in due_ms(track, TIMEOUTS)
+    assert pass_time(track, 29_999, TIMEOUTS) == (track, ())
+    lost, events = pass_time(track, 30_000, TIMEOUTS)
+    assert (lost.status, lost.lost_ms, events) == (SessionStatus.SESSION_LOST, 30_000, (EVENT.SESSION_LOST,))
+
+
+def test_elapsed_counts_from_the_first_reading_without_a_connection() -> None:
+    track = after(seen(0, CONNECTED), seen(5, DISCONNECTED), seen(20, DISCONNECTED))
+    assert pass_time(track, 29_999, TIMEOUTS)[0].status is SessionStatus.CONNECTION_LOST
+    assert pass_time(track, 30_000, TIMEOUTS)[0].status is SessionStatus.SESSION_LOST
+
+
+def test_a_connection_that_comes_after_the_loss_by_time_is_a_new_establishment() -> None:
+    track, events = observe(STATUSES[SessionStatus.CONNECTION_LOST], seen(40, CONNECTED), TIMEOUTS)
+    assert events == (EVENT.SESSION_LOST, EVENT.RECONNECTED, EVENT.SESSION_REESTABLISHED)
+    assert (track.lost_ms, track.reestablished_ms) == (30_000, 40_000)
+
+
+@pytest.mark.parametrize("state", SessionState)
+def test_a_reading_that_arrives_after_the_loss_by_time_counts_from_there(state: SessionState) -> None:
+    lost, _ = pass_time(STATUSES[SessionStatus.CONNECTION_LOST], 30_000, TIMEOUTS)
+    track, _ = observe(lost, seen(20, state), TIMEOUTS)
+    assert (track.read_ms, track.since_ms) == (20_000, 30_000)
+
+
+def test_a_reading_past_its_validity_loses_no_session() -> None:
+    track = after(seen(0, CONNECTED, timeout_ms=600_000), seen(5, DISCONNECTED, timeout_ms=600_000))
+    late, events = pass_time(track, 506_000, TIMEOUTS)
+    assert (late.status, events) == (SessionStatus.CONNECTION_LOST, ())
+    again, events = observe(late, seen(520, DISCONNECTED, timeout_ms=600_000), TIMEOUTS)
+    assert (again.status, events) == (SessionStatus.SESSION_LOST, (EVENT.SESSION_LOST,))
+
+
+def flapping(losses: int, every: float) -> SessionTrack:
+    readings = [seen(0, CONNECTED, "0x0")]
+    for n in range(1, losses + 1):
+        readings += [seen(n * every, EXPIRED, f"0x{n - 1}"), seen(n * every + 1, CONNECTED, f"0x{n}")]
+    return after(*readings)
+
+
+def test_more_than_three_losses_within_settle_are_flapping_until_it_has_been_stable_as_long() -> None:
+    assert not flapping(3, 20).unsettled
+    track = flapping(4, 20)
+    assert track.unsettled
+    assert 81_000 + 180_000 in due_ms(track, TIMEOUTS)
+    assert pass_time(track, 81_000 + 179_999, TIMEOUTS)[0].unsettled
+    assert not pass_time(track, 81_000 + 180_000, TIMEOUTS)[0].unsettled
+
+
+def test_losses_further_apart_are_not_flapping() -> None:
+    assert not flapping(8, 61).unsettled
+
+
+readings = st.lists(
+    st.builds(
+        seen,
+        st.sampled_from([0, 1, 5, 24, 25, 26, 60, 200, 299, 300, 301, 900]),
+        st.sampled_from(SessionState),
+        st.sampled_from([None, "0xa", "0xb", "0xc"]),
+        st.sampled_from([1_000, 30_000, 600_000]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(readings, st.lists(st.integers(0, 1_500_000), max_size=12))
+def test_steps_in_between_make_no_difference(course: list[SessionReading], moments: list[int]) -> None:
+    """Only readings and the time that has passed count, not how often somebody looked."""
+    course = sorted(course, key=lambda r: r.at_ms)
+    plain, _ = begin(course[0], TIMEOUTS)
+    other = plain
+    for n, reading in enumerate(course[1:], start=1):
+        plain, _ = observe(plain, reading, TIMEOUTS)
+        for moment in sorted(m for m in moments if course[n - 1].at_ms <= m <= reading.at_ms):
+            other, _ = pass_time(other, moment, TIMEOUTS)
+        other, _ = observe(other, reading, TIMEOUTS)
+    assert plain == other
