@@ -11,6 +11,7 @@ from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
 from tests.progress import longest_first, tell
+from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.waiting import slowness_at_first
 from tests.system.zookeeper import ZooKeeper
 
@@ -50,6 +51,16 @@ def bookkeeper_jars() -> tuple[Path, ...]:
     try:
         find_java()
         return ensure_jars("bookkeeper", default_cache_dir())
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def pulsar_jars() -> tuple[Path, ...]:
+    """Pulsar's jars; without Java, Maven or network the test says why it must skip."""
+    try:
+        find_java()
+        return ensure_pulsar_jars(default_cache_dir().parent)
     except UserError as error:
         pytest.skip(str(error))
 

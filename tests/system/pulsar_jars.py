@@ -5,10 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from deploy.jars import default_cache_dir
-from deploy.jvm import find_java, tail
+from deploy.jvm import tail
 from policies.errors import UserError
 
 PULSAR_VERSION = "4.2.4"
@@ -49,16 +46,6 @@ _POM = f"""\
   </dependencies>
 </project>
 """
-
-
-@pytest.fixture(scope="session")
-def pulsar_jars() -> tuple[Path, ...]:
-    """Pulsar's jars; without Java, Maven or network the test says why it must skip. Tests import this fixture."""
-    try:
-        find_java()
-        return ensure_pulsar_jars(default_cache_dir().parent)
-    except UserError as error:
-        pytest.skip(str(error))
 
 
 def ensure_pulsar_jars(cache_dir: Path) -> tuple[Path, ...]:

@@ -9,7 +9,6 @@ import pytest
 from tests.system.bookkeeper import Bookie
 from tests.system.isolation import Metadata, watched_loop
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
 from tests.system.waiting import eventually
 
@@ -19,7 +18,7 @@ ISOLATION = {"quarantine": "on", "grace": "0s", "confirm_after": "2s", "member_m
 
 @pytest.fixture(scope="module")
 def running(
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     bookkeeper_jars: tuple[Path, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PulsarCluster]:

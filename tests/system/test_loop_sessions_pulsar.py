@@ -19,7 +19,6 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 from connectors.ownership.contact import session_name
 from policies.sessions.readings import BROKERS, registration_path
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import create_namespace, produce
 from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
 from tests.system.waiting import eventually, on_this_machine, paced, within
@@ -146,7 +145,7 @@ def world(running: World) -> World:
 
 @pytest.fixture(scope="module")
 def running(
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     bookkeeper_jars: tuple[Path, ...],
     loop_kafka: str,
     tmp_path_factory: pytest.TempPathFactory,

@@ -19,7 +19,6 @@ from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, Na
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import create_namespace, produce, set_affinity, set_persistence
 from tests.system.waiting import eventually, on_this_machine
 
@@ -34,7 +33,7 @@ class Stack(PulsarCluster):
 
 @pytest.fixture(scope="module")
 def cluster(
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     bookkeeper_jars: tuple[Path, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stack]:

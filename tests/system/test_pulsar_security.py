@@ -16,7 +16,6 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import detail_of, outcome_of
 from policies.observations import Outcome
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.zookeeper import free_port
 
 _KEY = b"a key that only this test knows, of 256 bits and more"
@@ -61,7 +60,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     bookkeeper_jars: tuple[Path, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Secured]:

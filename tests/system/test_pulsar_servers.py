@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.pulsar_topics import create_namespace, ledgers, produce
 from tests.system.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def cluster(
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     bookkeeper_jars: tuple[Path, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PulsarCluster]:

@@ -37,7 +37,6 @@ from policies.wire import decision_event
 from tests.connectors.quarantine.orders import CLUSTER, decision
 from tests.system.loop import Topic, produce
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401  # a fixture
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
@@ -425,7 +424,7 @@ def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills
 
 
 @pytest.fixture
-def pulsar(pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[PulsarCluster]:  # noqa: F811
+def pulsar(pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[PulsarCluster]:
     with PulsarCluster(tmp_path / "pulsar", pulsar_jars, bookkeeper_jars, bookies=2) as pulsar:
         yield pulsar
 

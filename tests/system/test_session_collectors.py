@@ -28,7 +28,6 @@ from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars as pulsar_jars
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper, free_port

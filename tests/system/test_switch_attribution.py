@@ -33,7 +33,6 @@ from tests.connectors.pulsar.test_attribution import (
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import schema_locator
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401 - a fixture
 from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.server import small_jvm
 from tests.system.zookeeper import ZooKeeper, free_port
@@ -385,7 +384,7 @@ def test_without_zookeeper_nothing_is_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def pulsar(pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: F811
+def pulsar(pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A JVM with Pulsar's own classes."""
     port, token = launch_gateway(
         classpath=":".join(map(str, pulsar_jars)),
@@ -444,7 +443,7 @@ def test_pulsar_reads_an_edited_locator_as_it_was(pulsar: Any) -> None:
 
 def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_crashed(
     bookkeeper_jars: tuple[Path, ...],
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     tmp_path: Path,
 ) -> None:
     compressed_cursors = {

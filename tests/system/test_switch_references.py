@@ -19,7 +19,6 @@ from policies.switching.references import LedgerKind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import init_cluster
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars  # noqa: F401 - a fixture
 from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.zookeeper import ZooKeeper
 
@@ -98,7 +97,7 @@ def test_a_damaged_znode_hides_no_other(zookeeper: ZooKeeper, tree: KazooClient)
 
 def test_what_a_real_broker_writes_is_read_plain_and_compressed(
     bookkeeper_jars: tuple[Path, ...],
-    pulsar_jars: tuple[Path, ...],  # noqa: F811
+    pulsar_jars: tuple[Path, ...],
     tmp_path: Path,
 ) -> None:
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:

@@ -33,7 +33,6 @@ from policies.wire import decision_event
 from tests.connectors.unload.orders import decision
 from tests.system.loop import Topic, produce
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
-from tests.system.pulsar_jars import pulsar_jars as pulsar_jars
 from tests.system.pulsar_topics import create_namespace
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.test_pulsar_security import Secured, token_of
