@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.progress import Progress
+from tests.system.waiting import measure_machine, slowness_at_first
 
 settings.register_profile(
     "headgate",
@@ -31,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell what goes on; a worker leaves that to who started it."""
+    """Measure the machine, and tell what goes on; a worker leaves both to who started it."""
     if not hasattr(config, "workerinput"):
+        measure_machine()
         config.pluginmanager.register(Progress(writes_seconds=config.getoption("--write-seconds")), "headgate progress")
+
+
+def pytest_report_header() -> str:
+    """By what the times of system tests are stretched."""
+    return f"this machine takes {slowness_at_first():.1f} times as long as an idle one of two cores"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-_FILE = "HEADGATE_TESTS_PROGRESS"
+_FILE = "TESTS_PROGRESS"
 """Names, to workers, the file whose lines are shown."""
 _SYSTEM = "tests/system/"
 _SECONDS = Path(__file__).parent / "system" / "seconds.json"

@@ -10,9 +10,8 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
-from tests.progress import longest_first, tell
+from tests.progress import longest_first
 from tests.system.pulsar_jars import ensure_pulsar_jars
-from tests.system.waiting import slowness_at_first
 from tests.system.zookeeper import ZooKeeper
 
 HANGS_SECONDS = 1800
@@ -26,12 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.system)
             item.add_marker(pytest.mark.timeout(HANGS_SECONDS))
     items[:] = longest_first(items)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _measured_machine() -> None:
-    """Measure the machine before the first test loads it, and say what came of it."""
-    tell(f"this machine takes {slowness_at_first():.1f} times as long as an idle one of two cores")
 
 
 @pytest.fixture(scope="session")

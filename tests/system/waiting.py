@@ -5,11 +5,11 @@ compares what it measured with `on_this_machine`, which stretches what is enough
 must last long enough for something to happen within is `paced`.
 """
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
 from itertools import count
 from statistics import median
 from typing import TypeVar
@@ -26,6 +26,7 @@ _TOLD_EACH_SECONDS = 20.0
 
 _UNIT = (sys.executable, "-c", "import kazoo.client, confluent_kafka, httpx")
 """Starting a Python process that can talk to all servers: memory, disk and processor, as in every server's start."""
+_SLOWNESS = "TESTS_SLOWNESS"
 _UNIT_SECONDS = 0.25
 """What that takes on the idle machine of two cores for which all times in these tests are given."""
 
@@ -65,10 +66,16 @@ def paced(seconds: float) -> float:
     return round(seconds * min(max(1.0, slowness_at_first()), _MOST_PACE), 1)
 
 
-@cache
+def measure_machine() -> None:
+    """Measure how slow the machine is before tests load it; workers that are started later know it too."""
+    os.environ[_SLOWNESS] = f"{min(_unit_seconds() for _ in range(3)) / _UNIT_SECONDS:.2f}"
+
+
 def slowness_at_first() -> float:
-    """How many times as long as the idle machine of two cores this one took, when it was first asked for."""
-    return _slowness()
+    """How many times as long as the idle machine of two cores this one took before the tests."""
+    if _SLOWNESS not in os.environ:
+        measure_machine()
+    return float(os.environ[_SLOWNESS])
 
 
 def _slowness() -> float:
