@@ -23,7 +23,7 @@ from deploy.embedded import EmbeddedKafka
 from policies.throttle.quota_plan import Rate
 from policies.throttle.quota_settings import DEFAULT, Entity
 from tests.system.disks import small_disk
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 MEBIBYTE = 1024 * 1024
 MEGABYTE = 1_000_000
@@ -51,13 +51,13 @@ class FillCluster:
         """Every partition on every broker; a write counts when two have it. Nothing is ever deleted yet."""
         config = {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1", "min.insync.replicas": "2"}
         topic = NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=config)
-        self._admin.create_topics([topic])[TOPIC].result(timeout=60)
+        self._admin.create_topics([topic])[TOPIC].result(timeout=DEADLINE_SECONDS)
 
     def retain(self, milliseconds: int) -> None:
         """How long records are kept; -1 for ever. A short time frees the disks within a second or two."""
         entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-        self._admin.incremental_alter_configs([resource])[resource].result(timeout=60)
+        self._admin.incremental_alter_configs([resource])[resource].result(timeout=DEADLINE_SECONDS)
 
     def free_bytes(self) -> dict[int, int]:
         """What each disk has free, asked of the system itself."""

@@ -133,7 +133,7 @@ class Headgate:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.wait(60)
+        self.process.wait(DEADLINE_SECONDS)
 
     def children(self) -> list[int]:
         """Pids of all its descendants."""

@@ -20,7 +20,7 @@ from policies.observations import Reading
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession
 from tests.system.server import close
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 T_SECONDS = 4.0
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
@@ -111,7 +111,7 @@ def member(servers: str, name: str = "b1:8080", timeout_seconds: float = T_SECON
     one = Member(name, client, Application())
     one.agent = OwnershipAgent(client, name, one.application, report=one.reports.append, **options)
     with one.agent:
-        client.start(timeout=30)
+        client.start(timeout=DEADLINE_SECONDS)
         try:
             yield one
         finally:
@@ -142,7 +142,7 @@ class BundleService:
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait(60)
+            self.wait()
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -152,7 +152,12 @@ class BundleService:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(60)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit status, when it has ended."""
+        eventually(f"{self.name} has ended", lambda: self.process.poll() is not None)
+        return int(self.process.returncode)
 
     def lines(self, did: str | None = None) -> list[dict[str, Any]]:
         """What it did, so far."""

@@ -13,6 +13,7 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 
 from deploy.jvm import JvmCommand, JvmProcess
+from tests.system.waiting import DEADLINE_SECONDS
 
 LOOPBACK = "127.0.0.1"
 
@@ -68,7 +69,7 @@ def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> 
     return file
 
 
-def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = 120.0) -> None:
+def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = DEADLINE_SECONDS) -> None:
     """Run a program in a JVM to its end; an exit code but 0 fails the test with what it printed."""
     process = JvmProcess(command, run_dir)
     try:
@@ -85,7 +86,7 @@ def zookeeper_client(servers: str, **options: Any) -> Iterator[KazooClient]:
     """A started kazoo client of `host:port[/chroot]`; `options` as `KazooClient` takes them."""
     client = KazooClient(servers, **options)
     try:
-        client.start(timeout=30)
+        client.start(timeout=DEADLINE_SECONDS)
         yield client
     finally:
         close(client)
@@ -141,7 +142,7 @@ class JvmServer(ABC):
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
-    def start(self, *, timeout_seconds: float = 120.0) -> None:
+    def start(self, *, timeout_seconds: float = DEADLINE_SECONDS) -> None:
         """Start it on its data and return when a client has seen it serve; harmless when it runs."""
         if self.is_alive:
             return

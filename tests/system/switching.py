@@ -31,7 +31,7 @@ from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
 from tests.system.loop import Entry, Headgate, Topic, await_ready, produce, write_settings
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 OLD, NEW = "old", "new"
@@ -267,7 +267,7 @@ class BrokerCluster:
         """End an agent; its broker stays registered."""
         broker.stop.set()
         if broker.thread is not None:
-            broker.thread.join(30)
+            broker.thread.join(DEADLINE_SECONDS)
             broker.thread = None
 
     def _run_agent(self, broker: Broker) -> None:

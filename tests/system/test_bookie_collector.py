@@ -206,7 +206,7 @@ def test_a_bookie_that_goes_while_it_is_read_makes_the_tree_be_read_anew(
     def list_and_lose(path: str, **options: Any) -> Any:
         listing = list_children(path, **options)
         if path == "/ledgers/cookies":
-            listings.append(listing.get(timeout=30))
+            listings.append(listing.get(timeout=DEADLINE_SECONDS))
             if len(listings) == 1:
                 tree.leave("bk1")
                 tree.join("bk3")
@@ -586,7 +586,7 @@ def test_thousands_of_namespaces_cost_one_request_each_and_no_value_twice(
     for start in range(0, len(paths), 500):
         made = [tree.client.create_async(path, data) for path in paths[start : start + 500]]
         for result in made:
-            result.get(timeout=30)
+            result.get(timeout=DEADLINE_SECONDS)
     reading_of_all = AffinityTree()
 
     def read(what: str) -> tuple[int, BookieAffinity]:

@@ -16,7 +16,7 @@ from deploy.embedded import EmbeddedKafka
 from policies.errors import UserError
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 HEAP_MEBIBYTES = 96
@@ -33,21 +33,21 @@ def is_running(pid: int) -> bool:
 def create_topic(kafka: EmbeddedKafka, topic: str, *, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for created in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-        created.result(timeout=60)
+        created.result(timeout=DEADLINE_SECONDS)
 
 
 def produce(kafka: EmbeddedKafka, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(60) == 0
+    assert producer.flush(DEADLINE_SECONDS) == 0
 
 
 def consume(kafka: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "test"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, timeout=60)
+        messages = consumer.consume(count, timeout=DEADLINE_SECONDS)
     finally:
         consumer.close()
     assert all(message.error() is None for message in messages)
@@ -58,7 +58,7 @@ def serving_brokers(kafka: EmbeddedKafka) -> set[int]:
     """Return the ids of the brokers that are in the cluster's metadata, as broker 1 sees it; fenced ones are not."""
     # Not `describe_cluster`: librdkafka sends that to the broker it takes for the controller, maybe the killed one.
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers.split(",")[0]})
-    return set(admin.list_topics(timeout=60).brokers)
+    return set(admin.list_topics(timeout=DEADLINE_SECONDS).brokers)
 
 
 def test_second_start_resumes_records_and_ports(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:

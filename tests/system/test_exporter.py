@@ -32,7 +32,7 @@ from policies.throttle import ThrottleSettings
 from tests.connectors.prometheus import loop as virtual
 from tests.connectors.prometheus.loop import LIMITS, Loop, log_dirs, members
 from tests.system.brokers import kill_broker, start_broker
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 
 Samples = dict[tuple[str, ...], float]
 
@@ -71,11 +71,11 @@ class Topics:
             for topic in names
         ]
         for future in self.admin.create_topics(new).values():
-            future.result(timeout=60)
+            future.result(timeout=DEADLINE_SECONDS)
 
     def extend(self, topic: str, *, partitions: int) -> None:
         (future,) = self.admin.create_partitions([NewPartitions(self.name(topic), partitions)]).values()
-        future.result(timeout=60)
+        future.result(timeout=DEADLINE_SECONDS)
         eventually(
             f"{topic} has {partitions} partitions",
             lambda: len(self.admin.list_topics().topics[self.name(topic)].partitions) == partitions,
@@ -83,7 +83,7 @@ class Topics:
 
     def delete(self, topic: str) -> None:
         (future,) = self.admin.delete_topics([self.name(topic)]).values()
-        future.result(timeout=60)
+        future.result(timeout=DEADLINE_SECONDS)
         eventually(f"{topic} is gone", lambda: self.name(topic) not in self.admin.list_topics().topics)
 
     def write(self, *records: Record, partition: int = 0, timestamp_ms: int = 0) -> None:
@@ -92,7 +92,7 @@ class Topics:
         for record in records:
             topic = self.name(record.topic.removeprefix(f"{virtual.PREFIX}."))
             producer.produce(topic, record.value, record.key, partition=partition, timestamp=timestamp_ms)
-        assert producer.flush(60) == 0
+        assert producer.flush(DEADLINE_SECONDS) == 0
 
     def play(self, loop: Loop, *readings: Any, after: float = 0.0) -> None:
         """Step the policy and write what it read and said; the reading a moment before the decision."""
@@ -205,7 +205,7 @@ class Prometheus:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(DEADLINE_SECONDS)
         self._log.close()
 
     def ask(self, api: str, **parameters: str) -> Any:

@@ -36,7 +36,7 @@ from deploy.jvm import run_java
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 PASSWORD = 'p "q" \\back; {x} é='
 NO_RIGHTS = "observer"
@@ -132,7 +132,7 @@ def add_scram_user(servers: str, user: str) -> None:
     upsertion = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.alter_user_scram_credentials([upsertion]).values():
-        future.result(timeout=60)
+        future.result(timeout=DEADLINE_SECONDS)
 
 
 def poll(collector: LogDirsCollector, readings: list[Reading]) -> list[tuple[str, Outcome]]:
@@ -176,7 +176,7 @@ def test_kafka_python_is_let_in(kind: str, broker: Secured, watch: Watching) -> 
 @pytest.mark.parametrize("kind", CONNECTIONS)
 def test_confluent_kafka_is_let_in(kind: str, broker: Secured) -> None:
     admin = AdminClient(KafkaConnection(**CONNECTIONS[kind](broker)).for_confluent())
-    assert set(admin.list_topics(timeout=60).brokers) == {1}
+    assert set(admin.list_topics(timeout=DEADLINE_SECONDS).brokers) == {1}
 
 
 JAVA_PROBE = """
@@ -293,7 +293,7 @@ def test_a_rotated_password_reaches_a_running_publisher(broker: Secured, tmp_pat
     create(admin, "rotated")
     with Publisher(settings, PublisherMetrics(registry), delivery_timeout_seconds=2.0) as publisher:
         publisher.publish("rotated", "k", b"refused")
-        assert publisher.flush(60.0) == 0
+        assert publisher.flush(DEADLINE_SECONDS) == 0
         file.write_text(PASSWORD)
         deadline = time.monotonic() + 60
         while registry.get_sample_value("headgate_records_published_total", {"topic": "rotated"}) is None:
@@ -304,7 +304,7 @@ def test_a_rotated_password_reaches_a_running_publisher(broker: Secured, tmp_pat
 
 def create(admin: AdminClient, topic: str) -> None:
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(timeout=60)
+        future.result(timeout=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -328,4 +328,4 @@ def test_host_names_are_verified_unless_told_otherwise(broker: Secured) -> None:
         AdminClient(strict.for_confluent(), logger=LOGGER).list_topics(timeout=3)
     assert strict.tls is not None
     lax = strict.model_copy(update={"tls": strict.tls.model_copy(update={"verify_hostname": False})})
-    assert AdminClient(lax.for_confluent()).list_topics(timeout=60).brokers
+    assert AdminClient(lax.for_confluent()).list_topics(timeout=DEADLINE_SECONDS).brokers

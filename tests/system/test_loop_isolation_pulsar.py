@@ -34,9 +34,10 @@ def running(
 def cluster(running: PulsarCluster) -> Iterator[PulsarCluster]:
     """Two bookies in the group `g1`; at the end there are no others any more."""
     yield running
-    for bookie in running.bookies[2:]:
-        bookie.stop()
-        call(running, "DELETE", f"/admin/v2/bookies/racks-info/{bookie.bookie_id}")
+    with running.zookeeper.client() as client:
+        for bookie in running.bookies[2:]:
+            bookie.stop()
+            Metadata(client).unassign(bookie.bookie_id)
     del running.bookies[2:]
     for bookie in running.bookies:
         bookie.start()

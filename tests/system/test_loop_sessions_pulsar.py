@@ -21,7 +21,7 @@ from policies.sessions.readings import BROKERS, registration_path
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce
 from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
-from tests.system.waiting import eventually, on_this_machine, paced, within
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine, paced, within
 from tests.system.zookeeper import ZooKeeper, free_port
 
 T_SECONDS = 6.0
@@ -358,4 +358,4 @@ def watching(world: World, *paths: str) -> Iterator[list[tuple[float, str]]]:
         yield seen
     finally:
         ended.set()
-        looking.join(10)
+        looking.join(DEADLINE_SECONDS)

@@ -17,7 +17,7 @@ from deploy.embedded import EmbeddedKafka
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 MEBIBYTE = 1024 * 1024
 DISK, SOFT, HARD = 160 * MEBIBYTE, 100 * MEBIBYTE, 40 * MEBIBYTE
@@ -88,7 +88,7 @@ class Filler:
         self._admin = AdminClient({"bootstrap.servers": self._servers})
         config = {"segment.bytes": str(SEGMENT), "retention.ms": "-1"}
         for created in self._admin.create_topics([NewTopic("orders", partitions, 2, config=config)]).values():
-            created.result(timeout=60)
+            created.result(timeout=DEADLINE_SECONDS)
 
     def fill_until(self, enough: Callable[[], bool], mebibytes_per_second: int = 8) -> None:
         """Write at a bounded rate until it is enough."""
@@ -101,7 +101,7 @@ class Filler:
                 producer.produce("orders", payload)
                 producer.poll(0)
             pause.wait(0.5 / mebibytes_per_second)
-        producer.flush(60)
+        producer.flush(DEADLINE_SECONDS)
 
     def free(self) -> None:
         """Let retention delete what was written."""
@@ -110,7 +110,7 @@ class Filler:
         ]
         resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
         for changed in self._admin.incremental_alter_configs([resource]).values():
-            changed.result(timeout=60)
+            changed.result(timeout=DEADLINE_SECONDS)
 
 
 def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(

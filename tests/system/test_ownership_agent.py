@@ -29,7 +29,7 @@ from policies.sessions.decisions import SessionStatus
 from policies.sessions.settings import OwnershipRules
 from tests.system.owners import BUNDLE, T_SECONDS, Member, member, value_of
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
 CURRENT = LocalStrategy(OwnershipRules.CURRENT)
@@ -325,7 +325,7 @@ def preloading(one: Member) -> Iterator[None]:
         yield
     finally:
         go_on.set()
-        owner.join(60)
+        owner.join(DEADLINE_SECONDS)
 
 
 def suppressed(work: Callable[..., object]) -> Callable[..., None]:

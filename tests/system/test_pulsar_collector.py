@@ -20,7 +20,7 @@ from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce, set_affinity, set_persistence
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 
 WHOLE_RANGE = "0x00000000_0xffffffff"
 
@@ -222,5 +222,5 @@ def test_the_collector_runs_until_it_is_stopped(admin: AdminApi) -> None:
 
     eventually("three of each", lambda: fewest() >= 3)
     stop.set()
-    thread.join(60)
+    thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()

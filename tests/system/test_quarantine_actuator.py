@@ -272,7 +272,7 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
     With a breath in between: on an idle machine compare-and-sets without one would starve any other writer.
     """
     client = KazooClient(servers)
-    client.start(timeout=30)
+    client.start(timeout=DEADLINE_SECONDS)
     while written.value < rounds or not enough.is_set():
         assign(client, f"op{written.value % 100}:1", "shared", f"/r{written.value}")
         written.value += 1

@@ -29,7 +29,7 @@ from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.pulsar import PulsarCluster
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper, free_port
 
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
@@ -48,7 +48,7 @@ CLIENT = f"""
 import sys, time
 from kazoo.client import KazooClient
 client = KazooClient(sys.argv[1], timeout={T})
-client.start(timeout=30)
+client.start(timeout={DEADLINE_SECONDS})
 client.create("{REGISTRATION}", b"{{}}", ephemeral=True, makepath=True)
 print("registered", flush=True)
 time.sleep(600)
@@ -87,7 +87,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join(timeout=60)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 
     def _latest(self, member: str | None) -> tuple[float, ZkSession] | None:
@@ -274,7 +274,7 @@ class KazooSession:
         self._client = KazooClient(servers, timeout=timeout)
 
     def __enter__(self) -> KazooClient:
-        self._client.start(timeout=30)
+        self._client.start(timeout=DEADLINE_SECONDS)
         return self._client
 
     def __exit__(self, *_: object) -> None:
@@ -481,7 +481,7 @@ class TestOwnership:
                 client.ensure_path(f"/namespace/tenant/ns-{number}")
             path = [f"/namespace/tenant/ns-{n % namespaces}/0x{n:08x}_0x{n + 1:08x}" for n in range(bundles)]
             for made in [client.create_async(each, BUNDLE, ephemeral=True) for each in path]:
-                made.get(timeout=30)
+                made.get(timeout=DEADLINE_SECONDS)
             listing = 1 + 1 + namespaces
             owners.session.client()  # it asks once whether there is such a chroot
             assert read() == (bundles, listing + bundles)

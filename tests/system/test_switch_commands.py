@@ -38,7 +38,7 @@ from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, GeneratorReading
 from policies.wire import observation_event
 from tests.system.loop import Headgate, Topic, http_get, produce, write_settings
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 LAYOUT = b"1\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
@@ -401,7 +401,7 @@ def test_a_person_is_shown_the_report_and_asked_and_then_it_starts_and_is_watche
             query.say(SwitchBroker, broker="b1", sequence=1, epoch=known["epoch"], client_init_failed=True)
             last = [json.loads(line) for line in watching.stdout][-1]
             assert last["verdict"] == "rejected"
-            assert watching.wait(30) == 0
+            assert watching.wait(DEADLINE_SECONDS) == 0
         finally:
             watching.kill()
     assert "triggered → [rejected]" in switch("status", "--watch").out
@@ -435,7 +435,7 @@ def _on_terminal(world: World, *arguments: str, when: bytes, then: bytes | signa
                         os.write(ours, then)
                     else:
                         process.send_signal(then)
-        status = process.wait(30)
+        status = process.wait(DEADLINE_SECONDS)
     finally:
         process.kill()
         os.close(ours)

@@ -16,7 +16,7 @@ from connectors.kafka.topics import TopicSettings, plan
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
-from tests.system.waiting import on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, on_this_machine
 
 SETTINGS = TopicSettings(prefix=f"topics{uuid.uuid4().hex[:8]}")
 OBSERVED = SETTINGS.topic("observed.log-dirs")
@@ -32,13 +32,13 @@ def alter(connection: KafkaConnection, topic: str, key: str, value: str) -> None
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(timeout=60)
+        future.result(timeout=DEADLINE_SECONDS)
 
 
 def last_message(connection: KafkaConnection, topic: str) -> Message:
     consumer = Consumer({**connection.for_confluent(), "group.id": "test", "enable.auto.commit": False})
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_SECONDS)
         consumer.assign([TopicPartition(topic, 0, end - 1)])
         message = consumer.poll(60)
         assert message is not None
@@ -91,7 +91,7 @@ def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: Ka
     with Publisher(connection, PublisherMetrics(registry)) as publisher:
         sink = observations_to(publisher.publish, OBSERVED, "headgate/collector/kafka")
         sink(KafkaCluster(cluster="payments", outcome=Outcome.TIMEOUT))
-        assert publisher.flush(60.0) == 0
+        assert publisher.flush(DEADLINE_SECONDS) == 0
     assert registry.get_sample_value("headgate_records_published_total", {"topic": OBSERVED}) == 1.0
     message = last_message(connection, OBSERVED)
     kind, timestamp_ms = message.timestamp()
@@ -115,7 +115,7 @@ def test_what_cannot_be_sent_is_counted(connection: KafkaConnection) -> None:
     away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
     publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=0.5)
     publisher.publish("gone", "k", b"given up in time")
-    assert publisher.flush(60.0) == 0
+    assert publisher.flush(DEADLINE_SECONDS) == 0
     assert unpublished("gone") == 1.0
     publisher.publish("gone", "k", b"still waiting when we stop")
     publisher.close(timeout_seconds=0.0)

@@ -36,7 +36,7 @@ from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.test_pulsar_security import Secured, token_of
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 RANGE = "0x00000000_0xffffffff"
 SESSION_SECONDS = 6.0
@@ -147,7 +147,7 @@ class Acting:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self.worker.wake()
-        self._thread.join(60)
+        self._thread.join(DEADLINE_SECONDS)
         self._admin.close()
         assert not self._thread.is_alive()
 
@@ -357,7 +357,7 @@ class Running:
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(DEADLINE_SECONDS)
         self._publisher.close()
         self._admin.close()
         assert not self._thread.is_alive()
