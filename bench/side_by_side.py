@@ -76,7 +76,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Round:
-    """What one fill showed; null where it never came to that."""
+    """What one fill showed; None where it never came to that."""
 
     contender: str
     number: int
@@ -172,7 +172,7 @@ def _round(contender: Contender, number: int, field: Field, load: Load) -> Round
 
 
 def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
-    """Seconds from the space being back to the full rate; null when that did not come in time."""
+    """Seconds from the space being back to the full rate; None when that did not come in time."""
     enough = LIMIT * (1 + MARGIN)
     if not await_or_death(cluster, lambda: recorder.samples[-1].least_free > enough, 20):
         return None

@@ -35,7 +35,7 @@ class Condition:
 
 
 class Entry(Struct, array_like=True, frozen=True):
-    """What was said about one condition. `said_ms` is null while its grace runs."""
+    """What was said about one condition. `said_ms` is None while its grace runs."""
 
     alert: str
     subject: str

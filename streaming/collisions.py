@@ -46,9 +46,9 @@ class Question:
     """The cluster that references without attribution belong to."""
     rules: PrecheckRules
     source_instance: str | None = None
-    """The source's ``INSTANCEID``; null: unknown, so that nothing in the target is known to be ours."""
+    """The source's ``INSTANCEID``; None: unknown, so that nothing in the target is known to be ours."""
     inventory: str | None = None
-    """Null: the one that was heard of last."""
+    """None: the one that was heard of last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _since_failure(headers: DataFrame) -> DataFrame:
 
 
 def _manifest(headers: DataFrame) -> SwitchInventory | None:
-    """The last one, read as the policy reads it; null when it is not there or not readable."""
+    """The last one, read as the policy reads it; None when it is not there or not readable."""
     row = headers.where("manifest IS NOT NULL").orderBy(fn.desc("position")).select("manifest").first()
     try:
         return _MANIFESTS.read(bytes(row.manifest)).data if row is not None else None
@@ -180,7 +180,7 @@ def _manifest(headers: DataFrame) -> SwitchInventory | None:
 
 
 def _lacking(parts: DataFrame, manifest: SwitchInventory) -> str | None:
-    """What the parts lack of 0, 1, … as many as the manifest says; null: nothing."""
+    """What the parts lack of 0, 1, … as many as the manifest says; None: nothing."""
     numbers = _only(parts.agg(fn.count("*").alias("count"), fn.min("part").alias("min"), fn.max("part").alias("max")))
     wanted = (manifest.parts, 0, manifest.parts - 1) if manifest.parts else (0, None, None)
     if (numbers["count"], numbers["min"], numbers["max"]) == wanted:
@@ -320,7 +320,7 @@ def _totals(by_id: DataFrame) -> Row:
 
 
 def _gaps(totals: Row, manifest: SwitchInventory, policy: TargetPolicy) -> str | None:
-    """Why the inventory is not whole after all; null: it is."""
+    """Why the inventory is not whole after all; None: it is."""
     if totals.parts != manifest.parts:
         return f"{totals.parts} parts could be read, and its manifest tells of {manifest.parts}"
     if totals.sound is False:

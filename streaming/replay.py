@@ -22,7 +22,7 @@ _YEARS = range(1970, 9000)
 
 
 class Recorded(NamedTuple):
-    """One recorded event. `at` is when it was appended; null in a file, where the event's own time is used."""
+    """One recorded event. `at` is when it was appended; None in a file, where the event's own time is used."""
 
     place: str
     value: bytes

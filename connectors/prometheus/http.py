@@ -34,7 +34,7 @@ class MetricsServer(HttpServer):
         registry: what `/metrics` shows, in the format the client asks for (OpenMetrics too), compressed on request.
         host: the address to listen on; empty for all.
         port: 0 for any that is free; `port` tells which.
-        healthy: the checks of `/-/healthy`, by name: all null is 200, else 503 and the sentences, one a line.
+        healthy: the checks of `/-/healthy`, by name: all None is 200, else 503 and the sentences, one a line.
         ready: the same for `/-/ready`.
         setting: the name of the setting that gives the port, for the error.
 

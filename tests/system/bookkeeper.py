@@ -91,7 +91,7 @@ class Bookie(JvmServer):
         return str(self._properties.get("bookieId", f"{LOOPBACK}:{self.port}"))
 
     def registration(self) -> int | None:
-        """The czxid of its node, writable or read-only; null while it is not registered."""
+        """The czxid of its node, writable or read-only; None while it is not registered."""
         with zookeeper_client(self._zookeeper_servers) as client:
             for parent in ("/ledgers/available", "/ledgers/available/readonly"):
                 stat = client.exists(f"{parent}/{self.bookie_id}")

@@ -102,7 +102,7 @@ class Metadata:
         self.client.delete(f"{AVAILABLE}/{bookie}")
 
     def registration(self, bookie: str) -> ZnodeStat | None:
-        """The node of a writable bookie; null while there is none."""
+        """The node of a writable bookie; None while there is none."""
         return self.client.exists(f"{AVAILABLE}/{bookie}")
 
     def registered(self, bookie: str) -> ZnodeStat:

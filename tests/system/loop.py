@@ -174,7 +174,7 @@ def write_settings(file: Path, **settings: Any) -> Path:
 
 
 def http_get(port: int, path: str) -> tuple[int, str] | None:
-    """Status and body; null while nobody listens."""
+    """Status and body; None while nobody listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()

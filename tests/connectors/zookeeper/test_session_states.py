@@ -241,7 +241,7 @@ class TestServersThatCannotBeAsked:
 
 
 def looked(began_at: float, ended_at: float, received: int | None) -> EnsembleSnapshot:
-    """A look at S over some time; null: it is gone."""
+    """A look at S over some time; None: it is gone."""
     if received is None:
         return EnsembleSnapshot(began_at, ended_at, SessionTable({}), {}, complete=True)
     contact = SessionConnections(int(T * 1000), frozenset({("zk1", received)}))
