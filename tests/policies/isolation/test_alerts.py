@@ -2,9 +2,11 @@
 
 import pytest
 
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import NamespaceAffinity
 from policies.observations import Outcome
-from tests.policies.isolation.scenes import LONG, Run, affinity, bookies, everything, racks, to
+from tests.policies.isolation import scenario
+from tests.policies.isolation.scenario import LONG, Run, affinity, bookies, everything, racks, to
 
 GROUPS = {"default": "bk1 bk2 bk3", "shared": "bk6 bk7 bk8"}
 ALL = "bk1 bk2 bk3 bk6 bk7 bk8"
@@ -136,6 +138,23 @@ def test_a_member_that_never_registered_is_missed_too() -> None:
 def test_a_read_only_member_is_not_missed() -> None:
     run = joined().see(bookies(20, "bk2 bk3 bk6 bk7 bk8", "bk1")).until(600)
     assert run.said("group-member-missing") == []
+
+
+# quarantine-overdue
+
+
+def test_it_is_overdue_after_a_minute_and_until_it_is_carried_out() -> None:
+    run = scenario.joined().until(69)
+    assert run.said("quarantine-overdue") == []
+    run.until(70).see(racks(80, scenario.GROUPS | {QUARANTINE_GROUP: "bk11"}))
+    assert run.said("quarantine-overdue") == [
+        (70, "c1/bk11", "firing", "warning"),
+        (80, "c1/bk11", "resolved", "warning"),
+    ]
+
+
+def test_what_is_withheld_is_not_overdue() -> None:
+    assert scenario.joined("bk11", max_quarantined=0).until(600).said("quarantine-overdue") == []
 
 
 # Namespaces

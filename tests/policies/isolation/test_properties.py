@@ -21,7 +21,7 @@ from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.wire import EventReader, decision_event
-from tests.policies.isolation.scenes import CLUSTER, Run, affinity, at, bookies, isolation, racks
+from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, racks
 
 BOOKIES = ["bk1", "bk2", "bk3", "bk4", "bk4#2", "bk5"]
 some_bookies = st.lists(st.sampled_from(BOOKIES), max_size=6).map(" ".join)

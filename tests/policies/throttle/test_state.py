@@ -1,5 +1,8 @@
 """The state: small, immutable, and the same after a trip through the store."""
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -9,11 +12,23 @@ from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.courses import Batch, courses, run_of, settings_blocks
+from tests.policies.throttle.known import counting
 
 
 def stored(state: ThrottleState | None) -> ThrottleState:
     """The state after a trip through the store."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=ThrottleState)
+
+
+def test_a_state_of_this_version_is_read_as_it_was_written_under_other_names() -> None:
+    """`state_v1.json`: written when this version was new; fields have their places, names may change."""
+    written = json.loads((Path(__file__).parent / "state_v1.json").read_text())
+    state = msgspec.convert(written, ThrottleState)
+    assert POLICIES["throttle"].state_version == 1
+    assert json.loads(msgspec.json.encode(state)) == written
+    assert [v.state.usable_bytes for v in counting(state.cluster, 0).values()] == [4 * GB]
+    assert (state.gate.factor, state.last_published and state.last_published.reason) == (0.75, "stale_volume")
+    assert [f.key for f in state.forgotten] == [(1, "/data/a")]
 
 
 @given(courses, settings_blocks)

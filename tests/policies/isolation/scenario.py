@@ -24,6 +24,11 @@ START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 CLUSTER = "c1"
 LONG: Mapping[str, Any] = {"validity": "1d"}
 """Readings that do not run out while something else is looked at."""
+ON = {"quarantine": "on"}
+GROUPS = {"default": "bk1 bk2", "shared": "bk6 bk7"}
+BASE = "bk1 bk2 bk6 bk7"
+"""Enough for all of `NAMESPACES`."""
+NAMESPACES = {"acme/a": "default", "acme/b": "shared"}
 
 
 def at(seconds: float) -> datetime:
@@ -186,3 +191,14 @@ class Run:
 
 def _second(decision: Decision) -> float:
     return (decision.decided_at - START).total_seconds()
+
+
+def joined(writable: str = "bk11", *blocks: Any, **more: Any) -> Run:
+    """These were there from the start, in no group, and nobody needs them."""
+    return Run(LONG, ON, *blocks, **more).see(*everything(0, f"{BASE} {writable}", GROUPS, NAMESPACES))
+
+
+def placement_of(writable: str, said: Any, groups: Any = None, **settings: Any) -> Placement:
+    """What is published of one namespace."""
+    run = Run(settings).see(*everything(0, writable, GROUPS if groups is None else groups, {"acme/a": said}))
+    return run.placement("acme/a")

@@ -1,0 +1,79 @@
+"""The verdict on each namespace."""
+
+from typing import Any
+
+import pytest
+
+from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
+from policies.isolation.judge.placements import judge_placement
+from policies.isolation.membership import AffinityGroups, BookieMembership
+from policies.isolation.settings import IsolationSettings
+from tests.policies.isolation.scenario import (
+    GROUPS,
+    Run,
+    everything,
+    placement_of,
+    to,
+)
+
+
+@pytest.mark.parametrize(
+    ("writable", "said", "settings", "verdict", "reason", "tier", "leak"),
+    [
+        ("bk1 bk2 bk11", "default", {}, "isolated", "primary_suffices", "primary", ""),
+        ("bk1 bk6 bk11", "default/shared", {}, "infeasible", "too_few_bookies", "none", ""),
+        ("bk1 bk6 bk7", "default/shared", {"rules": "strict"}, "spills_to_secondary", "primary_short", "secondary", ""),
+        ("bk1 bk6 bk11", "default", {}, "leaks", "unassigned_eligible", "unassigned", "bk11"),
+        ("bk1 bk6 bk11", "default", {"promise": "current"}, "spills_to_secondary", "primary_short", "unassigned", ""),
+        ("bk1 bk6 bk11", "default", {"rules": "strict"}, "infeasible", "too_few_bookies", "none", ""),
+        ("bk1 bk2 bk11", "default", {"rules": "legacy"}, "leaks", "unassigned_eligible", "primary", "bk11"),
+        ("bk1 bk11", "default", {"ensemble_size": 3}, "infeasible", "too_few_bookies", "none", "bk11"),
+        ("bk1 bk11", "*", {}, "unconstrained", "any_group", "primary", ""),
+        ("bk1 bk11", "", {}, "unconstrained", "no_affinity", "primary", ""),
+        ("bk1", "", {}, "unconstrained", "no_affinity", "none", ""),
+        ("bk11 bk12", "", {"unaffine": "ungrouped"}, "isolated", "ungrouped_only", "unassigned", ""),
+        ("bk1 bk12", "", {"unaffine": "ungrouped"}, "infeasible", "ungrouped_only", "none", ""),
+    ],
+)  # fmt: skip
+def test_verdicts(
+    writable: str, said: str, settings: dict[str, Any], verdict: str, reason: str, tier: str, leak: str
+) -> None:
+    groups = GROUPS if writable != "bk1 bk6 bk11" or said == "default" else {"default": "bk1 bk2", "shared": "bk7"}
+    placement = placement_of(writable, said, groups, **settings)
+    assert (placement.verdict, placement.reason) == (PlacementVerdict(verdict), PlacementReason(reason))
+    assert (placement.tier, placement.leak) == (Tier(tier), tuple(leak.split()))
+    assert placement.explanation.startswith("acme/a ")
+    assert placement.explanation.endswith(".")
+
+
+@pytest.mark.parametrize("groups", [{}, None], ids=["no groups", "no znode"])
+@pytest.mark.parametrize("rules", ["legacy", "current", "strict"])
+def test_a_cluster_without_groups_constrains_nobody(groups: Any, rules: str) -> None:
+    run = Run(rules=rules).see(*everything(0, "bk1 bk2", groups, {"acme/a": "default"}))
+    assert (run.placement("acme/a").verdict, run.placement("acme/a").reason) == ("unconstrained", "no_groups")
+
+
+@pytest.mark.parametrize(
+    ("strict", "rules", "in_force"),
+    [
+        (True, "current", "strict"), (False, "strict", "current"), (None, "strict", "strict"),
+        (False, "legacy", "legacy"), (True, "legacy", "strict"), (None, "current", "current"),
+    ],
+)  # fmt: skip
+def test_a_namespace_s_own_flag_wins_over_the_rules_of_the_cluster(
+    strict: bool | None, rules: str, in_force: str
+) -> None:
+    assert placement_of("bk1 bk11", to("default", strict=strict), rules=rules).rules == in_force
+
+
+def test_a_namespace_s_own_ensemble_wins() -> None:
+    assert placement_of("bk1 bk2", to("default", ensemble_size=3)).verdict == "infeasible"
+    assert placement_of("bk1 bk2", "default").ensemble_size == 2
+
+
+def test_a_fingerprint_stays_the_same_whatever_classes_are_called() -> None:
+    """Checkpoints hold it: were it another after an upgrade, every namespace would be published again."""
+    membership = BookieMembership(frozenset({"a", "u"}), {"p": frozenset({"a", "b"})})
+    affinity = AffinityGroups(frozenset({"p"}), frozenset())
+    judged = judge_placement(("t/a",), affinity, None, None, membership, IsolationSettings())
+    assert judged.fingerprint == "82a2bc5c75b4de2c"

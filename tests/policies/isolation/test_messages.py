@@ -1,0 +1,36 @@
+"""Sentences from the values that decided."""
+
+from typing import Any
+
+import pytest
+
+from tests.policies.isolation.scenario import (
+    BASE,
+    bookies,
+    joined,
+    placement_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("readings", "sentence"),
+    [
+        ((), "Bookie bk11 has been in no group for 10s or longer: it is to be put into headgate-quarantine."),
+        (
+            (bookies(70, BASE), bookies(80, BASE)),
+            "Bookie bk11 is no longer registered: nothing is to be done about it.",
+        ),
+    ],
+)
+def test_sentences(readings: Any, sentence: str) -> None:
+    assert joined().until(60).feed(readings).quarantines()[-1].explanation == sentence
+
+
+def test_a_leak_is_explained_by_its_numbers() -> None:
+    placement = placement_of("bk1 bk6 bk11:3181", "default")
+    assert placement.explanation == (
+        "acme/a can place data on 1 bookie without a group (bk11:3181): "
+        "its primary group default has 1 of 2 needed bookies writable."
+    )
+    assert placement.candidates == ("bk1", "bk11:3181")
+    assert (placement.promised_candidates, placement.promised_feasible) == (("bk1",), False)

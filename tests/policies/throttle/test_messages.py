@@ -1,0 +1,122 @@
+"""The one sentence of a decision."""
+
+from typing import Any
+
+import pytest
+
+from policies.observations import Observation
+from policies.throttle.decisions import ThrottleReason
+from tests.policies.scenario import (
+    GB,
+    HARD,
+    SOFT_AND_HARD,
+    Run,
+    failed,
+    log_dirs,
+    members,
+    throttle,
+)
+from tests.policies.throttle.known import A
+
+
+def test_the_example_of_the_specification() -> None:
+    settings = throttle(soft={"available_bytes_below": "5GB"}, hard={"available_ratio_below": 0.01})
+    run = Run(settings).see(log_dirs(0, 3, 4 * GB))
+    assert run.last.factor == 0.75
+    assert run.last.explanation == (
+        "Producers of payments are slowed to 0.75: broker 3 /data/a has 4.0 GB free of 100 GB, "
+        "between the soft limit 5.0 GB and the hard limit 1.0 GB."
+    )
+
+
+def test_a_decision_says_when_the_volume_is_full() -> None:
+    run = Run(throttle(SOFT_AND_HARD, min_change=0.0))
+    for t in range(0, 60, 10):
+        run.see(log_dirs(t, 3, 4 * GB - t * 10**6))
+    assert run.last.seconds_to_full == pytest.approx(3950)
+    assert run.last.explanation.endswith("; full in 66 min at the present rate.")
+
+
+@pytest.mark.parametrize(
+    ("block", "course", "reason", "factor", "sentence"),
+    [
+        pytest.param(
+            {}, [log_dirs(0, 1, 0)], "unlimited", 1.0, "no limit is set; broker 1 /data/a has 0 B free", id="unlimited"
+        ),
+        pytest.param(
+            HARD,
+            [log_dirs(0, 1, 9 * GB)],
+            "above_limits",
+            1.0,
+            "no volume has reached a limit; broker 1 /data/a has 9.0 GB",
+            id="above",
+        ),
+        pytest.param(SOFT_AND_HARD, [log_dirs(0, 1, 4 * GB)], "soft_limit", 0.75, "between the soft", id="soft"),
+        pytest.param(HARD, [log_dirs(0, 1, 0)], "hard_limit", 0.0, "at or below the hard limit 1.0 GB", id="hard"),
+        pytest.param(
+            HARD,
+            [log_dirs(0, 1, 0), log_dirs(60, 1, 1_050_000_000)],
+            "recovery_margin",
+            0.0,
+            "has 1.1 GB free of 100 GB, and must be clear of the hard limit 1.0 GB by 10%",
+            id="recovery margin",
+        ),
+        pytest.param(
+            HARD,
+            [log_dirs(0, 1, 0), log_dirs(10, 1, 9 * GB)],
+            "min_hold",
+            0.0,
+            "volumes would allow 1.00, but a factor that changed is held",
+            id="min_hold",
+        ),
+        pytest.param(
+            {**SOFT_AND_HARD, "fallback_factor": 0.5},
+            [log_dirs(0, 1, 4 * GB), failed(300, 1)],
+            "stale_volume",
+            0.5,
+            "broker 1 /data/a, last read 5 min ago, counts as 0.50 until it is read",
+            id="stale volume",
+        ),
+        pytest.param(
+            {**HARD, "fallback_factor": 0.5},
+            [log_dirs(0, 1, {A: None})],
+            "no_data",
+            0.5,
+            "no volume is known, so the fallback factor 0.50 applies",
+            id="no data",
+        ),
+        pytest.param(
+            HARD,
+            [log_dirs(0, 1, 0), members(10, 2)],
+            "departed_volume",
+            0.0,
+            "broker 1 /data/a left the cluster while it limited it, and goes on counting as 0.00",
+            id="departed volume",
+        ),
+        pytest.param(
+            {**HARD, "fallback_factor": 0.5},
+            [failed(0, 1)],
+            "initial",
+            0.5,
+            "no volume has been read yet, so the starting factor 0.50 applies",
+            id="initial",
+        ),
+    ],
+)
+def test_each_reason_has_its_sentence(
+    block: dict[str, Any], course: list[Observation], reason: str, factor: float, sentence: str
+) -> None:
+    decided = Run(throttle(block)).feed(course).last
+    assert (decided.reason, decided.factor) == (ThrottleReason(reason), factor)
+    assert sentence in decided.explanation
+
+
+def test_every_reason_has_a_scenario_above() -> None:
+    marks = test_each_reason_has_its_sentence.pytestmark
+    assert {case.values[2] for case in marks[0].args[1]} == {r.value for r in ThrottleReason}
+
+
+def test_a_stale_volume_within_the_margin_is_explained_by_the_margin() -> None:
+    run = Run(throttle(HARD)).see(log_dirs(0, 1, 0)).see(log_dirs(60, 1, 1_050_000_000)).until(400)
+    assert (run.last.reason, run.last.factor) == (ThrottleReason.RECOVERY_MARGIN, 0.0)
+    assert "must be clear of the hard limit" in run.last.explanation
