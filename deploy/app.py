@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import structlog
@@ -22,6 +21,7 @@ from prometheus_client import (
 from pyspark.sql import SparkSession
 
 from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
 from deploy.jars import ensure_jars
@@ -44,23 +44,9 @@ _SIGNAL_CHECK_SECONDS = 0.5
 
 _disable_created_metrics: Callable[[], None] = disable_created_metrics
 
-Check = Callable[[], str | None]
-"""Null when fine, else a sentence that says what is wrong."""
-
 
 def _nothing() -> None:
     """By default nobody is told."""
-
-
-@dataclass
-class Part:
-    """Something that runs until its event is set. Parts are stopped in the order they stand in."""
-
-    name: str
-    run: Callable[[threading.Event], None]
-    healthy: Check | None = None
-    ready: Check | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
 
 
 class Sessions:

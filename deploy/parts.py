@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from connectors.kafka.topic_admin import check_topics
+from connectors.part import Part
 from deploy.act import actuator_parts, release_quotas
 from deploy.app import (
-    Part,
     Sessions,
     exporter_part,
     new_registry,

@@ -13,24 +13,13 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.topics import TopicSettings
-from connectors.pulsar.bookies import WatchedPulsarBookies
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.health import WatchedHealth
-from connectors.switching.settings import SwitchExecution
-from connectors.unload import UnloadSettings
-from connectors.zookeeper.bookies import WatchedBookies
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.ownership import WatchedOwnership
-from connectors.zookeeper.sessions import WatchedSessions
+from connectors.registration import ClusterSources, connectors_of
 from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings
-from policies.throttle.quota_settings import QuotaSettings
 from streaming.settings import StreamSettings
 
 
@@ -40,71 +29,35 @@ class Block(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-class WatchedCluster(Block):
+class WatchedClusterBase(ClusterSources):
     """One watched cluster: what to read it by, and how its decisions are carried out."""
 
-    kafka: WatchedKafka | None = Field(default=None, description="A Kafka cluster whose log dirs are read.")
-    zookeeper: ZooKeeperConnection | None = Field(
-        default=None, description="The ZooKeeper with a cluster's BookKeeper metadata and Pulsar's policies."
-    )
-    pulsar: PulsarAdmin | None = Field(default=None, description="The admin REST of a Pulsar cluster's brokers.")
-    bookies: WatchedBookies | None = Field(
-        default=None,
-        description="Present: its bookies, their groups and the namespaces' affinity are read through `zookeeper`, and "
-        "`policies.isolation.quarantine` acts on its `/bookies`.",
-    )
-    pulsar_bookies: WatchedPulsarBookies | None = Field(
-        default=None,
-        description="The same through `pulsar`, for a cluster whose ZooKeeper is out of reach: with less certainty.",
-    )
-    bookkeeper: BookKeeperClusters | None = Field(
-        default=None,
-        description="The BookKeeper clusters that its brokers may write to, for `headgate switch`; the schemas and "
-        "cursors that name ledgers there are read through `zookeeper`.",
-    )
-    quotas: QuotaSettings | None = Field(
-        default=None,
-        description="Present: its throttle factor is carried out with Kafka's own client quotas, by `headgate run` or "
-        "`headgate act`. Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
-    )
-
-    sessions: WatchedSessions | None = Field(
-        default=None, description="Present: the ZooKeeper sessions of its brokers, or of other members, are watched."
-    )
-    ownership: WatchedOwnership | None = Field(
-        default=None, description="Present: which broker owns which bundle is read through `zookeeper`."
-    )
-    health: WatchedHealth | None = Field(
-        default=None, description="Present: each broker is asked for its health; zombies are found by this."
-    )
-    unload: UnloadSettings | None = Field(
-        default=None,
-        description="Present: decisions about bundles are carried out through `pulsar`, by `headgate run` or "
-        "`headgate act`.",
-    )
-
-    switching: SwitchExecution | None = Field(
-        default=None,
-        description="Present: what `headgate switch` starts is carried out between the clusters of `bookkeeper`, by "
-        "`headgate run` or `headgate act`. ZooKeeper must let it write to `/admin/bookie-clusters`, `/schemas` and "
-        "`/managed-ledgers`.",
-    )
-
     @model_validator(mode="after")
-    def _everything_has_its_source(self) -> Self:
-        for source, needed, wanting in (
-            ("zookeeper", "zookeeper.servers", ("bookies", "bookkeeper", "sessions", "ownership")),
-            ("pulsar", "pulsar.admin_url", ("pulsar_bookies", "health", "unload")),
-            ("bookkeeper", "bookkeeper.clusters", ("switching",)),
-        ):
-            lacking = [name for name in wanting if getattr(self, name) is not None and getattr(self, source) is None]
-            if lacking:
-                raise ValueError(f"{lacking[0]}: needs {needed}, too")
-        if self.switching is not None and self.switching.owner_url is not None and self.pulsar is None:
-            raise ValueError("switching.owner_url: needs pulsar.admin_url, too, for how brokers are asked")
-        if self.bookies is not None and self.pulsar_bookies is not None:
-            raise ValueError("pulsar_bookies: give either bookies or pulsar_bookies, not both")
+    def _goes_together(self) -> Self:
+        for kind in POLICIES.values():
+            registered = connectors_of(kind)
+            for name, setting in registered.cluster_settings.items():
+                lacking = [path for path in setting.needs if getattr(self, path.partition(".")[0]) is None]
+                if getattr(self, name) is not None and lacking:
+                    raise ValueError(f"{name}: needs {lacking[0]}, too")
+            for mistake in registered.mistakes(self):
+                raise ValueError(mistake)
         return self
+
+
+def _watched_cluster() -> Any:
+    """With the settings that each registered policy adds to a cluster."""
+    fields: dict[str, Any] = {
+        name: (setting.model | None, Field(default=None, description=setting.description))
+        for kind in POLICIES.values()
+        for name, setting in connectors_of(kind).cluster_settings.items()
+    }
+    return create_model(
+        "WatchedCluster", __base__=WatchedClusterBase, __doc__=WatchedClusterBase.__doc__, __module__=__name__, **fields
+    )
+
+
+WatchedCluster: Any = _watched_cluster()
 
 
 class HttpSettings(Block):

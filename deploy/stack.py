@@ -10,10 +10,10 @@ import structlog
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.topic_admin import create_topics
+from connectors.part import Part
 from deploy.act import actuator_parts
 from deploy.app import (
     VERSION,
-    Part,
     Sessions,
     exporter_part,
     new_registry,

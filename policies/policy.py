@@ -6,7 +6,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-from policies.decisions import Decision
+from policies.actuator_events import ActuatorEvent
+from policies.decisions import Decision, Severity
+from policies.examples import Examples
 from policies.observations import Observation, Reading
 from policies.settings import PolicySettings
 
@@ -40,15 +42,40 @@ class Policy(Protocol[State]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AlertKind:
+    """An alert that a policy may raise."""
+
+    name: str
+    """As in ``Alert.alert``: ``volume-below-hard-limit``."""
+    severities: tuple[Severity, ...]
+    meaning: str
+    """What is the case while it fires, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportKind:
+    """What an actuator says of decisions it carried out, or could not."""
+
+    event: type[ActuatorEvent]
+    written_by: str
+    """``the quota actuator``."""
+    topic: str = "audit"
+    """Without its prefix."""
+    key: str = "the cluster's name"
+    """What the record's key is, for the references."""
+
+
 @dataclass(frozen=True)
 class PolicyKind:
-    """A registered policy: all that the rooms above need to host it, without knowing it."""
+    """A registered policy: what it is in every room. All that the rooms above need to host it, without knowing it."""
 
     name: str
     observed: Mapping[str, tuple[type[Reading], ...]]
     """What it reads from which topic (without its prefix, such as ``observed.log-dirs``). A topic is one policy's."""
     decisions: tuple[type[Decision], ...]
     """Without alerts, which every policy may raise."""
+    alerts: tuple[AlertKind, ...]
     settings: type[PolicySettings]
     state: type[Any]
     """A msgspec struct."""
@@ -56,10 +83,24 @@ class PolicyKind:
     """Of `state` as written today."""
     build: Callable[[str, Any], Policy[Any]]
     """From a cluster's name and its settings to the policy that decides for it."""
+    examples: Callable[[], Examples]
+    """One of every event it has to do with, for the references."""
+    reports: tuple[ReportKind, ...] = ()
+    """What its actuators say."""
+    written_by: Mapping[type[Reading], str] = field(default_factory=dict)
+    """Who writes a kind of reading, where that is not a collector: ```headgate switch```."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
     """From a version to the next, on the state's plain form (lists, numbers, strings)."""
+    connectors: str | None = None
+    """Where its part with I/O is declared, as ``module:attribute`` of a `connectors.registration.PolicyConnectors`: a
+    name, not an import, because policies are pure. None: it has none."""
 
     @cached_property
     def readings(self) -> tuple[type[Reading], ...]:
         """Every kind of reading it takes, from whichever topic."""
         return tuple(reading for readings in self.observed.values() for reading in readings)
+
+    @property
+    def events(self) -> tuple[type[Reading] | type[Decision] | type[ActuatorEvent], ...]:
+        """Every kind of event that is its own: observed, decided, and what its actuators say."""
+        return (*self.readings, *self.decisions, *(report.event for report in self.reports))

@@ -1,14 +1,19 @@
-"""The policies there are. A new one is a new module, named here; nothing else changes."""
+"""The policies there are: those of Headgate, named here, and those of installed packages.
 
-from policies import isolation, sessions, switching, throttle
+A package adds a policy by the entry point group ``headgate.policies``, whose entries name a `PolicyKind` each.
+"""
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+
 from policies.decisions import Alert, Decision
+from policies.errors import UserError
+from policies.isolation.registration import KIND as ISOLATION
 from policies.observations import Reading
 from policies.policy import PolicyKind
-
-POLICIES: dict[str, PolicyKind] = {
-    kind.name: kind for kind in (throttle.KIND, isolation.KIND, sessions.KIND, switching.KIND)
-}
-"""By name."""
+from policies.sessions.registration import KIND as SESSIONS
+from policies.switching.registration import KIND as SWITCHING
+from policies.throttle.registration import KIND as THROTTLE
 
 AUDIT = "audit"
 DEAD_LETTERS = "dead-letters"
@@ -16,6 +21,58 @@ COMMANDS = "commands"
 """What people ask of policies: read and kept as observations are."""
 APPLIED_QUOTAS = "applied.quotas"
 """What the quota actuator must not forget; compacted, keyed by cluster and entity."""
+
+ENTRY_POINTS = "headgate.policies"
+"""The group of entry points by which installed packages add policies."""
+
+
+def registered(own: Iterable[PolicyKind], others: Iterable[EntryPoint]) -> dict[str, PolicyKind]:
+    """All policies by name, Headgate's own first.
+
+    Raises:
+        UserError: an entry point cannot be loaded or names no policy, or two policies want the same name, topic or
+            event type; the message says which, and what to do.
+    """
+    kinds: dict[str, PolicyKind] = {}
+    for kind in (*own, *map(_loaded, sorted(others, key=lambda entry: entry.name))):
+        for clash in _clashes(kind, kinds.values()):
+            raise UserError(f"policy {kind.name}: {clash}")
+        kinds[kind.name] = kind
+    return kinds
+
+
+def _loaded(entry: EntryPoint) -> PolicyKind:
+    place = f"entry point {entry.name} = {entry.value} of {ENTRY_POINTS}"
+    try:
+        kind = entry.load()
+    except Exception as error:
+        raise UserError(
+            f"{place}: it cannot be loaded ({type(error).__name__}: {error}); mend or uninstall the package that has it"
+        ) from error
+    if not isinstance(kind, PolicyKind):
+        raise UserError(f"{place}: it must name a policies.policy.PolicyKind, and names a {type(kind).__name__}")
+    return kind
+
+
+def _clashes(kind: PolicyKind, others: Iterable[PolicyKind]) -> Iterator[str]:
+    """What of a policy is another's already, each with what to do."""
+    for other in others:
+        if kind.name == other.name:
+            yield "another policy has this name: give it a name of its own"
+        for topic in sorted(kind.observed.keys() & other.observed.keys()):
+            yield f"topic {topic} is read by policy {other.name}: a topic is one policy's, name another"
+        for event_type in sorted(_event_types(kind) & _event_types(other)):
+            yield f"event type {event_type} is one of policy {other.name}: name another"
+
+
+def _event_types(kind: PolicyKind) -> set[str]:
+    return {event.event_type for event in kind.events}
+
+
+POLICIES: dict[str, PolicyKind] = registered(
+    (THROTTLE, ISOLATION, SESSIONS, SWITCHING), entry_points(group=ENTRY_POINTS)
+)
+"""By name."""
 
 
 def observed_topics() -> dict[str, str]:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
-from connectors.prometheus.families import Family, Sample, metrics
+from connectors.metric_families import Family, Sample, metrics
 from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Decision
 from policies.settings import PolicySettings

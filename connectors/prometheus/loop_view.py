@@ -1,21 +1,18 @@
 """The present picture of the whole loop: records of its topics in, samples out. Pure; time is an argument."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.kafka.tail import Record
-from connectors.prometheus.families import Family, Sample, metrics
-from connectors.prometheus.isolation_view import IsolationView
+from connectors.metric_families import Family, Sample, metrics
+from connectors.policy_view import DECISION_STALE
 from connectors.prometheus.latency import DecisionLatency
-from connectors.prometheus.policy_view import DECISION_STALE, PolicyView
-from connectors.prometheus.sessions_view import SessionsView
-from connectors.prometheus.switching_view import SwitchingView
-from connectors.prometheus.throttle_view import ThrottleView
+from connectors.registration import connectors_of
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.observations import Observation
 from policies.policy import PolicyKind
@@ -32,14 +29,6 @@ from policies.settings import PolicySettings
 from policies.succession import succeeds
 from policies.units import from_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
-
-VIEWS: Mapping[str, Callable[[Any], PolicyView]] = {
-    "isolation": IsolationView,
-    "sessions": SessionsView,
-    "switching": SwitchingView,
-    "throttle": ThrottleView,
-}
-"""From a policy's name and its settings to its metrics; a policy that is not named has the common ones."""
 
 ALERTS = Family(
     "headgate_alerts", "How many alerts of this name and severity are firing.", ("alert", "severity", "cluster")
@@ -91,9 +80,9 @@ class LoopView:
 
     def __init__(self, prefix: str, settings: Mapping[str, PolicySettings]) -> None:
         self._views = {
-            name: build(settings.get(name) or POLICIES[name].settings())
-            for name, build in VIEWS.items()
-            if name in POLICIES
+            name: view(settings.get(name) or kind.settings())
+            for name, kind in POLICIES.items()
+            if (view := connectors_of(kind).view) is not None
         }
         self._observed = {f"{prefix}.{topic}": policy for topic, policy in observed_topics().items()}
         self._decided = {f"{prefix}.{topic}": _policy_of(topic) for topic in decided_topics()}
@@ -138,7 +127,7 @@ class LoopView:
         for record in rest:
             try:
                 if record.topic == self._dead_letters:
-                    self._bury(record)
+                    self._count_dead_letter(record)
                 elif (decision := self._decide(record, live=live)) is not None:
                     fresh.append(decision)
             except BadRecordError as error:
@@ -221,7 +210,7 @@ class LoopView:
         if policy in self._views:
             self._views[policy].forget(key)
 
-    def _bury(self, record: Record) -> None:
+    def _count_dead_letter(self, record: Record) -> None:
         try:
             letter = self._letters.validate_json(record.value or b"").data
         except ValidationError as error:

@@ -11,13 +11,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
 from deploy.reference.shapes import first_paragraph
-from policies import switching
 from policies.decisions import Alert, Decision
-from policies.isolation.quarantine_events import BookieQuarantined
 from policies.observations import Reading
-from policies.registry import APPLIED_QUOTAS, AUDIT, DEAD_LETTERS, POLICIES, decision_types, observed_topics
-from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication
+from policies.policy import ReportKind
+from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decision_types
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, Event
 from streaming.dead_letters import DeadLetter
@@ -92,13 +89,14 @@ class EventKind:
 def catalogue() -> tuple[EventKind, ...]:
     """All kinds of events: observed, decided, audit, what the actuators did, dead letters."""
     observed = (
-        _observed(topic, reading)
+        _observed(topic, reading, kind.written_by.get(reading, "the collectors"))
         for kind in POLICIES.values()
         for topic, readings in kind.observed.items()
         for reading in readings
     )
     decided = (_decided(decision) for decision in decision_types())
-    return (*observed, *decided, _audit(), *_acted(), _dead_letter())
+    reported = (_reported(report) for kind in POLICIES.values() for report in kind.reports)
+    return (*observed, *decided, _audit(), *reported, _dead_letter())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -137,27 +135,16 @@ class _Schemas(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-def _observed(topic: str, reading: type[Reading]) -> EventKind:
+def _observed(topic: str, reading: type[Reading], written_by: str) -> EventKind:
     return EventKind(
         event_type=reading.event_type,
         topic=topic,
         key="the cluster's name",
-        written_by=_writer(topic, reading),
+        written_by=written_by,
         data=reading,
         envelope=Event[reading],  # type: ignore[valid-type]
         mode="validation",
     )
-
-
-def _writer(topic: str, reading: type[Reading]) -> str:
-    """What a switch hears does not come from collectors: people, brokers and its executor tell it."""
-    if observed_topics()[topic] != switching.NAME:
-        return "the collectors"
-    named: dict[type[Reading], str] = {
-        switching.SwitchCommand: "`headgate switch`",
-        switching.SwitchBroker: "each broker's agent",
-    }
-    return named.get(reading, "the switching executor")
 
 
 def _decided(decision: type[Decision]) -> EventKind:
@@ -191,18 +178,15 @@ def _constant(value: str) -> Any:
     return Literal[value]
 
 
-def _acted() -> tuple[EventKind, ...]:
-    by_cluster, by_entity = "the cluster's name", "`<cluster>/<entity>`"
-    acts: tuple[tuple[Any, str, str, str], ...] = (
-        (QuotaApplication, AUDIT, by_cluster, "the quota actuator"),
-        (AppliedQuota, APPLIED_QUOTAS, by_entity, "the quota actuator"),
-        (BookieQuarantined, AUDIT, by_cluster, "the quarantine actuator"),
-        (BundleUnloaded, AUDIT, by_cluster, "the unload actuator"),
-        (BundleReOwned, AUDIT, by_cluster, "the unload actuator"),
-    )
-    return tuple(
-        EventKind(kind.event_type, topic, key, writer, kind, Event[kind], "serialization")  # type: ignore[valid-type]
-        for kind, topic, key, writer in acts
+def _reported(report: ReportKind) -> EventKind:
+    return EventKind(
+        event_type=report.event.event_type,
+        topic=report.topic,
+        key=report.key,
+        written_by=report.written_by,
+        data=report.event,
+        envelope=Event[report.event],  # type: ignore[name-defined]
+        mode="serialization",
     )
 
 

@@ -1,6 +1,6 @@
 """docs/reference/metrics.md: what every part of the loop registers, asked of the parts themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -10,13 +10,11 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
-from connectors.quarantine import QuarantineMetrics
-from connectors.quotas import QuotaMetrics
-from connectors.switching.metrics import SwitchExecutorMetrics
-from connectors.unload import UnloadMetrics
+from connectors.registration import connectors_of
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
 from deploy.signals import reload_gauge
+from policies.registry import POLICIES
 
 _INTRODUCTION = """\
 # Metrics
@@ -27,19 +25,6 @@ Served at `/metrics` by every process (`http.host`, `http.port`), next to what t
 Python process (`process_*`, `python_*`). A counter's name ends in `_total`. A histogram has the series `_bucket` (with
 the label `le`), `_sum` and `_count`. The series of a volume or cluster that is forgotten disappear.
 """
-
-
-_PARTS = (
-    "The exporter",
-    "The query",
-    "The collectors",
-    "The quota actuator",
-    "The quarantine actuator",
-    "The unload actuator",
-    "The switching executor",
-    "The publisher",
-    "The settings",
-)
 
 
 class MetricRow(NamedTuple):
@@ -76,19 +61,22 @@ def metrics_page() -> str:
 
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
-    registries = {name: _Recorder() for name in _PARTS}
-    exporter, query, collectors, quotas, quarantine, unload, switching, publisher, settings = registries.values()
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
-    Exporter(nowhere, "headgate", {}, exporter, settings_hash="")
-    QueryHealth(query, stall_seconds=60.0)
-    PollMetrics(collectors)
-    QuotaMetrics(quotas)
-    QuarantineMetrics(quarantine)
-    UnloadMetrics(unload)
-    SwitchExecutorMetrics(switching)
-    PublisherMetrics(publisher)
-    reload_gauge(settings)
-    return {name: sorted(_rows(registry)) for name, registry in registries.items()}
+    registering: dict[str, Callable[[CollectorRegistry], object]] = {
+        "The exporter": lambda registry: Exporter(nowhere, "headgate", {}, registry, settings_hash=""),
+        "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
+        "The collectors": PollMetrics,
+        **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},
+        "The publisher": PublisherMetrics,
+        "The settings": reload_gauge,
+    }
+    return {part: _registered(register) for part, register in registering.items()}
+
+
+def _registered(register: Callable[[CollectorRegistry], object]) -> list[MetricRow]:
+    recorder = _Recorder()
+    register(recorder)
+    return sorted(_rows(recorder))
 
 
 def _rows(registry: _Recorder) -> Iterator[MetricRow]:

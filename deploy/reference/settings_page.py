@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined
 from deploy.reference.catalogue import schema_of
 from deploy.reference.shapes import Row, classes_in, rows
 from deploy.settings import Settings
+from policies.registry import POLICIES
 from policies.units import format_duration
 
 _INTRODUCTION = """\
@@ -35,7 +36,7 @@ _INTRODUCTION = """\
 # as HEADGATE_HTTP__PORT or, so that no secret need be in a file, HEADGATE_KAFKA__SASL__PASSWORD.
 """
 
-_EXAMPLE: Mapping[str, Any] = {
+_EXAMPLE: dict[str, Any] = {
     "data_dir": "/var/lib/headgate",
     "jars_dir": "/var/cache/headgate/jars",
     "kafka": {"bootstrap_servers": "loop-1:9092,loop-2:9092"},
@@ -44,37 +45,7 @@ _EXAMPLE: Mapping[str, Any] = {
             "kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"},
             "zookeeper": {"servers": "zk-1:2181,zk-2:2181,zk-3:2181"},
             "pulsar": {"admin_url": "https://pulsar.example.org:8443"},
-            "pulsar_bookies": {"bookie_url": "http://bookies.example.org:8000"},
-            "sessions": {"servers": ["zk-1:2181", "zk-2:2181", "zk-3:2181"], "admin_url": "http://{host}:8080"},
-            "bookkeeper": {
-                "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk-9:2181"}}},
-                "bootstrap": "old",
-                "active": "old",
-            },
-            "switching": {
-                "replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2},
-                "owner_url": "http://{host}:8080",
-            },
-            "quotas": {"entities": [{"client_id": "default", "base": "10MB"}]},
         }
-    },
-    "policies": {
-        "throttle": {
-            "preset": "strimzi",
-            "hard": {"available_bytes_below": "5GB"},
-            "soft": {"available_ratio_below": 0.15},
-            "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
-        },
-        "sessions": {
-            "wait_for_deletion": "30s",
-            "zombie_after": "1m",
-            "clusters": {"messaging": {"ownership_rules": "current"}},
-        },
-        "isolation": {"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
-        "switching": {
-            "strategies": {"schema": "remap"},
-            "clusters": {"messaging": {"target_policy": "shared", "cleanup_after": "30d"}},
-        },
     },
     "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint"},
     "topics": {"replication_factor": 3},
@@ -95,8 +66,18 @@ _WIDTH = 100
 
 def settings_page() -> str:
     """The whole file."""
-    lines = [_INTRODUCTION, *_block(Settings, _EXAMPLE)]
+    lines = [_INTRODUCTION, *_block(Settings, _example())]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _example() -> dict[str, Any]:
+    """With what each policy's own examples give for its block and for a watched cluster."""
+    scenarios = {name: kind.examples() for name, kind in POLICIES.items()}
+    clusters = {
+        name: cluster | {key: value for scenario in scenarios.values() for key, value in scenario.cluster.items()}
+        for name, cluster in _EXAMPLE["clusters"].items()
+    }
+    return {**_EXAMPLE, "clusters": clusters, "policies": {name: each.block for name, each in scenarios.items()}}
 
 
 def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = False) -> Iterator[str]:

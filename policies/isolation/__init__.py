@@ -5,10 +5,8 @@ from policies.isolation.policy import NAME, IsolationPolicy
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
-from policies.policy import PolicyKind
 
 __all__ = [
-    "KIND",
     "NAME",
     "BookieAffinity",
     "BookieQuarantine",
@@ -19,13 +17,3 @@ __all__ = [
     "IsolationState",
     "Placement",
 ]
-
-KIND = PolicyKind(
-    name=NAME,
-    observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity)},
-    decisions=(Placement, BookieQuarantine),
-    settings=IsolationSettings,
-    state=IsolationState,
-    state_version=1,
-    build=IsolationPolicy,
-)

@@ -1,6 +1,5 @@
 """The sessions policy: what a member does when its ZooKeeper session is lost, and what becomes of what it owned."""
 
-from policies.policy import PolicyKind
 from policies.sessions.decisions import OwnershipDecision, SessionDecision
 from policies.sessions.emit import NAME
 from policies.sessions.policy import SessionsPolicy
@@ -9,7 +8,6 @@ from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionsState
 
 __all__ = [
-    "KIND",
     "NAME",
     "MemberHealth",
     "Ownership",
@@ -22,13 +20,3 @@ __all__ = [
     "SessionsState",
     "ZkSession",
 ]
-
-KIND = PolicyKind(
-    name=NAME,
-    observed={"observed.sessions": (ZkSession, Ownership, Ownerships, Recovery, MemberHealth)},
-    decisions=(SessionDecision, OwnershipDecision),
-    settings=SessionsSettings,
-    state=SessionsState,
-    state_version=1,
-    build=SessionsPolicy,
-)

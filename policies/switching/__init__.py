@@ -6,7 +6,6 @@ Where to look: the pure precheck in `precheck` (with `ledger_paths`, `id_generat
 `decision` and `alerts`; and `policy`, which puts all of it together.
 """
 
-from policies.policy import PolicyKind
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.policy import NAME, SwitchingPolicy
 from policies.switching.readings import (
@@ -26,7 +25,6 @@ from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
 
 __all__ = [
-    "KIND",
     "NAME",
     "SwitchBroker",
     "SwitchBrokers",
@@ -45,19 +43,3 @@ __all__ = [
     "SwitchingSettings",
     "SwitchingState",
 ]
-
-KIND = PolicyKind(
-    name=NAME,
-    observed={
-        "observed.switches": (
-            SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
-            SwitchInventoryPart, SwitchInventory, SwitchLedger, SwitchStatus,
-        ),
-        "commands": (SwitchCommand,),
-    },
-    decisions=(SwitchDecision, SwitchRecord),
-    settings=SwitchingSettings,
-    state=SwitchingState,
-    state_version=1,
-    build=SwitchingPolicy,
-)  # fmt: skip

@@ -11,8 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 from pyspark.sql import SparkSession
 
+from connectors.part import Check, Part
 from deploy import app
-from deploy.app import Check, Part, Sessions, new_registry, run_parts, serving
+from deploy.app import Sessions, new_registry, run_parts, serving
 from deploy.settings import Settings
 from policies.errors import UserError
 

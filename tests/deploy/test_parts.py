@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.kafka.topic_admin import TopicReport
+from connectors.part import Part
 from deploy import app, parts
-from deploy.app import Part
 from deploy.settings import Settings
 from policies.errors import UserError
 

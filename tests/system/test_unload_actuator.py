@@ -26,8 +26,6 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
 from connectors.unload.worker import UnloadWorker
-from policies import sessions
-from policies.registry import POLICIES
 from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
 from tests.connectors.unload.orders import decision
@@ -363,10 +361,7 @@ class Running:
         assert not self._thread.is_alive()
 
 
-def test_from_a_decision_in_kafka_to_the_broker_to_the_report_and_once_in_effect(
-    loop_kafka: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(POLICIES, "sessions", sessions.KIND)
+def test_from_a_decision_in_kafka_to_the_broker_to_the_report_and_once_in_effect(loop_kafka: str, fleet: Fleet) -> None:
     prefix = f"un{uuid.uuid4().hex[:8]}"
     create_topics(KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix))
     topic = f"{prefix}.decided.sessions"

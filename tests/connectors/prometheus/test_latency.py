@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from connectors.metric_families import Histogram
 from connectors.prometheus import latency
-from connectors.prometheus.families import Histogram
 from connectors.prometheus.loop_view import LoopView
 from policies.observations import Reading
 from tests.connectors.prometheus.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series

@@ -6,13 +6,10 @@ from typing import Any
 import pytest
 
 from connectors.kafka.tail import Record
-from connectors.prometheus import loop_view
 from connectors.prometheus.loop_view import LoopView
 from connectors.prometheus.sessions_view import SessionsView
-from policies import sessions
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
-from policies.registry import POLICIES
 from policies.sessions import Ownerships, SessionsPolicy, SessionsSettings, SessionsState, ZkSession
 from policies.sessions.readings import OwnedNode, SessionState
 from policies.units import to_millis
@@ -79,9 +76,7 @@ class Loop:
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
-    monkeypatch.setitem(POLICIES, "sessions", sessions.KIND)
-    monkeypatch.setattr(loop_view, "VIEWS", {**loop_view.VIEWS, "sessions": SessionsView})
+def loop() -> Loop:
     loop = Loop()
     loop.step(session(CONNECTED), session(CONNECTED, B2), owned("t/ns/0x0_0x8", "t/ns/0x8_0xf"))
     return loop

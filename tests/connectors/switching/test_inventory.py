@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from connectors.switching.inventory import MAX_PART_BYTES, MAX_PART_REFERENCES, inventory_readings
 from policies.errors import UserError
 from policies.observations import Observation, Reading
-from policies.switching import KIND, SwitchInventory, SwitchInventoryPart
+from policies.switching import SwitchInventory, SwitchInventoryPart
 from policies.switching.events import InventorySeen
 from policies.switching.fold.inventory import assemble
 from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.references import LedgerKind, Reference
+from policies.switching.registration import KIND
 from policies.units import from_millis
 from policies.wire import EventReader, observation_event
 

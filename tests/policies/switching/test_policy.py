@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from policies.decisions import Decision, Mode
 from policies.observations import Observation, Outcome, Reading
 from policies.switching import (
-    KIND,
     SwitchCommand,
     SwitchDecision,
     SwitchingPolicy,
@@ -27,6 +26,7 @@ from policies.switching.fold import event_of
 from policies.switching.precheck.report import precheck, reading_of
 from policies.switching.readings import CommandName, LedgerOutcome
 from policies.switching.references import LedgerKind, Reference
+from policies.switching.registration import KIND
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.units import from_millis, to_millis

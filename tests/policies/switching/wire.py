@@ -8,7 +8,7 @@ import msgspec
 from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step
-from policies.switching import KIND, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
+from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching.decisions import ORDERS
 from policies.switching.events import (
     BrokerSeen,
@@ -50,6 +50,7 @@ from policies.switching.readings import (
     SwitchPrecheck,
     SwitchStatus,
 )
+from policies.switching.registration import KIND
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.world import World

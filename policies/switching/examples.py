@@ -1,11 +1,22 @@
 """The scenario behind the examples of switching: brokers have moved to another BookKeeper cluster, copying begins."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any
 
+from policies.examples import START, ExampleReading, Examples
 from policies.observations import Outcome, Reading
-from policies.switching import (
+from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import LedgerState
+from policies.switching.readings import (
+    CommandArgs,
+    CommandName,
+    GeneratorReading,
+    LedgerOutcome,
+    LedgerReading,
+    ReferenceReading,
+    RegisteredCluster,
+    StatusAction,
     SwitchBroker,
     SwitchBrokers,
     SwitchCluster,
@@ -18,19 +29,8 @@ from policies.switching import (
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import LedgerState
-from policies.switching.readings import (
-    CommandArgs,
-    CommandName,
-    GeneratorReading,
-    LedgerOutcome,
-    LedgerReading,
-    ReferenceReading,
-    RegisteredCluster,
-    StatusAction,
-)
 from policies.switching.references import LedgerKind
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ClusterStatus
 
 _CLUSTER = "messaging"
@@ -44,22 +44,35 @@ _TARGET = 1 << 32
 """The first id of the target, which was advanced past all of the source's."""
 
 
-class Said(NamedTuple):
-    """A reading, by whom and when it was published."""
-
-    source: str
-    id: str
-    time: datetime
-    reading: Reading
-
-
-def steps(start: datetime) -> Sequence[Sequence[Said]]:
-    """What is heard in one batch after the other, up to the first orders to copy."""
+def examples() -> Examples:
+    """What the references show of it: one batch after the other, up to the first orders to copy."""
     moments = (_known(), _started(), _acked(), _read_again(), _listed())
-    return tuple(tuple(_said(readings, start, second)) for second, readings in enumerate(moments))
+    return Examples(
+        settings=SwitchingSettings(),
+        batches=tuple(tuple(_published(readings, second)) for second, readings in enumerate(moments)),
+        later=tuple(_answers()),
+        block={
+            "strategies": {"schema": "remap"},
+            "clusters": {"messaging": {"target_policy": "shared", "cleanup_after": "30d"}},
+        },
+        cluster={
+            "bookkeeper": {
+                "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk-9:2181"}}},
+                "bootstrap": "old",
+                "active": "old",
+            },
+            "switching": {
+                "replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2},
+                "owner_url": "http://{host}:8080",
+            },
+        },
+        # An order about a ledger has more to show than one about the switch, the last record more than the first.
+        rank=lambda decision: int(decision.get("ledger") is None),
+        is_latest_shown=True,
+    )
 
 
-def answers(start: datetime) -> Sequence[Said]:
+def _answers() -> Iterator[ExampleReading]:
     """What comes later: how a copy ended, and that a status was written."""
     ledger = LedgerReading(
         ledger_id=812,
@@ -74,13 +87,13 @@ def answers(start: datetime) -> Sequence[Said]:
     )
     copied = SwitchLedger(**_READ, ledger_id=812, op=1, result=LedgerOutcome.COPIED, source=ledger, target=ledger)
     written = SwitchStatus(**_READ, action=StatusAction.STATUS_OLD, op=7, written=True)
-    return tuple(_said((copied, written), start, 60))
+    return _published((copied, written), 60)
 
 
-def _said(readings: Sequence[Reading], start: datetime, second: int) -> Iterator[Said]:
+def _published(readings: Sequence[Reading], second: int) -> Iterator[ExampleReading]:
     for number, reading in enumerate(readings):
         source = _SOURCES.get(type(reading), "headgate/switching")
-        yield Said(source, f"switch-{second}-{number}", start + timedelta(seconds=second), reading)
+        yield ExampleReading(source, f"switch-{second}-{number}", START + timedelta(seconds=second), reading)
 
 
 def _known() -> Sequence[Reading]:

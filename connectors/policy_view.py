@@ -1,11 +1,11 @@
-"""What a policy's metrics module gives the exporter. A new policy is a new module, named in `loop_view.VIEWS`."""
+"""What a policy's metrics module gives the exporter; the policy's `PolicyConnectors.view` names it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from connectors.prometheus.families import Family, Histogram, Sample
+from connectors.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 

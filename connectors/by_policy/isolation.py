@@ -1,0 +1,87 @@
+"""The isolation policy's I/O: bookies, groups and affinity are read, unassigned bookies are put into quarantine."""
+
+from collections.abc import Iterator
+
+import connectors.pulsar.bookies
+import connectors.zookeeper.bookies
+from connectors.part import Part
+from connectors.prometheus.isolation_view import IsolationView
+from connectors.pulsar.bookie_http import BookieHttp
+from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
+from connectors.quarantine.admin import AdminRacks
+from connectors.registration import (
+    ActuatorContext,
+    ClusterSetting,
+    ClusterSources,
+    CollectorContext,
+    PolicyConnectors,
+)
+from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
+from policies.isolation import BookieQuarantine, Bookies, IsolationSettings
+from policies.isolation.settings import Quarantine
+
+
+def _collectors(context: CollectorContext) -> Iterator[Part]:
+    name, part = context.name, f"bookie collector of {context.name}"
+    zookeeper, pulsar = context.clients.zookeeper(name), context.clients.pulsar(name)
+    bookies, over_http = context.cluster.setting(WatchedBookies), context.cluster.setting(WatchedPulsarBookies)
+    if bookies is not None and zookeeper is not None:
+        publish = context.sink(Bookies, connectors.zookeeper.bookies.SOURCE)
+        yield Part(part, ZooKeeperBookieCollector(name, bookies, zookeeper, publish, context.metrics).run)
+    if over_http is not None and pulsar is not None:
+        publish = context.sink(Bookies, connectors.pulsar.bookies.SOURCE)
+        yield Part(part, PulsarBookieCollector(name, over_http, pulsar, publish, context.metrics).run)
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Part]:
+    isolation: IsolationSettings = context.settings
+    watched = [
+        WatchedRacks(name, racks, isolation.for_cluster(name).max_quarantined)
+        for name in context.clusters
+        if isolation.for_cluster(name).quarantine is Quarantine.ON and (racks := _racks(context, name)) is not None
+    ]
+    if watched:
+        topics = context.loop_topics(BookieQuarantine)
+        actuator = QuarantineActuator(topics, watched, context.publish, QuarantineMetrics(context.registry))
+        yield Part("quarantine actuator", actuator.run, None, actuator.caught_up)
+
+
+def _racks(context: ActuatorContext, name: str) -> RackStore | None:
+    """Where the groups of a cluster's bookies are kept; None when its bookies are not watched."""
+    cluster = context.clusters[name]
+    if (bookies := cluster.setting(WatchedBookies)) is not None and cluster.zookeeper is not None:
+        return ZooKeeperRacks(
+            name, cluster.zookeeper, bookies_path=bookies.bookies_path, ledgers_root=bookies.ledgers_root
+        )
+    admin = context.clients.pulsar(name)
+    if (over_http := cluster.setting(WatchedPulsarBookies)) is not None and admin is not None:
+        return AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings))
+    return None
+
+
+def _mistakes(cluster: ClusterSources) -> Iterator[str]:
+    if cluster.setting(WatchedBookies) is not None and cluster.setting(WatchedPulsarBookies) is not None:
+        yield "pulsar_bookies: give either bookies or pulsar_bookies, not both"
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "bookies": ClusterSetting(
+            WatchedBookies,
+            "Present: its bookies, their groups and the namespaces' affinity are read through `zookeeper`, and "
+            "`policies.isolation.quarantine` acts on its `/bookies`.",
+            needs=("zookeeper.servers",),
+        ),
+        "pulsar_bookies": ClusterSetting(
+            WatchedPulsarBookies,
+            "The same through `pulsar`, for a cluster whose ZooKeeper is out of reach: with less certainty.",
+            needs=("pulsar.admin_url",),
+        ),
+    },
+    mistakes=_mistakes,
+    collectors=_collectors,
+    actuators=_actuators,
+    view=IsolationView,
+    metrics={"The quarantine actuator": QuarantineMetrics},
+)

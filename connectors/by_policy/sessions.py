@@ -1,0 +1,75 @@
+"""The sessions policy's I/O: sessions, ownership and health are read, bundles are unloaded through the admin REST."""
+
+from collections.abc import Iterator
+
+import connectors.pulsar.health
+import connectors.zookeeper.ownership
+import connectors.zookeeper.sessions
+from connectors.part import Part
+from connectors.prometheus.sessions_view import SessionsView
+from connectors.pulsar.health import MemberHealthCollector, WatchedHealth
+from connectors.registration import ActuatorContext, ClusterSetting, CollectorContext, PolicyConnectors
+from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.zookeeper.ownership import OwnershipCollector, WatchedOwnership
+from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
+from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, ZkSession
+
+
+def _collectors(context: CollectorContext) -> Iterator[Part]:
+    name, cluster, metrics = context.name, context.cluster, context.metrics
+    zookeeper = context.clients.zookeeper(name)
+    if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
+        publish = context.sink(ZkSession, connectors.zookeeper.sessions.SOURCE)
+        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics)
+        yield Part(f"session collector of {name}", sessions.run)
+    if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
+        publish = context.sink(Ownerships, connectors.zookeeper.ownership.SOURCE)
+        ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics)
+        yield Part(f"ownership collector of {name}", ownership.run)
+    if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
+        publish = context.sink(MemberHealth, connectors.pulsar.health.SOURCE)
+        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics)
+        yield Part(f"health collector of {name}", health.run)
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Part]:
+    watched = [
+        WatchedUnloads(name, admin, settings)
+        for name, cluster in context.clusters.items()
+        if (settings := cluster.setting(UnloadSettings)) is not None
+        and (admin := context.clients.pulsar(name)) is not None
+    ]
+    if watched:
+        topics = context.loop_topics(OwnershipDecision)
+        actuator = UnloadActuator(topics, watched, context.publish, UnloadMetrics(context.registry))
+        yield Part("unload actuator", actuator.run, None, actuator.caught_up)
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "sessions": ClusterSetting(
+            WatchedSessions,
+            "Present: the ZooKeeper sessions of its brokers, or of other members, are watched.",
+            needs=("zookeeper.servers",),
+        ),
+        "ownership": ClusterSetting(
+            WatchedOwnership,
+            "Present: which broker owns which bundle is read through `zookeeper`.",
+            needs=("zookeeper.servers",),
+        ),
+        "health": ClusterSetting(
+            WatchedHealth,
+            "Present: each broker is asked for its health; zombies are found by this.",
+            needs=("pulsar.admin_url",),
+        ),
+        "unload": ClusterSetting(
+            UnloadSettings,
+            "Present: decisions about bundles are carried out through `pulsar`, by `headgate run` or `headgate act`.",
+            needs=("pulsar.admin_url",),
+        ),
+    },
+    collectors=_collectors,
+    actuators=_actuators,
+    view=SessionsView,
+    metrics={"The unload actuator": UnloadMetrics},
+)

@@ -1,0 +1,79 @@
+"""The switching policy's I/O: its executor carries orders out between the clusters of `bookkeeper`."""
+
+from collections.abc import Iterator
+
+from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.bookkeeper.settings import BookKeeperClusters
+from connectors.part import Part
+from connectors.prometheus.switching_view import SwitchingView
+from connectors.registration import (
+    ActuatorContext,
+    ClusterSetting,
+    ClusterSources,
+    PolicyConnectors,
+)
+from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
+from connectors.switching.metrics import SwitchExecutorMetrics
+from connectors.switching.settings import SwitchExecution
+from policies.registry import topic_of
+from policies.switching import SwitchDecision, SwitchingSettings, SwitchLedger
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Part]:
+    watched = list(_watched(context))
+    if not watched:
+        return
+    heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
+    executor = SwitchExecutor(
+        context.loop_topics(SwitchDecision),
+        context.topic(topic_of(SwitchLedger)),
+        watched,
+        context.publish,
+        lambda: _bookkeeper_jvm(context, heap_mebibytes),
+        context.registry,
+    )
+    yield Part("switch executor", executor.run, None, executor.caught_up)
+
+
+def _watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
+    switching: SwitchingSettings = context.settings
+    for name, cluster in context.clusters.items():
+        execution, bookkeeper = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters)
+        if execution is not None and bookkeeper is not None and cluster.zookeeper is not None:
+            own = switching.for_cluster(name)
+            sessions = ClusterSessions(name, cluster.zookeeper, bookkeeper)
+            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, cluster.pulsar)
+
+
+def _bookkeeper_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
+    jars = (*context.jars("bookkeeper"), *support_jars())
+    return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
+
+
+def _mistakes(cluster: ClusterSources) -> Iterator[str]:
+    execution = cluster.setting(SwitchExecution)
+    if execution is not None and execution.owner_url is not None and cluster.pulsar is None:
+        yield "switching.owner_url: needs pulsar.admin_url, too, for how brokers are asked"
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "bookkeeper": ClusterSetting(
+            BookKeeperClusters,
+            "The BookKeeper clusters that its brokers may write to, for `headgate switch`; the schemas and "
+            "cursors that name ledgers there are read through `zookeeper`.",
+            needs=("zookeeper.servers",),
+        ),
+        "switching": ClusterSetting(
+            SwitchExecution,
+            "Present: what `headgate switch` starts is carried out between the clusters of `bookkeeper`, by `headgate "
+            "run` or `headgate act`. ZooKeeper must let it write to `/admin/bookie-clusters`, `/schemas` and "
+            "`/managed-ledgers`.",
+            needs=("bookkeeper.clusters",),
+        ),
+    },
+    mistakes=_mistakes,
+    actuators=_actuators,
+    view=SwitchingView,
+    metrics={"The switching executor": SwitchExecutorMetrics},
+)

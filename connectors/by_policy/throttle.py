@@ -1,0 +1,66 @@
+"""The throttle policy's I/O: log dirs are read through Kafka's admin API, factors become client quotas."""
+
+from collections.abc import Iterator, Sequence
+
+import connectors.kafka.log_dirs
+from connectors.kafka.log_dirs import LogDirsCollector
+from connectors.part import Part
+from connectors.prometheus.throttle_view import ThrottleView
+from connectors.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
+from connectors.registration import ActuatorContext, ClusterSetting, CollectorContext, PolicyConnectors
+from policies.registry import APPLIED_QUOTAS
+from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
+from policies.throttle.quota_settings import QuotaSettings
+
+
+def _collectors(context: CollectorContext) -> Iterator[Part]:
+    if context.cluster.kafka is not None:
+        publish = context.sink(LogDirs, connectors.kafka.log_dirs.SOURCE)
+        collector = LogDirsCollector(context.name, context.cluster.kafka, publish, context.metrics)
+        yield Part(f"collector of {context.name}", collector.run)
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Part]:
+    watched = [cluster for cluster in _watched(context) if cluster.settings is not None]
+    if watched:
+        actuator = _actuator(context, watched)
+        yield Part("quota actuator", actuator.run, None, actuator.caught_up)
+
+
+def release_quotas(context: ActuatorContext) -> None:
+    """Put back what was there before Headgate on every watched cluster, those without `quotas` (any more) too.
+
+    Raises:
+        UserError: not everything could be put back.
+    """
+    _actuator(context, _watched(context)).release()
+
+
+def _watched(context: ActuatorContext) -> list[WatchedQuotas]:
+    throttle: ThrottleSettings = context.settings
+    return [
+        WatchedQuotas(name, cluster.kafka, cluster.setting(QuotaSettings), throttle.for_cluster(name).fallback)
+        for name, cluster in context.clusters.items()
+        if cluster.kafka is not None
+    ]
+
+
+def _actuator(context: ActuatorContext, watched: Sequence[WatchedQuotas]) -> QuotaActuator:
+    topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
+    return QuotaActuator(topics, applied, watched, context.publish, QuotaMetrics(context.registry))
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "quotas": ClusterSetting(
+            QuotaSettings,
+            "Present: its throttle factor is carried out with Kafka's own client quotas, by `headgate run` or "
+            "`headgate act`. Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
+            needs=("kafka.bootstrap_servers",),
+        )
+    },
+    collectors=_collectors,
+    actuators=_actuators,
+    view=ThrottleView,
+    metrics={"The quota actuator": QuotaMetrics},
+)

@@ -1,0 +1,163 @@
+"""What a policy has with I/O: settings of a watched cluster, collectors, actuators, metrics.
+
+Headgate's own policies declare it in `by_policy`, those of installed packages in their package.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, ConfigDict, Field
+
+from connectors.actuation.actuator import LoopTopics
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.log_dirs import WatchedKafka
+from connectors.part import Part
+from connectors.policy_view import PolicyView
+from connectors.poll_metrics import PollMetrics
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.decisions import Decision
+from policies.errors import UserError
+from policies.observations import Reading
+from policies.policy import PolicyKind
+from policies.registry import AUDIT
+
+Setting = TypeVar("Setting", bound=BaseModel)
+
+
+class ClusterSources(BaseModel):
+    """One watched cluster: how it is reached. Policies add what is read there, and how decisions are carried out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    kafka: WatchedKafka | None = Field(default=None, description="A Kafka cluster whose log dirs are read.")
+    zookeeper: ZooKeeperConnection | None = Field(
+        default=None, description="The ZooKeeper with a cluster's BookKeeper metadata and Pulsar's policies."
+    )
+    pulsar: PulsarAdmin | None = Field(default=None, description="The admin REST of a Pulsar cluster's brokers.")
+
+    def setting(self, kind: type[Setting]) -> Setting | None:
+        """A policy's own setting of this cluster, by its model; None where it is not set."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return next((value for value in values if type(value) is kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSetting:
+    """A policy's own setting of a watched cluster."""
+
+    model: type[BaseModel]
+    description: str
+    needs: tuple[str, ...] = ()
+    """What must be set of the cluster besides, as a path: ``zookeeper.servers``."""
+
+
+class Clients(Protocol):
+    """Connections to a watched cluster that its parts share."""
+
+    def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
+        """Its ZooKeeper session; None where its ZooKeeper is not named."""
+        ...
+
+    def pulsar(self, cluster: str) -> AdminApi | None:
+        """Its admin client; None where its REST is not named."""
+        ...
+
+
+@dataclass(frozen=True)
+class CollectorContext:
+    """What the collectors of one cluster are made of."""
+
+    name: str
+    cluster: ClusterSources
+    sink: Callable[[type[Reading], str], Callable[[Reading], None]]
+    """From a kind of reading and its source to where such readings go."""
+    metrics: PollMetrics
+    clients: Clients
+
+
+@dataclass(frozen=True)
+class ActuatorContext:
+    """What a policy's actuators are made of."""
+
+    clusters: Mapping[str, ClusterSources]
+    settings: Any
+    """The policy's block."""
+    loop: KafkaConnection
+    """The loop's own Kafka."""
+    topic: Callable[[str], str]
+    """From a topic without prefix to its full name."""
+    publish: Callable[[str, str, bytes], None]
+    """Hands a record (topic, key, value) over to the loop's Kafka; does not block."""
+    registry: CollectorRegistry
+    clients: Clients
+    jars: Callable[[str], Sequence[Path]]
+    """The jars of a group such as ``bookkeeper``, fetched if need be."""
+    java: Callable[[], Path]
+    data_dir: Callable[[], Path]
+    """The data folder, made if need be."""
+
+    def loop_topics(self, decided: type[Decision]) -> LoopTopics:
+        """Where decisions of a kind are, and where what was done about them is said."""
+        return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT))
+
+
+def _nothing_wrong(cluster: ClusterSources) -> Iterator[str]:  # noqa: ARG001 - by default its settings go together
+    yield from ()
+
+
+def _no_collectors(context: CollectorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is read
+    yield from ()
+
+
+def _no_actuators(context: ActuatorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is carried out
+    yield from ()
+
+
+@dataclass(frozen=True)
+class PolicyConnectors:
+    """A policy's part with I/O; what is left out it does not have."""
+
+    cluster_settings: Mapping[str, ClusterSetting] = field(default_factory=dict)
+    """By name, in `clusters.<name>`."""
+    mistakes: Callable[[ClusterSources], Iterator[str]] = _nothing_wrong
+    """What in the settings of a cluster does not go together, one sentence each."""
+    collectors: Callable[[CollectorContext], Iterator[Part]] = _no_collectors
+    actuators: Callable[[ActuatorContext], Iterator[Part]] = _no_actuators
+    view: Callable[[Any], PolicyView] | None = None
+    """From the policy's block to its metrics; None: it has only those that all policies have."""
+    metrics: Mapping[str, Callable[[CollectorRegistry], object]] = field(default_factory=dict)
+    """Of its actuators, for the references: from ``The quota actuator`` to what registers its metrics."""
+
+
+@cache
+def _resolved(name: str, place: str) -> PolicyConnectors:
+    module, _, attribute = place.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"policy {name}: connectors = {place!r} cannot be loaded ({error}); it must be module:attribute"
+        ) from error
+    if not isinstance(found, PolicyConnectors):
+        raise UserError(
+            f"policy {name}: {place} must be a connectors.registration.PolicyConnectors, "
+            f"and is a {type(found).__name__}"
+        )
+    return found
+
+
+def connectors_of(kind: PolicyKind) -> PolicyConnectors:
+    """A policy's part with I/O.
+
+    Raises:
+        UserError: what the registration names cannot be loaded, or is something else.
+    """
+    return PolicyConnectors() if kind.connectors is None else _resolved(kind.name, kind.connectors)

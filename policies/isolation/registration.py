@@ -1,0 +1,47 @@
+"""What the isolation policy is in every room."""
+
+from policies.decisions import Severity
+from policies.isolation import (
+    NAME,
+    BookieAffinity,
+    BookieQuarantine,
+    BookieRacks,
+    Bookies,
+    IsolationPolicy,
+    IsolationSettings,
+    IsolationState,
+    Placement,
+)
+from policies.isolation import alerts as named
+from policies.isolation.examples import examples
+from policies.isolation.quarantine_events import BookieQuarantined
+from policies.policy import AlertKind, PolicyKind, ReportKind
+
+_ALERTS = (
+    AlertKind(
+        named.UNASSIGNED,
+        (Severity.WARNING, Severity.CRITICAL),
+        "A writable bookie is in no group; critical while isolated namespaces can place data on it.",
+    ),
+    AlertKind(named.IDLE, (Severity.INFO,), "A bookie that is read-only or not registered is in no group."),
+    AlertKind(named.MISSING, (Severity.WARNING,), "A bookie of a group is not registered for `member_missing_after`."),
+    AlertKind(named.LEAK, (Severity.CRITICAL,), "A namespace may place data on bookies that the promise forbids."),
+    AlertKind(named.INFEASIBLE, (Severity.CRITICAL,), "A namespace may use fewer bookies than a ledger needs."),
+    AlertKind(named.HEADROOM, (Severity.WARNING,), "One more bookie lost, and a namespace must reach further."),
+    AlertKind(named.UNREAD, (Severity.WARNING,), "Bookies, groups or affinity have not been read for `validity`."),
+    AlertKind(named.OVERDUE, (Severity.WARNING,), "A bookie was to be put into quarantine, and nobody has done so."),
+)
+
+KIND = PolicyKind(
+    name=NAME,
+    observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity)},
+    decisions=(Placement, BookieQuarantine),
+    alerts=_ALERTS,
+    settings=IsolationSettings,
+    state=IsolationState,
+    state_version=1,
+    build=IsolationPolicy,
+    examples=examples,
+    reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
+    connectors="connectors.by_policy.isolation:CONNECTORS",
+)

@@ -1,0 +1,94 @@
+"""The scenario behind the examples of sessions: a broker lost its session and has a new one."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from policies.examples import ExampleReport, Examples, by, minutes
+from policies.observations import Outcome, Reading
+from policies.sessions.readings import (
+    NAMESPACES,
+    MemberHealth,
+    OwnedNode,
+    Ownership,
+    Ownerships,
+    Recovery,
+    RecoveryAction,
+    SessionState,
+    ZkSession,
+)
+from policies.sessions.settings import SessionsSettings
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
+
+_CLUSTER = "messaging"
+
+
+def examples() -> Examples:
+    """What the references show of it."""
+    return Examples(
+        settings=SessionsSettings(),
+        batches=(by("headgate/collector/zookeeper-sessions", *_readings()),),
+        reports=tuple(_bundles_moved()),
+        block={
+            "wait_for_deletion": "30s",
+            "zombie_after": "1m",
+            "clusters": {"messaging": {"ownership_rules": "current"}},
+        },
+        cluster={
+            "sessions": {"servers": ["zk-1:2181", "zk-2:2181", "zk-3:2181"], "admin_url": "http://{host}:8080"},
+        },
+    )
+
+
+def _readings() -> Sequence[tuple[str, datetime, Reading]]:
+    """A broker whose session expired has a new one; of its bundles one has gone with the old session."""
+    cluster, member = _CLUSTER, "b1:8080"
+    bundles = [f"/namespace/acme/orders/{half}" for half in ("0x00000000_0x80000000", "0x80000000_0xffffffff")]
+
+    def session(session_id: str, state: SessionState) -> ZkSession:
+        return ZkSession(cluster=cluster, member=member, session=session_id, state=state, timeout_ms=30_000)
+
+    def node(path: str, session_id: str, czxid: int) -> dict[str, Any]:
+        return {"path": path, "owner_member": member, "session": session_id, "czxid": czxid, "version": 0}
+
+    kept = OwnedNode(**node(bundles[1], "0x1000b", 52))
+    health = MemberHealth(cluster=cluster, outcome=Outcome.OK, member=member, healthy=True, listed=True)
+    reconnected = Recovery(cluster=cluster, member=member, action=RecoveryAction.RECONNECT, attempt=2)
+    return (
+        ("session-0", minutes(0), session("0x1000a", SessionState.CONNECTED)),
+        ("bundle-0", minutes(0), Ownership(cluster=cluster, **node(bundles[0], "0x1000a", 17))),
+        (
+            "bundles-0",
+            minutes(0),
+            Ownerships(
+                cluster=cluster,
+                tree=NAMESPACES,
+                nodes=tuple(OwnedNode(**node(path, "0x1000a", 17)) for path in bundles),
+            ),
+        ),
+        ("session-1", minutes(1), session("0x1000a", SessionState.EXPIRED)),
+        ("recovery-1", minutes(1), reconnected),
+        ("session-2", minutes(2), session("0x1000b", SessionState.CONNECTED)),
+        ("bundles-2", minutes(2), Ownerships(cluster=cluster, tree=NAMESPACES, nodes=(kept,))),
+        ("health-2", minutes(2), health),
+    )
+
+
+def _bundles_moved() -> Iterator[ExampleReport]:
+    kinds: tuple[tuple[type[BundleUnloaded | BundleReOwned], tuple[str, ...]], ...] = (
+        (BundleUnloaded, ("b1:8080",)),
+        (BundleReOwned, ("b2:8080",)),
+    )
+    for kind, served_by in kinds:
+        said = kind(
+            cluster=_CLUSTER,
+            member="b1:8080",
+            bundle="acme/orders/0x00000000_0x80000000",
+            decision_id="5e0f2c1c-52f4-5a7b-8f0f-2e1b6a0f3d77",
+            sequence=12,
+            outcome=UnloadOutcome.DONE,
+            served_by=served_by,
+            attempt=1,
+            done_at=minutes(3),
+        )
+        yield ExampleReport(f"{kind.__name__}-1", minutes(3), said)

@@ -1,0 +1,47 @@
+"""What the sessions policy is in every room."""
+
+from policies.decisions import Severity
+from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.sessions import (
+    NAME,
+    MemberHealth,
+    Ownership,
+    OwnershipDecision,
+    Ownerships,
+    Recovery,
+    SessionDecision,
+    SessionsPolicy,
+    SessionsSettings,
+    SessionsState,
+    ZkSession,
+)
+from policies.sessions import alerts as named
+from policies.sessions.examples import examples
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
+
+_ALERTS = (
+    AlertKind(named.LOST, (Severity.WARNING,), "A member has no ZooKeeper session."),
+    AlertKind(named.FLEET_WIDE, (Severity.CRITICAL,), "Members of a role have lost their sessions together."),
+    AlertKind(named.ZOMBIE, (Severity.CRITICAL,), "A member says it is healthy, and is not registered."),
+    AlertKind(named.EXHAUSTED, (Severity.CRITICAL,), "A member cannot reconnect, and is not shut down."),
+    AlertKind(named.FLAPPING, (Severity.WARNING,), "A member loses its session again and again within `settle`."),
+    AlertKind(named.DOUBLE, (Severity.CRITICAL,), "Two members claim one bundle."),
+    AlertKind(named.ORPHAN, (Severity.WARNING,), "A bundle has had no owner for `orphan_after`."),
+    AlertKind(named.NOT_EPHEMERAL, (Severity.WARNING,), "A bundle's node would outlive any session."),
+    AlertKind(named.LOAD_DATA, (Severity.WARNING,), "A member has its bundles again and publishes no load data."),
+    AlertKind(named.UNREAD, (Severity.WARNING,), "ZooKeeper cannot be read: that is no loss of sessions."),
+)
+
+KIND = PolicyKind(
+    name=NAME,
+    observed={"observed.sessions": (ZkSession, Ownership, Ownerships, Recovery, MemberHealth)},
+    decisions=(SessionDecision, OwnershipDecision),
+    alerts=_ALERTS,
+    settings=SessionsSettings,
+    state=SessionsState,
+    state_version=1,
+    build=SessionsPolicy,
+    examples=examples,
+    reports=(ReportKind(BundleUnloaded, "the unload actuator"), ReportKind(BundleReOwned, "the unload actuator")),
+    connectors="connectors.by_policy.sessions:CONNECTORS",
+)

@@ -1,0 +1,75 @@
+"""The scenario behind the examples of throttling: a volume fills, and a quota is set."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from policies.decisions import Mode
+from policies.examples import ExampleReport, Examples, by, minutes
+from policies.observations import Outcome, Reading
+from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
+from policies.throttle.quota_orders import QuotaOrder, wanted_of
+from policies.throttle.quota_plan import QuotaSituation, plan
+from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
+from policies.throttle.settings import ThrottleSettings
+
+_GIGABYTE = 10**9
+_CLUSTER = "payments"
+
+
+def examples() -> Examples:
+    """What the references show of it."""
+    limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}}
+    return Examples(
+        settings=ThrottleSettings.model_validate(limits),
+        batches=(by("headgate/collector/kafka", *_readings()),),
+        reports=_quotas_set(),
+        block={
+            "preset": "strimzi",
+            "hard": {"available_bytes_below": "5GB"},
+            "soft": {"available_ratio_below": 0.15},
+            "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
+        },
+        cluster={"quotas": {"entities": [{"client_id": "default", "base": "10MB"}]}},
+    )
+
+
+def _readings() -> Sequence[tuple[str, datetime, Reading]]:
+    """Three brokers; a volume of the last fills by a tenth of a gigabyte a minute. What the pages show stands first."""
+    members = tuple(BrokerMember(broker=broker, rack=rack) for broker, rack in ((1, "a"), (2, "b"), (3, "c")))
+    filling = [(f"reading-{minute}", minutes(minute), _log_dirs(3, 4.3 - minute / 10)) for minute in range(4)]
+    return (
+        ("members-3", minutes(3), KafkaCluster(cluster=_CLUSTER, outcome=Outcome.OK, brokers=members)),
+        *reversed(filling),
+        *((f"roomy-{broker}", minutes(3), _log_dirs(broker, 60)) for broker in (1, 2)),
+    )
+
+
+def _log_dirs(broker: int, usable_gigabytes: float) -> LogDirs:
+    usable_bytes = round(usable_gigabytes * _GIGABYTE)
+    volume = VolumeReading(log_dir="/data/a", total_bytes=100 * _GIGABYTE, usable_bytes=usable_bytes)
+    return LogDirs(cluster=_CLUSTER, outcome=Outcome.OK, broker=broker, volumes=(volume,))
+
+
+def _quotas_set() -> Sequence[ExampleReport]:
+    entity, at = Entity(client_id=DEFAULT), minutes(3)
+    decision_id, until = "4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", at + timedelta(minutes=3)
+    order = QuotaOrder(_CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, until)
+    wanted = wanted_of(order, at, fallback_factor=1.0)
+    planned = plan(QuotaSituation(wanted, record=None, found=None, base=10_000_000, floor=65_536))
+    said = QuotaApplication(
+        cluster=_CLUSTER,
+        entity=str(entity),
+        decision_id=order.decision_id,
+        sequence=order.sequence,
+        factor=wanted.factor,
+        verdict=planned.verdict,
+        reason=planned.reason,
+        rate_bytes_per_second=planned.rate,
+        previous_bytes_per_second=planned.found,
+        outcome=QuotaOutcome.APPLIED,
+        attempt=1,
+    )
+    assert planned.record is not None  # noqa: S101 - what is set is remembered
+    note = AppliedQuota.of(_CLUSTER, entity, planned.record, order)
+    return (ExampleReport("application-1", at, said), ExampleReport("note-1", at, note))

@@ -1,0 +1,58 @@
+"""What the throttle policy is in every room."""
+
+from policies.decisions import Severity
+from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.throttle import (
+    NAME,
+    KafkaCluster,
+    LogDirs,
+    ThrottleFactor,
+    ThrottlePolicy,
+    ThrottleSettings,
+    ThrottleState,
+)
+from policies.throttle import alerts as named
+from policies.throttle.examples import examples
+from policies.throttle.quota_events import AppliedQuota, QuotaApplication
+
+_ALERTS = (
+    AlertKind(named.BELOW_HARD, (Severity.CRITICAL,), "A volume is at or below its hard limit: producers should stop."),
+    AlertKind(
+        named.BELOW_SOFT, (Severity.WARNING,), "A volume is at or below its soft limit: producers should be slowed."
+    ),
+    AlertKind(
+        named.FILLS_SOON, (Severity.WARNING,), "At its present rate a volume is full within `time_to_full_alert`."
+    ),
+    AlertKind(
+        named.UNREAD,
+        (Severity.WARNING, Severity.CRITICAL),
+        "A broker's log dirs have not been read for `validity`; critical where nothing valid is known of the cluster.",
+    ),
+    AlertKind(
+        named.LIMITS_CROSS,
+        (Severity.WARNING,),
+        "On a volume the soft limit is not above the hard one: producers are stopped without being slowed first.",
+    ),
+    AlertKind(
+        named.FORGOTTEN,
+        (Severity.WARNING,),
+        "A volume that limited the cluster left it, and its `departed_hold` is over: it no longer counts.",
+    ),
+)
+
+KIND = PolicyKind(
+    name=NAME,
+    observed={"observed.log-dirs": (LogDirs, KafkaCluster)},
+    decisions=(ThrottleFactor,),
+    alerts=_ALERTS,
+    settings=ThrottleSettings,
+    state=ThrottleState,
+    state_version=1,
+    build=ThrottlePolicy,
+    examples=examples,
+    reports=(
+        ReportKind(QuotaApplication, "the quota actuator"),
+        ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
+    ),
+    connectors="connectors.by_policy.throttle:CONNECTORS",
+)
