@@ -24,28 +24,28 @@ class Claims:
         for path, member in self.by_key:
             self._claimants.setdefault(path, set()).add(member)
 
-    def follow_session(self, member: Member, events: Events, nodes: OwnershipNodes, known: Collection[str]) -> None:
+    def follow_session(self, member: Member, events: Events, nodes: OwnershipNodes, members: Collection[str]) -> None:
         """What happened to a member's session: a loss makes claims of what it owned, an orderly end frees it."""
         for event in events:
             if event is SessionEvent.SESSION_LOST and member.track is not None:
-                self._claim_all(member.member, member.track, nodes, known)
+                self._claim_all(member.member, member.track, nodes, members)
             elif event in (SessionEvent.CLOSED, SessionEvent.JOINED):
                 self._release(member.member)
 
-    def follow_node(self, path: str, owner: str | None, at_ms: int, known: Collection[str]) -> None:
+    def follow_node(self, path: str, owner: str | None, at_ms: int, members: Collection[str]) -> None:
         """A bundle that others claim as well as the member its node names: that one's claim is a claim like theirs."""
         claimants = self._claimants.get(path)
-        if claimants and owner is not None and owner not in claimants and owner in known:
+        if claimants and owner is not None and owner not in claimants and owner in members:
             self._claim(Claim(path, owner, at_ms))
 
     def follow_report(
-        self, seen: Observation, reading: Recovery, nodes: OwnershipNodes, known: Collection[str]
+        self, seen: Observation, reading: Recovery, nodes: OwnershipNodes, members: Collection[str]
     ) -> None:
         """A member says that it owns a bundle again, or that it has let go of one."""
         if reading.result is not RecoveryResult.OK or reading.path is None:
             return
         if reading.action is RecoveryAction.RE_OWN and is_bundle(reading.path):
-            self._re_owned(reading.member, reading.path, nodes.get(reading.path), seen.at_ms, known)
+            self._re_owned(reading.member, reading.path, nodes.get(reading.path), seen.at_ms, members)
         elif reading.action is RecoveryAction.UNLOAD:
             claim = self.by_key.get((reading.path, reading.member))
             if claim is not None and claim.verdict is OwnershipVerdict.UNLOAD:
@@ -62,7 +62,7 @@ class Claims:
                 if (node.path, member) not in self.by_key:
                     self._claim(Claim(node.path, member, node.read_ms))
 
-    def _claim_all(self, member: str, track: SessionTrack, nodes: OwnershipNodes, known: Collection[str]) -> None:
+    def _claim_all(self, member: str, track: SessionTrack, nodes: OwnershipNodes, members: Collection[str]) -> None:
         """What it owned when it was last connected: others may have taken it before its loss was noticed."""
         lost_ms = track.lost_ms or 0
         for node in nodes.bundles_of(member):
@@ -70,14 +70,14 @@ class Claims:
                 claim = self.by_key.get((node.path, member), Claim(node.path, member, lost_ms))
                 self._claim(replace(claim, since_ms=lost_ms, last_published=None))
                 if node.exists:
-                    self.follow_node(node.path, node.owner, node.read_ms, known)
+                    self.follow_node(node.path, node.owner, node.read_ms, members)
 
-    def _re_owned(self, member: str, path: str, node: NodeRecord | None, at_ms: int, known: Collection[str]) -> None:
+    def _re_owned(self, member: str, path: str, node: NodeRecord | None, at_ms: int, members: Collection[str]) -> None:
         """It says that it owns a bundle: a claim, unless the node says so too."""
         if node is not None and node.exists and node.owner not in (None, member) and node.read_ms <= at_ms:
             if (path, member) not in self.by_key:
                 self._claim(Claim(path, member, at_ms))
-            self.follow_node(path, node.owner, at_ms, known)
+            self.follow_node(path, node.owner, at_ms, members)
 
     def _release(self, member: str) -> None:
         for claim in [claim for claim in self.by_key.values() if claim.member == member]:

@@ -48,22 +48,22 @@ class OwnershipNodes:
         for path in expected:
             if path not in listed and path.startswith(below):
                 self.by_path.setdefault(path, NodeRecord(path, NEVER, "", exists=False, changed_ms=seen.at_ms))
-        for path, known in list(self.by_path.items()):
+        for path, last in list(self.by_path.items()):
             if path not in listed and path.startswith(below):
-                self._absent(known, seen)
+                self._absent(last, seen)
 
     def _put(self, node: OwnedNode, seen: Observation) -> None:
         if kind_of(node) is NodeKind.LEADER:
             return
-        known = self.by_path.get(node.path)
-        if known is not None and (seen.at_ms, seen.id) <= (known.read_ms, known.read_id):
+        last = self.by_path.get(node.path)
+        if last is not None and (seen.at_ms, seen.id) <= (last.read_ms, last.read_id):
             return
         if not node.exists:
-            self._absent(known or NodeRecord(node.path, NEVER, "", exists=False, changed_ms=seen.at_ms), seen)
+            self._absent(last or NodeRecord(node.path, NEVER, "", exists=False, changed_ms=seen.at_ms), seen)
             return
         unreadable = node.owner_member is None
-        before = None if known is None else (known.owner if known.exists else None)
-        changed = known is None or not known.exists or (not unreadable and node.owner_member != known.owner)
+        before = None if last is None else (last.owner if last.exists else None)
+        changed = last is None or not last.exists or (not unreadable and node.owner_member != last.owner)
         self.by_path[node.path] = NodeRecord(
             node.path,
             seen.at_ms,
@@ -74,23 +74,23 @@ class OwnershipNodes:
             session=node.session,
             czxid=node.czxid,
             version=node.version,
-            changed_ms=seen.at_ms if changed or known is None else known.changed_ms,
-            prior=_prior(known, before, node.owner_member),
-            unreadable_times=(known.unreadable_times + 1 if known else 1) if unreadable else 0,
+            changed_ms=seen.at_ms if changed or last is None else last.changed_ms,
+            prior=_prior(last, before, node.owner_member),
+            unreadable_times=(last.unreadable_times + 1 if last else 1) if unreadable else 0,
         )
 
-    def _absent(self, known: NodeRecord, seen: Observation) -> None:
-        if (seen.at_ms, seen.id) <= (known.read_ms, known.read_id):
+    def _absent(self, last: NodeRecord, seen: Observation) -> None:
+        if (seen.at_ms, seen.id) <= (last.read_ms, last.read_id):
             return
-        owner = known.owner if known.exists and known.owner is not None else known.prior
-        changed_ms = seen.at_ms if known.exists else known.changed_ms
-        self.by_path[known.path] = NodeRecord(
-            known.path, seen.at_ms, seen.id, exists=False, changed_ms=changed_ms, prior=owner
+        owner = last.owner if last.exists and last.owner is not None else last.prior
+        changed_ms = seen.at_ms if last.exists else last.changed_ms
+        self.by_path[last.path] = NodeRecord(
+            last.path, seen.at_ms, seen.id, exists=False, changed_ms=changed_ms, prior=owner
         )
 
 
-def _prior(known: NodeRecord | None, before: str | None, owner: str | None) -> str | None:
+def _prior(last: NodeRecord | None, before: str | None, owner: str | None) -> str | None:
     """The last owner other than the present one; while its value is unreadable, the last one at all."""
-    if known is None:
+    if last is None:
         return None
-    return before if before is not None and before != owner else (known.prior if known.prior != owner else None)
+    return before if before is not None and before != owner else (last.prior if last.prior != owner else None)

@@ -1,0 +1,36 @@
+"""What readings of a health endpoint make of what is remembered of its member."""
+
+from policies.observations import Observation
+from policies.sessions.fold import health as folded
+from policies.sessions.readings import MemberHealth
+from policies.sessions.state import NEVER, Health, Member
+from policies.units import to_millis
+from tests.policies.sessions.course import at, health
+
+
+def after(*readings: Observation) -> Health:
+    member = Member("b1")
+    for seen in readings:
+        assert isinstance(seen.reading, MemberHealth)
+        member = folded.fold(member, seen, seen.reading)
+    assert member.health is not None
+    return member.health
+
+
+def test_the_last_reading_counts_whatever_the_order() -> None:
+    readings = (health(5, "b1", "unreachable"), health(9, "b1", listed=False))
+    assert after(*readings) != after(readings[0])
+    assert after(readings[1], readings[0]) == after(readings[1])
+
+
+def test_it_is_remembered_when_it_last_did_not_say_that_it_is_healthy() -> None:
+    assert after(health(5, "b1")).down_ms == NEVER
+    assert after(health(5, "b1", "unreachable"), health(9, "b1")).down_ms == to_millis(at(5))
+    assert after(health(5, "b1", healthy=False), health(9, "b1")).down_ms == to_millis(at(5))
+    assert after(health(5, "b1", healthy=None), health(9, "b1")).down_ms == to_millis(at(5))
+
+
+def test_it_is_heard_of() -> None:
+    seen = health(5, "b1", "unreachable")
+    assert isinstance(seen.reading, MemberHealth)
+    assert folded.fold(Member("b1", seen_ms=3), seen, seen.reading).seen_ms == to_millis(at(5))

@@ -1,0 +1,19 @@
+"""What attempts to read a source make of what is remembered of it."""
+
+from policies.sessions.fold import sources
+from policies.sessions.state import SourceRecord
+from policies.units import to_millis
+from tests.policies.sessions.course import at, tree
+
+
+def test_a_failed_attempt_leaves_the_last_good_reading() -> None:
+    good = sources.fold(SourceRecord("/namespace"), tree(5), good=True)
+    failed = sources.fold(good, tree(9, outcome="timeout"), good=False)
+    assert (failed.read_ms, failed.tried_ms, failed.outcome) == (to_millis(at(5)), to_millis(at(9)), "timeout")
+    assert failed.read_id == good.read_id == good.tried_id
+
+
+def test_an_older_attempt_and_the_same_again_are_no_news() -> None:
+    source = sources.fold(SourceRecord("/namespace"), tree(5), good=True)
+    assert sources.fold(source, tree(4), good=True) is source
+    assert sources.fold(source, tree(5), good=True) is source

@@ -1,0 +1,47 @@
+"""Facts from readings, for tests of what comes after the fold."""
+
+from typing import Any
+
+from policies.decisions import Issuer, Mode
+from policies.observations import Observation
+from policies.sessions import SessionsSettings, SessionsState, facts
+from policies.sessions.effects import remaining
+from policies.sessions.emit import DecisionPublisher, Published
+from policies.sessions.facts import Facts
+from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.judge import judge
+from policies.units import millis_of, to_millis
+from tests.policies.sessions.course import CLUSTER, at, session
+
+ISSUER = Issuer("sessions", CLUSTER, Mode.ACTIVE, "hash")
+
+
+def timeouts(settings: SessionsSettings) -> Timeouts:
+    return Timeouts(millis_of(settings.settle), millis_of(settings.validity))
+
+
+def joined(*readings: Observation, until: float, state: SessionsState | None = None, **block: Any) -> Facts:
+    """The facts at `until`, of these readings."""
+    settings, now_ms = SessionsSettings.model_validate(block), to_millis(at(until))
+    cluster = ClusterState(state or SessionsState(0), timeouts(settings))
+    cluster.fold(readings, now_ms)
+    return facts.join(cluster, state.spent if state else (), settings, now_ms)
+
+
+def published(found: Facts) -> Published:
+    """What is published on facts."""
+    return DecisionPublisher(ISSUER, found, 0).emit(judge(found))
+
+
+def after(found: Facts) -> Facts:
+    """The facts that remain after a step on facts."""
+    return remaining(found, judge(found), published(found))
+
+
+def connected(*members: str, seconds: float = 0, **more: Any) -> list[Observation]:
+    return [session(seconds, m, "connected", f"0x{m}", **more) for m in members]
+
+
+def expired(*members: str, seconds: float, **more: Any) -> list[Observation]:
+    return [session(seconds, m, "expired", f"0x{m}", **more) for m in members]

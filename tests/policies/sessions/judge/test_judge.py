@@ -1,0 +1,112 @@
+"""Verdicts on facts: what passes from one member to the next, and what a member's bundles mean for it."""
+
+from typing import Any
+
+import pytest
+
+from policies.observations import Observation
+from policies.sessions.facts import Facts
+from policies.sessions.judge import Verdicts, judge
+from policies.sessions.state import SessionsState, SpentShutdown
+from policies.units import to_millis
+from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, unread, unregistered
+from tests.policies.sessions.joined import connected, expired, joined
+
+SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0}
+FLEET = ("b1", "b2", "b3", "b4")
+
+
+def orders(verdicts: Verdicts) -> dict[str, str]:
+    """By member, in the order in which they were judged."""
+    return {v.member.name: f"{v.order.verdict} {v.order.reason}" for v in verdicts.members if v.order is not None}
+
+
+def lost_one_after_the_other(**more: Any) -> Facts:
+    losses = [*expired("b3", seconds=10), *expired("b1", seconds=11), *expired("b2", seconds=11)]
+    return joined(*connected(*FLEET), *losses, until=20, **{**SHUTDOWN, **more})
+
+
+def test_who_lost_first_takes_from_the_budget_first_and_then_by_name() -> None:
+    verdicts = judge(lost_one_after_the_other(shutdown_budget=2))
+    assert list(orders(verdicts).items()) == [
+        ("b3", "shutdown session_lost"), ("b1", "shutdown session_lost"), ("b2", "reconnect shutdown_budget"),
+    ]  # fmt: skip
+    assert [v.shutdowns_spent for v in verdicts.members] == [1, 2, 2, 2]
+    assert [s.member for s in verdicts.budget.spent] == ["b3", "b1"]
+
+
+@pytest.mark.parametrize("budget", range(4))
+def test_no_more_go_down_than_the_budget_has_left(budget: int) -> None:
+    verdicts = judge(lost_one_after_the_other(shutdown_budget=budget))
+    assert sum(v.order is not None and v.order.brings_down for v in verdicts.members) == budget
+
+
+def test_facts_are_as_they_were_after_they_were_judged() -> None:
+    facts = lost_one_after_the_other(shutdown_budget=2)
+    assert (judge(facts), facts.budget.spent) == (judge(facts), ())
+
+
+def test_what_was_spent_before_counts() -> None:
+    state = SessionsState(0, spent=(SpentShutdown(to_millis(at(0)), "b4"),))
+    losses = [*connected(*FLEET), *expired("b1", seconds=10)]
+    within = joined(*losses, until=20, state=state, **SHUTDOWN)
+    over = joined(*losses, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
+    assert orders(judge(within)) == {"b1": "reconnect shutdown_budget"}
+    assert orders(judge(over)) == {"b1": "shutdown session_lost"}
+
+
+def test_restarts_and_shutdowns_share_the_budget() -> None:
+    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1")]
+    facts = joined(*connected(*FLEET), *zombie, *expired("b2", seconds=60), until=70, **SHUTDOWN)
+    assert orders(judge(facts)) == {"b2": "shutdown session_lost", "b1": "hold shutdown_budget"}
+
+
+def test_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:
+    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1")]
+    facts = joined(*connected(*FLEET), *zombie, *expired("b2", seconds=60), unread(69), until=70, **SHUTDOWN)
+    assert orders(judge(facts)) == {"b2": "reconnect fleet_wide"}
+
+
+def test_a_member_whose_session_was_not_read_for_its_validity_is_judged_no_more() -> None:
+    facts = joined(*connected(*FLEET), *expired("b2", seconds=10), until=310.001, **SHUTDOWN)
+    assert orders(judge(facts)) == {}
+
+
+def back(*readings: Observation, **more: Any) -> Verdicts:
+    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
+    return judge(joined(*lost, session(20, "b1", "connected", "0xnew"), *readings, until=30, **more))
+
+
+def test_each_claim_of_a_member_that_is_back_is_ruled_on() -> None:
+    ruled = {r.claim.claim.key: f"{r.ruling.verdict} {r.ruling.reason}" for v in back().members for r in v.rulings}
+    assert ruled == {(BUNDLE, "b1"): "wait unread"}
+    assert orders(back()) == {"b1": "recover session_reestablished"}
+
+
+@pytest.mark.parametrize(
+    ("reading", "ruling"),
+    [
+        (absent(25), "re-own absent"),
+        (owned(25, "b1", "0xnew"), "keep own_session"),
+        (owned(25, "b2", "0xb2"), "unload double_ownership"),
+    ],
+)
+def test_a_claim_is_ruled_on_by_its_node_now(reading: Observation, ruling: str) -> None:
+    by_member = {v.member.name: v.rulings for v in back(reading).members}
+    assert [f"{r.ruling.verdict} {r.ruling.reason}" for r in by_member["b1"]] == [ruling]
+
+
+def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> None:
+    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
+    assert [v.rulings for v in judge(joined(*lost, owned(12, "b1", "0xb1"), until=12)).members] == [(), ()]
+    taken = judge(joined(*lost, owned(12, "b2", "0xb2"), until=12))
+    assert {v.member.name: [r.ruling.verdict.value for r in v.rulings] for v in taken.members} == {
+        "b1": ["unload"], "b2": ["keep"],
+    }  # fmt: skip
+
+
+def test_an_attempt_that_is_reported_is_evidence_of_giving_up() -> None:
+    failed = recovery(12, "b1", "reconnect", "failed", attempt=10)
+    verdicts = judge(joined(*connected(*FLEET), *expired("b1", seconds=10), failed, until=13))
+    (order,) = [v.order for v in verdicts.members if v.order is not None]
+    assert (order.reason, order.evidence[0]) == ("reconnect_exhausted", failed.id)

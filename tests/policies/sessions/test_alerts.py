@@ -1,0 +1,66 @@
+"""What is warned of, from the facts that remain after a step."""
+
+from policies.alerts import AlertBook, Entry
+from policies.observations import Observation
+from policies.sessions.alerts import AlertContext, conditions
+from tests.policies.sessions.course import CLUSTER, owned, session, unread
+from tests.policies.sessions.joined import after, connected, expired, joined
+
+BUNDLE_NAME = "t/ns/0x00000000_0x40000000"
+
+
+def warned(*readings: Observation, until: float, book: AlertBook | None = None) -> dict[tuple[str, str], str]:
+    """(alert, subject without its cluster) to its summary."""
+    context = AlertContext(CLUSTER, after(joined(*readings, until=until)), book or AlertBook())
+    return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in conditions(context)}
+
+
+def said(alert: str, subject: str) -> AlertBook:
+    return AlertBook((Entry(alert, f"{CLUSTER}/{subject}", "warning", "as_it_was", "as it was", {}, 1, 1),))
+
+
+def test_one_loss_is_an_alert_of_its_member_and_that_of_a_fleet_hides_them() -> None:
+    fleet = connected("b1", "b2", "b3")
+    assert warned(*fleet, *expired("b1", seconds=10), until=12) == {
+        ("session-lost", "b1"): "broker b1 of messaging has had no ZooKeeper session for 2 s"
+    }
+    assert warned(*fleet, *expired("b1", "b2", seconds=10), until=12) == {
+        ("session-fleet-wide", "broker"): "2 of 3 members of the role broker of messaging have lost their sessions "
+        "together: b1, b2"
+    }
+
+
+def test_a_long_list_of_members_is_cut() -> None:
+    names = [f"b{n}" for n in range(1, 9)]
+    (summary,) = warned(*connected(*names), *expired(*names, seconds=10), until=12).values()
+    assert summary.endswith("b1, b2, b3, b4, b5 and 3 more")
+
+
+def test_two_claims_name_both_and_whose_session_the_node_is_of() -> None:
+    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10), owned(12, "b2", "0xb2")]
+    assert warned(*lost, until=12)["double-ownership", BUNDLE_NAME] == (
+        f"bundle {BUNDLE_NAME} of messaging is claimed by b1 and b2; its node belongs to the session 0xb2"
+    )
+
+
+def test_what_is_not_known_now_stays_as_it_was_said() -> None:
+    silent = [*connected("b1", "b2"), *connected("b2", seconds=400)]
+    assert warned(*silent, until=450, book=said("session-lost", "b2")).get(("session-lost", "b2")) is None
+    assert warned(*silent, until=705, book=said("session-lost", "b2"))["session-lost", "b2"] == "as it was"
+
+
+def test_a_zombie_stays_one_while_zookeeper_cannot_be_read() -> None:
+    book = said("zombie-member", "b1")
+    assert ("zombie-member", "b1") in warned(*connected("b1"), unread(5), until=6, book=book)
+    assert ("zombie-member", "b1") not in warned(*connected("b1"), until=6, book=book)
+
+
+def test_what_was_never_said_does_not_stay() -> None:
+    entry = Entry("session-lost", f"{CLUSTER}/b1", "warning", "as_it_was", "as it was", {}, 1, None)
+    assert ("session-lost", "b1") not in warned(*connected("b1"), until=305, book=AlertBook((entry,)))
+
+
+def test_an_exhausted_member_that_was_told_to_go_down_is_no_alert() -> None:
+    late = [*connected("b1", "b2", "b3"), *expired("b1", seconds=10), session(311, "b1", "expired", "0xb1")]
+    late += connected("b2", "b3", seconds=311)
+    assert ("reconnect-exhausted", "b1") not in warned(*late, until=311)

@@ -1,0 +1,83 @@
+"""What holds of each member and of each claim as of one moment."""
+
+import dataclasses
+
+import pytest
+
+from policies.sessions.facts import ids
+from policies.units import to_millis
+from tests.policies.sessions.course import BUNDLE, absent, at, owned, recovery, registered, session, tree, unread
+from tests.policies.sessions.joined import after, connected, expired, joined
+
+FLEET = ("b1", "b2", "b3")
+
+
+def test_facts_do_not_change() -> None:
+    facts = joined(*connected(*FLEET), until=5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        facts.now_ms = 0  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        facts.members["b1"].is_fresh = False  # type: ignore[misc]
+
+
+def test_a_loss_is_the_fleet_s_while_others_lose_theirs_or_zookeeper_is_unread() -> None:
+    alone = joined(*connected(*FLEET), *expired("b1", seconds=10), until=12)
+    both = joined(*connected(*FLEET), *expired("b1", "b2", seconds=10), until=12)
+    blind = joined(*connected(*FLEET), *expired("b1", seconds=10), unread(11), until=12)
+    assert [f.members["b1"].member.fleet_wide for f in (alone, both, blind)] == [False, True, True]
+    assert [f.members["b3"].member.fleet_wide for f in (alone, both, blind)] == [False, False, False]
+
+
+def test_each_claim_knows_its_rivals_and_the_sessions_they_have() -> None:
+    facts = joined(
+        *connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10), owned(12, "b2", "0xb2"), until=12
+    )
+    (first,), (second,) = facts.members["b1"].claims, facts.members["b2"].claims
+    assert (dict(first.rivals), dict(second.rivals)) == ({"b2": "0xb2"}, {"b1": None})
+    assert first.node is not None
+    assert (first.node.path, first.is_stale) == (BUNDLE, False)
+
+
+def test_a_node_that_was_not_read_for_its_validity_is_stale() -> None:
+    readings = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
+    assert not joined(*readings, until=301).members["b1"].claims[0].is_stale
+    assert joined(*readings, until=301.001).members["b1"].claims[0].is_stale
+
+
+@pytest.mark.parametrize(
+    ("attempts", "until", "exhausted"), [(9, 30, False), (10, 30, True), (0, 309, False), (0, 310, True)]
+)
+def test_a_member_is_exhausted_after_enough_attempts_or_time(attempts: int, until: float, exhausted: bool) -> None:
+    failed = recovery(20, "b1", "reconnect", "failed", attempt=attempts) if attempts else unread(20, "b9")
+    facts = joined(*connected(*FLEET), *expired("b1", seconds=10), failed, until=until)
+    assert facts.members["b1"].is_exhausted is exhausted
+
+
+def test_load_data_is_published_by_a_registration_of_the_present_session_or_by_word() -> None:
+    back = [*connected("b1"), *expired("b1", seconds=10), session(20, "b1", "connected", "0xnew")]
+    assert not joined(*back, registered(21, "b1", "0xb1"), until=30).members["b1"].has_published
+    assert joined(*back, registered(21, "b1", "0xnew"), until=30).members["b1"].has_published
+    assert joined(*back, recovery(21, "b1", "republish-load-data"), until=30).members["b1"].has_published
+
+
+def test_a_bundle_is_an_orphan_when_its_owner_is_settled_and_does_not_come_for_it() -> None:
+    gone = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), absent(10)]
+    settled = joined(*gone, until=20)
+    assert settled.orphan_ms(settled.nodes[BUNDLE]) == to_millis(at(70))
+    lost = joined(*gone, *expired("b1", seconds=15), until=20)
+    assert lost.orphan_ms(lost.nodes[BUNDLE]) is None
+    back = joined(*gone, *expired("b1", seconds=15), session(18, "b1", "connected", "0xnew"), until=20)
+    assert back.orphan_ms(back.nodes[BUNDLE]) == to_millis(at(78))
+    heartbeat = "/namespace/t/b1/0x0_0x1"
+    own = joined(*connected("b1"), owned(1, "b1", "0xb1", heartbeat), tree(10), until=20)
+    assert own.orphan_ms(own.nodes[heartbeat]) is None
+
+
+def test_load_data_is_missed_only_by_who_was_told_to_publish_it() -> None:
+    facts = joined(*connected("b1"), registered(1, "b1", "0xb1"), until=20)
+    assert facts.load_data_missed_ms(facts.members["b1"]) is None
+    assert after(facts).members["b1"].member.awaited_ms is None
+
+
+def test_ids_are_each_named_once() -> None:
+    assert ids("a", "", "b", "a") == ("a", "b")

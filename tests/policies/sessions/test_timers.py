@@ -1,0 +1,51 @@
+"""When the next step may have something to say, without a reading."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from policies.observations import Observation
+from policies.sessions import timers
+from tests.policies.sessions.course import at, health, owned, session, tree, unregistered
+from tests.policies.sessions.joined import after, connected, expired, joined, timeouts
+
+
+def wake_at(*readings: Observation, until: float, review_at: datetime | None = None, **block: Any) -> float | None:
+    """The second of the next step."""
+    facts = after(joined(*readings, until=until, **block))
+    moment = timers.wake_at(facts, timeouts(facts.settings), review_at)
+    return None if moment is None else (moment - at(0)).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("readings", "until", "expected"),
+    [
+        ([], 0, None),
+        (connected("b1"), 1, 300.001),
+        ([*connected("b1"), session(5, "b1", "disconnected", "0xb1")], 6, 30),
+        ([*connected("b1", "b2"), *expired("b1", seconds=10)], 11, 15),
+        ([*connected("b1", "b2"), *expired("b1", seconds=10)], 16, 40),
+        ([*connected("b1"), unregistered(10, "b1"), health(11, "b1")], 12, 70),
+        ([*connected("b1"), owned(1, "b1", "0xb1"), tree(10)], 12, 70),
+    ],
+    ids=[
+        "nothing is known", "a reading ceases to count", "a session lapses", "a shutdown is confirmed",
+        "losses are together no more", "a zombie", "an orphan",
+    ],
+)  # fmt: skip
+def test_the_next_step_is_when_something_may_change(
+    readings: list[Observation], until: float, expected: float | None
+) -> None:
+    assert wake_at(*readings, until=until) == expected
+
+
+def test_a_due_alert_wakes_as_well_and_what_is_past_does_not() -> None:
+    assert wake_at(*connected("b1"), until=1, review_at=at(7)) == 7
+    assert wake_at(*connected("b1"), until=8, review_at=at(7)) == 300.001
+
+
+def test_a_plan_that_is_carried_out_when_it_is_published_is_looked_at_again_at_once() -> None:
+    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
+    back = [session(20, "b1", "connected", "0xnew"), owned(20, "b1", "0xnew")]
+    assert wake_at(*lost, *back, until=20) == 20.001
