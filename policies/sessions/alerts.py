@@ -82,7 +82,7 @@ def _unread(context: AlertContext) -> Iterator[Condition]:
 def _lost(context: AlertContext) -> Iterator[Condition]:
     """One for a fleet that lost its sessions together, else one for each member."""
     facts = context.facts
-    hit = sorted(role for role, members in facts.roles.items() if members.lost_with_the_fleet())
+    hit = sorted(role for role, members in facts.fleet.roles.items() if members.lost_with_the_fleet())
     for role in hit:
         yield _fleet_wide(context, role)
     for member in facts.members.values():
@@ -94,7 +94,7 @@ def _lost(context: AlertContext) -> Iterator[Condition]:
 
 
 def _fleet_wide(context: AlertContext, role: str) -> Condition:
-    of_role = context.facts.roles[role]
+    of_role = context.facts.fleet.roles[role]
     lost = sorted(of_role.lost, key=lambda m: m.member)
     names = ", ".join(m.member for m in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     return Condition(
@@ -111,7 +111,7 @@ def _fleet_wide(context: AlertContext, role: str) -> Condition:
 
 def _of_member(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
     facts, track, last = context.facts, member.track, member.member.last_published
-    if member.zombie_ms is not None and member.zombie_ms <= facts.now_ms:
+    if member.liveness.zombie_ms is not None and member.liveness.zombie_ms <= facts.now_ms:
         what = "says it is healthy, but is not registered and owns nothing: only a restart cures it"
         yield _member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, what)
     if track is None or not member.is_fresh:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from msgspec.structs import replace as changed
 
-from policies.sessions import fleet
 from policies.sessions.decisions import OwnershipVerdict, SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.emit import Published
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
@@ -31,8 +30,8 @@ def remaining(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     members = {name: _without_what_is_over(member, claimants, facts) for name, member in members.items()}
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
     nodes = {p: n for p, n in facts.nodes.items() if p in claimed or not is_long_absent(n, facts.now_ms)}
-    roles = fleet.roles_of((m.member for m in members.values()), facts.now_ms, facts.settings)
-    return replace(facts, members=members, roles=roles, nodes=nodes, budget=verdicts.budget)
+    fleet = facts.fleet.without(facts.members.keys() - members.keys())
+    return replace(facts, members=members, fleet=fleet, nodes=nodes, budget=verdicts.budget)
 
 
 def sessions_read_ms(sources: Mapping[str, SourceRecord]) -> int:
@@ -85,7 +84,7 @@ def _without_what_is_over(member: MemberFacts, claimants: Mapping[str, int], fac
     kept = tuple(c for c in member.claims if not _is_over(c.claim, member.member, claimants[c.claim.path] > 1, facts))
     node = member.registration
     if node is not None and is_long_absent(node, facts.now_ms):
-        return replace(member, claims=kept, registration=None, zombie_ms=None)
+        return replace(member, claims=kept, registration=None, liveness=replace(member.liveness, zombie_ms=None))
     return member if len(kept) == len(member.claims) else replace(member, claims=kept)
 
 

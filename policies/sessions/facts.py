@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from policies.sessions import fleet, liveness
 from policies.sessions.decisions import SessionStatus, SessionVerdict
-from policies.sessions.fleet import Budget, RoleFacts, Unread
+from policies.sessions.fleet import Budget, FleetFacts, RoleFacts, Unread, fleet_of
 from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.liveness import Liveness, liveness_of
 from policies.sessions.readings import BROKERS, is_bundle, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
@@ -45,10 +45,7 @@ class MemberFacts:
     """Whether its last report of a failed attempt to reconnect counts."""
     is_exhausted: bool
     """Whether, without a session, it has tried to reconnect often or long enough."""
-    is_dead: bool
-    is_not_ready: bool
-    zombie_ms: int | None
-    """When it is a zombie; may have passed; None for others."""
+    liveness: Liveness
     has_published: bool
     """Whether its load data is published since its session was established again."""
     evidence: tuple[str, ...]
@@ -81,13 +78,16 @@ class Facts:
     settings: SessionsSettings
     now_ms: int
     members: Mapping[str, MemberFacts]
-    roles: Mapping[str, RoleFacts]
+    fleet: FleetFacts
     nodes: Mapping[str, NodeRecord]
     """Of bundles and registrations, by path."""
     sources: Mapping[str, SourceRecord]
-    unread: Unread | None
-    """Why ZooKeeper cannot be read; None while it can be."""
     budget: Budget
+
+    @property
+    def unread(self) -> Unread | None:
+        """Why ZooKeeper cannot be read; None while it can be."""
+        return self.fleet.unread
 
     @property
     def validity_ms(self) -> int:
@@ -137,20 +137,19 @@ def join(cluster: ClusterState, spent: tuple[SpentShutdown, ...], settings: Sess
         now_ms: the moment.
     """
     members, nodes = cluster.members, cluster.nodes.by_path
-    roles = fleet.roles_of(members.values(), now_ms, settings)
-    unread = fleet.unread(members.values(), cluster.sources.values(), now_ms, settings)
-    of_fleet = {name for role in roles.values() for name in role.lost_with_the_fleet()}
+    fleet = fleet_of(members.values(), cluster.sources.values(), now_ms, settings)
+    of_fleet = {name for role in fleet.roles.values() for name in role.lost_with_the_fleet()}
     claims = _claims_by_member(cluster, now_ms - millis_of(settings.validity))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
         lost = member.track is not None and member.track.is_lost
         # Once the fault was ZooKeeper's it stays ZooKeeper's, for this loss.
-        if lost and (unread is not None or name in of_fleet) and not member.fleet_wide:
+        if lost and (fleet.unread is not None or name in of_fleet) and not member.fleet_wide:
             member = replace(member, fleet_wide=True)
         node = nodes.get(registration_path(name))
-        found[name] = _of_member(member, roles[member.role], node, tuple(claims.get(name, ())), settings, now_ms)
+        found[name] = _of_member(member, fleet.roles[member.role], node, tuple(claims.get(name, ())), settings, now_ms)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent)
-    return Facts(settings, now_ms, found, roles, nodes, cluster.sources, unread, budget)
+    return Facts(settings, now_ms, found, fleet, nodes, cluster.sources, budget)
 
 
 def ids(*all_ids: str) -> tuple[str, ...]:
@@ -197,9 +196,7 @@ def _of_member(
         is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
         has_reported=has_reported,
         is_exhausted=_is_exhausted(member, now_ms, settings, has_reported=has_reported),
-        is_dead=liveness.is_dead(member, now_ms, settings),
-        is_not_ready=liveness.is_not_ready(member, node, now_ms, settings),
-        zombie_ms=liveness.zombie_ms(member, node, now_ms, settings),
+        liveness=liveness_of(member, node, now_ms, settings),
         has_published=_has_published(member, node),
         evidence=ids(member.read_id, node.read_id if node is not None and node_counts else ""),
     )

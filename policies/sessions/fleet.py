@@ -5,8 +5,9 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionStatus
@@ -38,7 +39,7 @@ class LossCount:
         return self.lost >= self.needed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoleFacts:
     """The members of a role that count: those read lately that have not left in order, and those last read as lost.
 
@@ -46,10 +47,13 @@ class RoleFacts:
     """
 
     members: tuple[Member, ...]
-    losses_ms: tuple[int, ...]
-    """When each of them last lost its session, sorted."""
     ratio: float
     window_ms: int
+
+    @cached_property
+    def losses_ms(self) -> list[int]:
+        """When each of them last lost its session, sorted."""
+        return sorted(m.track.lost_ms for m in self.members if m.track is not None and m.track.lost_ms is not None)
 
     @property
     def lost(self) -> tuple[Member, ...]:
@@ -71,27 +75,9 @@ class RoleFacts:
         """The members without a session whose loss is one of the fleet."""
         return frozenset(m.member for m in self.lost if self.lost_together(m).is_fleet_wide)
 
-
-def roles_of(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
-    """The members by role."""
-    of_role: dict[str, list[Member]] = {}
-    for member in members:
-        counting = of_role.setdefault(member.role, [])
-        if _counts(member, now_ms, millis_of(settings.validity)):
-            counting.append(member)
-    return {role: _role(counting, settings) for role, counting in of_role.items()}
-
-
-def _counts(member: Member, now_ms: int, validity_ms: int) -> bool:
-    track = member.track
-    if track is None or track.status is SessionStatus.CLOSED:
-        return False
-    return track.is_lost or track.is_fresh(now_ms, validity_ms)
-
-
-def _role(members: list[Member], settings: SessionsSettings) -> RoleFacts:
-    losses = sorted(m.track.lost_ms for m in members if m.track is not None and m.track.lost_ms is not None)
-    return RoleFacts(tuple(members), tuple(losses), settings.fleet_ratio, millis_of(settings.fleet_window))
+    def without(self, names: Collection[str]) -> "RoleFacts":
+        """The same, when these members are forgotten."""
+        return replace(self, members=tuple(m for m in self.members if m.member not in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +88,46 @@ class Unread:
     evidence: tuple[str, ...]
 
 
-def unread(
+@dataclass(frozen=True, slots=True)
+class FleetFacts:
+    """What holds of all members together."""
+
+    roles: Mapping[str, RoleFacts]
+    unread: Unread | None
+    """Why ZooKeeper cannot be read; None while it can be."""
+
+    def without(self, names: Collection[str]) -> "FleetFacts":
+        """The same, when these members are forgotten."""
+        if not names:
+            return self
+        return replace(self, roles={name: role.without(names) for name, role in self.roles.items()})
+
+
+def fleet_of(
+    members: Collection[Member], sources: Collection[SourceRecord], now_ms: int, settings: SessionsSettings
+) -> FleetFacts:
+    """What holds of all members together as of now."""
+    return FleetFacts(_roles(members, now_ms, settings), _unread(members, sources, now_ms, settings))
+
+
+def _roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
+    of_role: dict[str, list[Member]] = {}
+    for member in members:
+        counting = of_role.setdefault(member.role, [])
+        if _counts(member, now_ms, millis_of(settings.validity)):
+            counting.append(member)
+    ratio, window_ms = settings.fleet_ratio, millis_of(settings.fleet_window)
+    return {role: RoleFacts(tuple(counting), ratio, window_ms) for role, counting in of_role.items()}
+
+
+def _counts(member: Member, now_ms: int, validity_ms: int) -> bool:
+    track = member.track
+    if track is None or track.status is SessionStatus.CLOSED:
+        return False
+    return track.is_lost or track.is_fresh(now_ms, validity_ms)
+
+
+def _unread(
     members: Iterable[Member], sources: Iterable[SourceRecord], now_ms: int, settings: SessionsSettings
 ) -> Unread | None:
     """Why ZooKeeper cannot be read; None while it can be.

@@ -76,6 +76,11 @@ class ZkSession(Reading):
         default=None, ge=1, le=MAX_TIMEOUT_MS, description="The negotiated timeout, T, in milliseconds."
     )
 
+    @property
+    def is_good(self) -> bool:
+        """Whether it tells how the session stands."""
+        return self.outcome is Outcome.OK and self.state is not None
+
     def subject(self) -> str:
         """``cluster/member``, or the cluster."""
         return self.cluster if self.member is None else f"{self.cluster}/{self.member}"

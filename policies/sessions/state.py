@@ -52,6 +52,11 @@ class SessionTrack(Struct, array_like=True, frozen=True):
         return self.status is SessionStatus.SESSION_LOST
 
     @property
+    def moves_with_time(self) -> bool:
+        """Whether time alone may change it."""
+        return self.disconnected_ms is not None or self.unsettled
+
+    @property
     def lapse_ms(self) -> int | None:
         """When a disconnected session is lost without a further reading; None for others."""
         return None if self.disconnected_ms is None else self.disconnected_ms + monitor_ms(self.timeout_ms)

@@ -7,7 +7,6 @@ from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
 from policies.sessions.effects import FORGET_MS
 from policies.sessions.emit import RENEWED
 from policies.sessions.facts import Facts, MemberFacts
-from policies.sessions.fold import session_machine
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge.recovery import FINAL
 from policies.sessions.state import Claim, SessionTrack
@@ -49,8 +48,8 @@ def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Ite
 def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
     record, last = member.member, member.member.last_published
     yield record.tried_ms + facts.validity_ms + 1
-    if member.zombie_ms is not None:
-        yield member.zombie_ms
+    if member.liveness.zombie_ms is not None:
+        yield member.liveness.zombie_ms
     if last is not None and last.verdict in RENEWED:
         yield last.published_ms + facts.validity_ms
     if record.awaited_ms is not None:
@@ -59,8 +58,16 @@ def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterato
     if missed_ms is not None:
         yield missed_ms
     if member.track is not None:
-        yield from session_machine.due_ms(member.track, timeouts)
+        yield from _of_session(member.track, timeouts)
         yield from _of_loss(member.track, member, facts)
+
+
+def _of_session(track: SessionTrack, timeouts: Timeouts) -> Iterator[int]:
+    if track.lapse_ms is not None:
+        yield track.lapse_ms
+    if track.unsettled:
+        yield track.since_ms + timeouts.settle_ms
+    yield track.read_ms + timeouts.validity_ms + 1
 
 
 def _of_loss(track: SessionTrack, member: MemberFacts, facts: Facts) -> Iterator[int]:

@@ -48,15 +48,15 @@ class ClusterState:
         self.claims.contest_by_session(self.members, self.nodes)
 
     def _session(self, seen: Observation, reading: ZkSession) -> None:
-        good = sessions.is_good(reading)
-        if good or reading.member is None:  # that one member cannot be read says nothing of the others
-            self._tried(SESSIONS, seen, good=good)
+        if reading.is_good or reading.member is None:  # that one member cannot be read says nothing of the others
+            self._tried(SESSIONS, seen, good=reading.is_good)
         if reading.member is not None:
             member = self.members.get(reading.member, Member(reading.member, reading.role))
             self._moved(*sessions.fold(member, seen, reading, self.timeouts))
 
     def _pass_time(self, to_ms: int) -> None:
-        for member in list(self.members.values()):
+        moving = [m for m in self.members.values() if m.track is not None and m.track.moves_with_time]
+        for member in moving:
             after, events = sessions.pass_time(member, to_ms, self.timeouts)
             if after is not member:
                 self._moved(after, events)

@@ -1,8 +1,8 @@
 """The state machine of one member's session: what is observed and what time does to it.
 
-Plain values in, plain values out: the loop's policy and an agent without the loop use the same functions. All times are
-milliseconds since the epoch. `observe` takes a reading, `pass_time` does what only time does; both give the track after
-it and what happened.
+Plain values in, plain values out: the policy, the exporter and the ownership agent use the same functions. All times
+are milliseconds since the epoch. `observe` takes a reading, `pass_time` does what only time does; both give the track
+after it and what happened.
 
 Invariants, asserted after each transition:
     - `disconnected_ms` is set exactly while the status is `connection_lost`; `lost_ms` always while it is
@@ -11,7 +11,6 @@ Invariants, asserted after each transition:
     - the session a member has now is not among its past ones.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -88,15 +87,6 @@ def pass_time(track: SessionTrack, now_ms: int, timeouts: Timeouts) -> tuple[Ses
         track = replace(track, unsettled=False)
     _check(track, now_ms)
     return track, events
-
-
-def due_ms(track: SessionTrack, timeouts: Timeouts) -> Iterator[int]:
-    """When time alone may change it; some may have passed."""
-    if track.lapse_ms is not None:
-        yield track.lapse_ms
-    if track.unsettled:
-        yield track.since_ms + timeouts.settle_ms
-    yield track.read_ms + timeouts.validity_ms + 1
 
 
 def _connected(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:

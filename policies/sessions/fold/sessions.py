@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, Outcome
+from policies.observations import Observation
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fold import session_machine
 from policies.sessions.fold.session_machine import Events, SessionReading, Timeouts
@@ -15,18 +15,13 @@ _BEGINS_ANEW = frozenset(
 )
 
 
-def is_good(reading: ZkSession) -> bool:
-    """Whether it tells how the session stands."""
-    return reading.outcome is Outcome.OK and reading.state is not None
-
-
 def fold(member: Member, seen: Observation, reading: ZkSession, timeouts: Timeouts) -> tuple[Member, Events]:
     """One reading of a member's session; one that failed only tells that somebody tried."""
     if (seen.at_ms, seen.id) <= (member.tried_ms, member.tried_id):
         return member, ()
     outcome = reading.outcome.value
     member = replace(member, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome, seen_ms=seen.at_ms)
-    if reading.state is None or not is_good(reading):
+    if reading.state is None or not reading.is_good:
         return member, ()
     read, before = SessionReading(seen.at_ms, reading.state, reading.session, reading.timeout_ms), member.track
     track, events = (
@@ -40,7 +35,7 @@ def fold(member: Member, seen: Observation, reading: ZkSession, timeouts: Timeou
 def pass_time(member: Member, to_ms: int, timeouts: Timeouts) -> tuple[Member, Events]:
     """What time has made of a member's session by then."""
     track = member.track
-    if track is None or (track.disconnected_ms is None and not track.unsettled):
+    if track is None:
         return member, ()
     after, events = session_machine.pass_time(track, to_ms, timeouts)
     return (member, ()) if after is track else (_moved(replace(member, track=after), events), events)

@@ -13,6 +13,7 @@ from policies.sessions.fleet import Budget
 from policies.sessions.judge import claims, members
 from policies.sessions.judge.claims import RuledClaim
 from policies.sessions.judge.orders import MemberOrder
+from policies.sessions.judge.recovery import BundleVerdicts
 
 _AFTER_ALL_LOSSES = 2**63
 
@@ -45,11 +46,17 @@ def judge(facts: Facts) -> Verdicts:
     found: list[MemberVerdict] = []
     for member in _in_order_of_loss(facts.members.values()):
         rulings = claims.rule(member, facts)
-        order = members.order_of(member, facts, claims.verdicts_in_force(member, rulings))
+        order = members.order_of(member, facts, _in_force(member, rulings))
         if order is not None and order.brings_down:
             facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
         found.append(MemberVerdict(member, rulings, order, facts.budget.count(facts.now_ms)))
     return Verdicts(tuple(found), facts.budget)
+
+
+def _in_force(member: MemberFacts, rulings: tuple[RuledClaim, ...]) -> BundleVerdicts:
+    """What holds of each of a member's claims after this step: as ruled now, else as last published; None: nothing."""
+    now = {r.claim.claim.path: r.ruling.verdict for r in rulings}
+    return tuple(now.get(c.claim.path, c.claim.verdict) for c in member.claims)
 
 
 def _in_order_of_loss(all_members: Iterable[MemberFacts]) -> list[MemberFacts]:

@@ -26,12 +26,6 @@ def rule(member: MemberFacts, facts: Facts) -> tuple[RuledClaim, ...]:
     return tuple(RuledClaim(claim, ruling) for claim, ruling in ruled if ruling is not None)
 
 
-def verdicts_in_force(member: MemberFacts, ruled: tuple[RuledClaim, ...]) -> tuple[OwnershipVerdict | None, ...]:
-    """What holds of each of a member's claims after this step: as ruled now, else as last published; None: nothing."""
-    now = {r.claim.claim.path: r.ruling.verdict for r in ruled}
-    return tuple(now.get(c.claim.path, c.claim.verdict) for c in member.claims)
-
-
 def _ruling(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> BundleRuling | None:
     if claim.is_stale:
         return None

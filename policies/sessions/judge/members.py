@@ -51,7 +51,7 @@ def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
     if last.verdict is Verdict.RESTART:
         registered = member.registration is not None and member.registration.exists
         return not registered and (track.reestablished_ms or 0) <= last.published_ms
-    if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms or member.is_dead:
+    if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms or member.liveness.is_dead:
         return False
     return track.is_lost != (last.reason is Reason.NOT_READY)
 
@@ -61,7 +61,7 @@ def _gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     if track.status is SessionStatus.CLOSED:
         what = "has closed its session in an orderly shutdown: its bundles are free for others"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
-    if member.is_dead and health is not None:
+    if member.liveness.is_dead and health is not None:
         what = f"has lost its session, and its health endpoint does not answer ({health.outcome}): it is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
     return None

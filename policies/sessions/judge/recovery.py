@@ -41,7 +41,7 @@ def order_of(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: Bu
 
 def _not_ready(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     health = member.member.health
-    if health is None or not member.is_not_ready or facts.unread is not None:
+    if health is None or not member.liveness.is_not_ready or facts.unread is not None:
         return None
     what = "has a session again and is registered, but the cluster does not list it"
     evidence = ids(health.id, *member.evidence)

@@ -16,7 +16,7 @@ def order_of(member: MemberFacts, facts: Facts, *, goes_down: bool) -> MemberOrd
         goes_down: whether it was told to go down and has not come back since.
     """
     node, health, last = member.registration, member.member.health, member.member.last_published
-    if member.zombie_ms is None or member.zombie_ms > facts.now_ms or node is None or health is None:
+    if member.liveness.zombie_ms is None or member.liveness.zombie_ms > facts.now_ms or node is None or health is None:
         return None
     if last is not None and last.verdict is Verdict.RESTART and health.down_ms <= last.published_ms:
         return None

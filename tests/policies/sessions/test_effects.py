@@ -73,6 +73,6 @@ def test_a_node_that_is_claimed_is_remembered_as_long() -> None:
 def test_a_registration_that_is_forgotten_makes_no_zombie() -> None:
     long_ago = [*connected("b1"), unregistered(1, "b1"), unregistered(3600, "b1"), health(3600, "b1")]
     found = joined(*long_ago, until=3601)
-    assert found.members["b1"].zombie_ms is not None
+    assert found.members["b1"].liveness.zombie_ms is not None
     remembered = after(found).members["b1"]
-    assert (remembered.zombie_ms, remembered.registration) == (None, None)
+    assert (remembered.liveness.zombie_ms, remembered.registration) == (None, None)

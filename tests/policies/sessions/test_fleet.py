@@ -3,7 +3,7 @@
 import pytest
 
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, LossCount, roles_of, unread
+from policies.sessions.fleet import Budget, LossCount, fleet_of
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from tests.policies.sessions.joined import connected, expired, joined
 
@@ -23,7 +23,7 @@ def test_how_many_make_it_a_loss_of_the_fleet(members: int, ratio: float, needed
 def test_losses_closer_than_the_window_are_together() -> None:
     readings = [*expired("b1", seconds=10), *expired("b2", seconds=39.999), *expired("b3", seconds=40)]
     facts = joined(*connected("b1", "b2", "b3"), *readings, until=50)
-    role = facts.roles["broker"]
+    role = facts.fleet.roles["broker"]
     together = {name: role.lost_together(facts.members[name].member).lost for name in ("b1", "b2", "b3")}
     assert together == {"b1": 2, "b2": 3, "b3": 2}
     assert role.lost_with_the_fleet() == {"b1", "b2", "b3"}
@@ -32,13 +32,13 @@ def test_losses_closer_than_the_window_are_together() -> None:
 def test_who_counts_was_read_lately_or_was_last_read_as_lost_and_has_not_closed() -> None:
     readings = [*connected("b1", "b2", "b3", "b4"), *expired("b2", seconds=1), *connected("b3", seconds=400)]
     facts = joined(*readings, until=400)
-    assert [m.member for m in facts.roles["broker"].members] == ["b2", "b3"]
+    assert [m.member for m in facts.fleet.roles["broker"].members] == ["b2", "b3"]
 
 
 def test_each_role_is_a_fleet_of_its_own() -> None:
     facts = joined(*connected("b1", "b2"), *connected("p1", role="proxy"), *expired("b1", seconds=5), until=5)
-    assert {role: len(found.lost) for role, found in facts.roles.items()} == {"broker": 1, "proxy": 0}
-    assert roles_of((), 0, SETTINGS) == {}
+    assert {role: len(found.lost) for role, found in facts.fleet.roles.items()} == {"broker": 1, "proxy": 0}
+    assert fleet_of((), (), 0, SETTINGS).roles == {}
 
 
 OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
@@ -60,16 +60,16 @@ OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
 def test_why_zookeeper_cannot_be_read(
     source: SourceRecord, now_ms: int, reason: str | None, evidence: tuple[str, ...]
 ) -> None:
-    found = unread((), (source,), now_ms, SETTINGS)
+    found = fleet_of((), (source,), now_ms, SETTINGS).unread
     assert (found and found.reason, found.evidence if found else ()) == (reason, evidence)
 
 
 def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
     members = [Member("b1", tried_ms=2000, tried_id="bad", outcome="timeout"), Member("b2", outcome="ok")]
-    found = unread(members, (OK,), 2000, SETTINGS)
+    found = fleet_of(members, (OK,), 2000, SETTINGS).unread
     assert found is not None
     assert (found.reason, found.evidence) == ("timeout", ("bad",))
-    later = unread(members, (), 2001 + VALIDITY_MS, SETTINGS)
+    later = fleet_of(members, (), 2001 + VALIDITY_MS, SETTINGS).unread
     assert later is None
 
 

@@ -32,7 +32,7 @@ def b1(*readings: Observation, until: float, **settings: Any) -> Any:
 def test_dead_is_who_is_expired_and_has_not_answered_since(
     readings: list[Observation], until: float, dead: bool
 ) -> None:
-    assert b1(*readings, until=until).is_dead is dead
+    assert b1(*readings, until=until).liveness.is_dead is dead
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_zombie_is_who_is_healthy_and_unregistered_for_two_timeouts(
     readings: list[Observation], since: float | None
 ) -> None:
     expected = None if since is None else to_millis(at(since)) + 60_000
-    assert b1(*readings, until=20).zombie_ms == expected
-    assert b1(*readings, until=400).zombie_ms is None, "readings past their validity"
+    assert b1(*readings, until=20).liveness.zombie_ms == expected
+    assert b1(*readings, until=400).liveness.zombie_ms is None, "readings past their validity"
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_not_ready_is_who_is_back_and_registered_and_not_listed(
     listed: bool | None, asked_at: float, until: float, not_ready: bool
 ) -> None:
     readings = [*expired("b1", seconds=10), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")]
-    assert b1(*readings, health(asked_at, "b1", listed=listed), until=until).is_not_ready is not_ready
+    assert b1(*readings, health(asked_at, "b1", listed=listed), until=until).liveness.is_not_ready is not_ready
