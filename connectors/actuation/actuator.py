@@ -36,7 +36,7 @@ class LoopTopics:
     audit: str
 
 
-class Runs(Protocol):
+class ClusterRunner(Protocol):
     """Who does what was decided for one cluster, such as a `Worker`."""
 
     def run(self, stop: Event) -> None:
@@ -56,7 +56,7 @@ class Follower(ABC):
         workers: who carries them out, by cluster.
     """
 
-    def __init__(self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, Runs]) -> None:
+    def __init__(self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, ClusterRunner]) -> None:
         self._client_id = client_id
         self._topics = topics
         self._running = workers

@@ -33,7 +33,7 @@ class FencedDecision(Successive, Protocol):
         """The same for a repeated decision."""
 
 
-class Task(FencedDecision, Protocol):
+class ActionableDecision(FencedDecision, Protocol):
     """A decision that asks for something to be done once."""
 
     @property
@@ -50,7 +50,7 @@ class Task(FencedDecision, Protocol):
 
 
 Fenced = TypeVar("Fenced", bound=FencedDecision)
-TaskT = TypeVar("TaskT", bound=Task)
+ActionableT = TypeVar("ActionableT", bound=ActionableDecision)
 
 
 class DecisionQueue(Generic[Fenced]):

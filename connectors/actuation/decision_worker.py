@@ -11,8 +11,15 @@ import structlog
 from tenacity import retry_if_exception_type, stop_after_attempt
 from tenacity.stop import stop_base
 
-from connectors.actuation.decision_queue import TaskT
-from connectors.actuation.reports import ActionError, DecisionReports, Ending, Finding, Seen, UnknownOutcomeError
+from connectors.actuation.decision_queue import ActionableT
+from connectors.actuation.reports import (
+    ActionError,
+    ActionResult,
+    CommonOutcome,
+    DecisionReports,
+    Observed,
+    UnknownOutcomeError,
+)
 from connectors.actuation.worker import Clock, Worker
 from policies.decisions import Mode
 from policies.succession import has_expired
@@ -24,10 +31,10 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass
-class _Pending(Generic[TaskT]):
+class _Pending(Generic[ActionableT]):
     """A decision that is still to be done."""
 
-    decision: TaskT
+    decision: ActionableT
     try_at: float
     """By the monotonic clock."""
     failed_attempts: int = 0
@@ -35,7 +42,7 @@ class _Pending(Generic[TaskT]):
     """An attempt got no answer: what is as it should be may be its work."""
 
 
-class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
+class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
     """Carries out one cluster's decisions, one at a time.
 
     Args:
@@ -47,7 +54,7 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
 
     wanted: ClassVar[AbstractSet[str]]
     """The verdicts that ask for something to be done."""
-    again: ClassVar[AbstractSet[str]] = frozenset({Ending.FAILED})
+    again: ClassVar[AbstractSet[str]] = frozenset({CommonOutcome.FAILED})
     """The outcomes after which it is tried again."""
     renewals_overtake: ClassVar[bool] = False
     """Whether a decision to be done is overtaken by the next that is; else that only renews it."""
@@ -57,17 +64,17 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
     def __init__(
         self,
         cluster: str,
-        reports: DecisionReports[TaskT, Seen, Any],
+        reports: DecisionReports[ActionableT, Observed, Any],
         clock: Clock,
         grace: timedelta = timedelta(0),
     ) -> None:
         super().__init__(cluster, clock)
         self._reports = reports
         self._grace = grace
-        self._pending: dict[str, _Pending[TaskT]] = {}
+        self._pending: dict[str, _Pending[ActionableT]] = {}
 
     @abstractmethod
-    def _attempt(self, decision: TaskT, stop: Event) -> Finding[Seen] | None:
+    def _attempt(self, decision: ActionableT, stop: Event) -> ActionResult[Observed] | None:
         """Try it once.
 
         Returns:
@@ -80,7 +87,7 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
 
     # --- what is known before the start
 
-    def recall(self, decision: TaskT, appended_at: datetime) -> None:
+    def recall(self, decision: ActionableT, appended_at: datetime) -> None:
         """Learn a decision made before this start, in order; what has expired by now is history."""
         if self._queue.recall(decision, appended_at):
             self._pending.pop(decision.subject, None)
@@ -98,7 +105,7 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
 
     # --- what comes in
 
-    def _entered(self, decision: TaskT, appended_at: datetime) -> None:  # noqa: ARG002
+    def _entered(self, decision: ActionableT, appended_at: datetime) -> None:  # noqa: ARG002
         before, is_wanted = self._pending.pop(decision.subject, None), decision.verdict in self.wanted
         is_renewal = is_wanted and not self.renewals_overtake
         if before is not None and not is_renewal:
@@ -106,11 +113,11 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
         if is_wanted:
             self._add(decision, is_unsure=is_renewal and before is not None and before.is_unsure)
 
-    def _refused(self, decision: TaskT, in_force: TaskT) -> None:
+    def _refused(self, decision: ActionableT, in_force: ActionableT) -> None:
         if decision.verdict in self.wanted:
             self._reports.superseded(decision, in_force, self._clock.now())
 
-    def _add(self, decision: TaskT, *, is_unsure: bool = False) -> None:
+    def _add(self, decision: ActionableT, *, is_unsure: bool = False) -> None:
         # Bounded: another machine's clock may be ahead of ours.
         left = min(self._grace, max(timedelta(0), decision.decided_at + self._grace - self._clock.now()))
         try_at = self._clock.monotonic() + left.total_seconds()
@@ -132,21 +139,21 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
         first = min((each.try_at for each in self._pending.values()), default=None)
         return None if first is None else max(0.0, first - self._clock.monotonic())
 
-    def _due(self) -> list[TaskT]:
+    def _due(self) -> list[ActionableT]:
         now = self._clock.monotonic()
         return [each.decision for each in self._pending.values() if each.try_at <= now]
 
-    def _state(self, decision: TaskT) -> _Pending[TaskT] | None:
+    def _state(self, decision: ActionableT) -> _Pending[ActionableT] | None:
         """How it stands with a decision; None when it is not to be done (any more)."""
         pending = self._pending.get(decision.subject)
         return pending if pending is not None and pending.decision is decision else None
 
-    def _is_unsure(self, decision: TaskT) -> bool:
+    def _is_unsure(self, decision: ActionableT) -> bool:
         """Whether an earlier attempt got no answer, so that what is as it should be may be its work."""
         pending = self._state(decision)
         return pending is not None and pending.is_unsure
 
-    def _postpone(self, decision: TaskT, seconds: float) -> None:
+    def _postpone(self, decision: ActionableT, seconds: float) -> None:
         """It is to be tried (again) in so many seconds, or when it expires."""
         if (pending := self._state(decision)) is not None:
             if decision.expires_at is not None:
@@ -155,8 +162,8 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
 
     # --- attempts
 
-    def _try(self, decision: TaskT, stop: Event) -> None:
-        number, finding = 1, None
+    def _try(self, decision: ActionableT, stop: Event) -> None:
+        number, result = 1, None
         retry = retry_if_exception_type(ActionError)
         attempts = self._retrying(
             stop, self.series, first_pause_seconds=0.01, longest_pause_seconds=2.0, retry=retry, reraise=True
@@ -165,35 +172,35 @@ class DecisionWorker(Worker[TaskT], Generic[TaskT, Seen]):
             for attempt in attempts:
                 number = attempt.retry_state.attempt_number
                 with attempt:
-                    finding = self._attempt_if_in_force(decision, stop)
+                    result = self._attempt_if_in_force(decision, stop)
         except ActionError as error:
-            finding = Finding(Ending.FAILED, str(error))
+            result = ActionResult(CommonOutcome.FAILED, str(error))
         except Exception as error:  # whatever it is, the next decision must find somebody at work
             _log.exception("carrying a decision out failed", cluster=self._cluster)
-            finding = Finding(Ending.FAILED, type(error).__name__)
-        if finding is not None:
-            self._conclude(decision, finding, number)
+            result = ActionResult(CommonOutcome.FAILED, type(error).__name__)
+        if result is not None:
+            self._conclude(decision, result, number)
 
-    def _attempt_if_in_force(self, decision: TaskT, stop: Event) -> Finding[Seen] | None:
+    def _attempt_if_in_force(self, decision: ActionableT, stop: Event) -> ActionResult[Observed] | None:
         self._queue.read()
         pending = self._state(decision)
         if pending is None:
             return None
         if decision.mode is Mode.SHADOW:
-            return Finding(Ending.SHADOW)
+            return ActionResult(CommonOutcome.SHADOW)
         if has_expired(decision, self._clock.now()):
-            return Finding(Ending.EXPIRED)
+            return ActionResult(CommonOutcome.EXPIRED)
         try:
             return self._attempt(decision, stop)
         except UnknownOutcomeError:
             pending.is_unsure = True
             raise
 
-    def _conclude(self, decision: TaskT, finding: Finding[Seen], attempts: int) -> None:
+    def _conclude(self, decision: ActionableT, result: ActionResult[Observed], attempts: int) -> None:
         pending = self._state(decision)
         failed_before = pending.failed_attempts if pending is not None else 0
-        self._reports.found(decision, finding, attempt=failed_before + attempts, at=self._clock.now())
-        if pending is not None and finding.outcome in self.again:
+        self._reports.found(decision, result, attempt=failed_before + attempts, at=self._clock.now())
+        if pending is not None and result.outcome in self.again:
             pending.failed_attempts += attempts
             self._postpone(decision, _AGAIN_SECONDS)
         elif pending is not None:

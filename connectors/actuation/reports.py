@@ -11,15 +11,17 @@ from typing import ClassVar, Generic, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from connectors.actuation.decision_queue import TaskT
+from connectors.actuation.decision_queue import ActionableT
 from policies.actuator_events import ActuatorEvent
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
 
+PublishAudit = Callable[[str, bytes], None]
+"""Hands an event (key, value) over for the audit; does not block."""
 Metrics = TypeVar("Metrics", bound="FailingMetric")
-Seen = TypeVar("Seen")
+Observed = TypeVar("Observed")
 """What an actuator finds and tells besides the outcome."""
 
 
@@ -31,7 +33,7 @@ class UnknownOutcomeError(ActionError):
     """No good answer to an action: it may have been done or not. The next look tells."""
 
 
-class Ending(StrEnum):
+class CommonOutcome(StrEnum):
     """The outcomes that all actuators have; each has them in an enum of its own, too, beside what is particular."""
 
     DONE = "done"
@@ -42,12 +44,12 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Generic[Seen]):
+class ActionResult(Generic[Observed]):
     """What came of an attempt."""
 
     outcome: StrEnum
     detail: str | None = None
-    seen: Seen | None = None
+    observed: Observed | None = None
 
 
 class FailingMetric:
@@ -66,14 +68,14 @@ class AuditLog(Generic[Metrics]):
 
     Args:
         cluster: its name.
-        publish: hands an event (key, value) over for the audit; must not block.
+        publish: takes each event.
         metrics: where it is counted; shared by all clusters.
     """
 
     levels: ClassVar[dict[str, str]]
     """Of the log lines, by outcome; `info` for those that are not named."""
 
-    def __init__(self, cluster: str, publish: Callable[[str, bytes], None], metrics: Metrics) -> None:
+    def __init__(self, cluster: str, publish: PublishAudit, metrics: Metrics) -> None:
         self._cluster = cluster
         self._publish = publish
         self._metrics = metrics
@@ -96,34 +98,36 @@ class AuditLog(Generic[Metrics]):
         self._publish(self._cluster, actuator_event(event, id=str(uuid.uuid4()), at=at))
 
 
-class DecisionReports(AuditLog[Metrics], ABC, Generic[TaskT, Seen, Metrics]):
+class DecisionReports(AuditLog[Metrics], ABC, Generic[ActionableT, Observed, Metrics]):
     """Says what became of one cluster's decisions; each outcome of a subject when it is new."""
 
-    levels: ClassVar[dict[str, str]] = {Ending.FAILED: "error"}
+    levels: ClassVar[dict[str, str]] = {CommonOutcome.FAILED: "error"}
 
-    def found(self, decision: TaskT, finding: Finding[Seen], *, attempt: int, at: datetime) -> None:
+    def found(self, decision: ActionableT, result: ActionResult[Observed], *, attempt: int, at: datetime) -> None:
         """Say that a decision was dealt with, or could not be in so many attempts."""
-        is_new = self._is_new(decision.subject, self._news(decision, finding))
-        if is_new or finding.outcome == Ending.DONE:
-            self._emit(decision, finding, attempt, at)
+        is_new = self._is_new(decision.subject, self._news(decision, result))
+        if is_new or result.outcome == CommonOutcome.DONE:
+            self._emit(decision, result, attempt, at)
 
-    def superseded(self, decision: TaskT, in_force: TaskT, at: datetime) -> None:
+    def superseded(self, decision: ActionableT, in_force: ActionableT, at: datetime) -> None:
         """Say that a decision is not carried out (any further), as another one is in force."""
         detail = f"sequence {in_force.sequence} is in force: {in_force.verdict}"
-        self._emit(decision, Finding(Ending.SUPERSEDED, detail), 1, at)
+        self._emit(decision, ActionResult(CommonOutcome.SUPERSEDED, detail), 1, at)
 
     @abstractmethod
-    def _news(self, decision: TaskT, finding: Finding[Seen]) -> object:
-        """What makes a finding differ from the one before about the same subject."""
+    def _news(self, decision: ActionableT, result: ActionResult[Observed]) -> object:
+        """What makes a result differ from the one before about the same subject."""
 
     @abstractmethod
-    def _event(self, decision: TaskT, finding: Finding[Seen], attempt: int, at: datetime) -> ActuatorEvent:
+    def _event(
+        self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime
+    ) -> ActuatorEvent:
         """What is to be said."""
 
     @abstractmethod
-    def _count(self, decision: TaskT, finding: Finding[Seen]) -> None:
+    def _count(self, decision: ActionableT, result: ActionResult[Observed]) -> None:
         """Have the metrics show it."""
 
-    def _emit(self, decision: TaskT, finding: Finding[Seen], attempt: int, at: datetime) -> None:
-        self._count(decision, finding)
-        self._write(decision.verdict, finding.outcome, self._event(decision, finding, attempt, at), at)
+    def _emit(self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime) -> None:
+        self._count(decision, result)
+        self._write(decision.verdict, result.outcome, self._event(decision, result, attempt, at), at)

@@ -16,7 +16,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.outcomes import AdminError, detail_of, was_not_done
 from connectors.quarantine.racks import group_of, host_of
-from connectors.quarantine.store import ConflictError, Registration, Sight
+from connectors.quarantine.store import BookieRegistration, ConflictError, RacksSnapshot
 from policies.errors import UserError
 from policies.isolation.readings import RackInfo
 
@@ -41,7 +41,7 @@ class AdminRacks:
         self._bookies = bookies
         self._clock = clock
 
-    def look(self, bookie: str) -> Sight:
+    def look(self, bookie: str) -> RacksSnapshot:
         """Read the groups, and whether a bookie is registered as a bookie tells it.
 
         An absent znode `/bookies` looks like one without groups.
@@ -55,15 +55,15 @@ class AdminRacks:
             groups = self._admin.racks()
         except _FAILURES as error:
             raise ActionError(detail_of(error)) from None
-        return Sight(groups, registration, self._clock(), partial(self._write, bookie))
+        return RacksSnapshot(groups, registration, self._clock(), partial(self._write, bookie))
 
     def close(self) -> None:
         """Close the connection to the bookies; the next look makes a new one."""
         self._bookies.close()
 
-    def _registration(self, bookie: str) -> Registration | None:
+    def _registration(self, bookie: str) -> BookieRegistration | None:
         """Over HTTP neither its session nor its time is known."""
-        return Registration() if bookie in self._bookies.writable() else None
+        return BookieRegistration() if bookie in self._bookies.writable() else None
 
     def _write(self, bookie: str, group: str, rack: str) -> datetime:
         try:

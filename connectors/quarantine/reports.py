@@ -6,7 +6,7 @@ from typing import ClassVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from connectors.actuation.reports import DecisionReports, FailingMetric
-from connectors.quarantine.guards import Placement, QuarantineFinding
+from connectors.quarantine.guards import BookiePlacement, QuarantineResult
 from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
 
@@ -37,30 +37,30 @@ class QuarantineMetrics(FailingMetric):
         )
 
 
-class QuarantineReports(DecisionReports[BookieQuarantine, Placement, QuarantineMetrics]):
+class QuarantineReports(DecisionReports[BookieQuarantine, BookiePlacement, QuarantineMetrics]):
     """Says what became of one cluster's quarantines."""
 
     levels: ClassVar = {**DecisionReports.levels, QuarantineOutcome.TOO_MANY: "warning"}
 
-    def _news(self, decision: BookieQuarantine, finding: QuarantineFinding) -> object:
+    def _news(self, decision: BookieQuarantine, result: QuarantineResult) -> object:
         # To find it where we have put it is no news: a decision is repeated while it holds.
-        is_done = finding.outcome == QuarantineOutcome.DONE
-        group = decision.group if is_done else finding.seen and finding.seen.found_group
-        return ("in", group) if group is not None else (finding.outcome, finding.detail)
+        is_done = result.outcome == QuarantineOutcome.DONE
+        group = decision.group if is_done else result.observed and result.observed.found_group
+        return ("in", group) if group is not None else (result.outcome, result.detail)
 
-    def _count(self, decision: BookieQuarantine, finding: QuarantineFinding) -> None:  # noqa: ARG002
-        self._metrics.outcomes.labels(self._cluster, finding.outcome.value).inc()
-        if finding.seen is not None and finding.seen.leak_window_seconds is not None:
-            self._metrics.leak_window_seconds.labels(self._cluster).observe(finding.seen.leak_window_seconds)
+    def _count(self, decision: BookieQuarantine, result: QuarantineResult) -> None:  # noqa: ARG002
+        self._metrics.outcomes.labels(self._cluster, result.outcome.value).inc()
+        if result.observed is not None and result.observed.leak_window_seconds is not None:
+            self._metrics.leak_window_seconds.labels(self._cluster).observe(result.observed.leak_window_seconds)
 
     def _event(
         self,
         decision: BookieQuarantine,
-        finding: QuarantineFinding,
+        result: QuarantineResult,
         attempt: int,
         at: datetime,  # noqa: ARG002
     ) -> BookieQuarantined:
-        seen = finding.seen or Placement()
+        seen = result.observed or BookiePlacement()
         return BookieQuarantined(
             cluster=self._cluster,
             bookie=decision.bookie,
@@ -68,9 +68,9 @@ class QuarantineReports(DecisionReports[BookieQuarantine, Placement, QuarantineM
             found_group=seen.found_group,
             decision_id=decision.decision_id,
             sequence=decision.sequence,
-            outcome=QuarantineOutcome(finding.outcome),
+            outcome=QuarantineOutcome(result.outcome),
             leak_window_seconds=seen.leak_window_seconds,
             quarantined_at=seen.quarantined_at,
             attempt=attempt,
-            detail=finding.detail,
+            detail=result.detail,
         )

@@ -13,7 +13,7 @@ class ConflictError(ActionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BookieRegistration:
     """A bookie's registration, as far as the store can tell."""
 
     session: str | None = None
@@ -25,12 +25,12 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RacksSnapshot:
     """What one look has found."""
 
     groups: Mapping[str, Mapping[str, object]]
     """Members by group."""
-    registration: Registration | None
+    registration: BookieRegistration | None
     """Of the bookie that was looked at; None when it has none."""
     changed_at: datetime
     """When the groups were last changed, by ZooKeeper's clock where known."""
@@ -44,7 +44,7 @@ class Sight:
 class RackStore(Protocol):
     """The groups of one cluster's bookies. Used from one thread."""
 
-    def look(self, bookie: str) -> Sight:
+    def look(self, bookie: str) -> RacksSnapshot:
         """Read the groups, and whether a bookie is registered, as they are now.
 
         Raises:

@@ -4,15 +4,15 @@ An attempt reads everything anew and writes only if nothing has changed meanwhil
 is simply made again. Nobody is ever taken out of a group.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 
 from tenacity import stop_after_attempt, stop_after_delay
 
 from connectors.actuation.decision_worker import DecisionWorker
+from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
-from connectors.quarantine.guards import Placement, QuarantineFinding, done, refusal
+from connectors.quarantine.guards import BookiePlacement, QuarantineResult, done, refusal
 from connectors.quarantine.reports import QuarantineMetrics, QuarantineReports
 from connectors.quarantine.store import RackStore
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
@@ -28,7 +28,7 @@ class WatchedRacks:
     """Of `policies.isolation`: with so many in the group, no more are put there."""
 
 
-class QuarantineWorker(DecisionWorker[BookieQuarantine, Placement]):
+class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
     """Carries out one cluster's quarantines.
 
     Args:
@@ -44,7 +44,7 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, Placement]):
     def __init__(
         self,
         watched: WatchedRacks,
-        publish: Callable[[str, bytes], None],
+        publish: PublishAudit,
         metrics: QuarantineMetrics,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -54,12 +54,16 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, Placement]):
     def _close(self) -> None:
         self._watched.store.close()
 
-    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineFinding:  # noqa: ARG002 - does not wait
-        sight = self._watched.store.look(decision.bookie)
-        refused = refusal(decision, sight, self._watched.max_quarantined)
+    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult:  # noqa: ARG002 - does not wait
+        snapshot = self._watched.store.look(decision.bookie)
+        refused = refusal(decision, snapshot, self._watched.max_quarantined)
         if refused is None:
-            return done(decision, sight, sight.write(decision.group, decision.rack))
-        if self._is_unsure(decision) and refused.seen is not None and refused.seen.found_group == decision.group:
+            return done(decision, snapshot, snapshot.write(decision.group, decision.rack))
+        if (
+            self._is_unsure(decision)
+            and refused.observed is not None
+            and refused.observed.found_group == decision.group
+        ):
             # It is our own write's doing; others may have written since, so the window is at most so long.
-            return done(decision, sight, sight.changed_at)
+            return done(decision, snapshot, snapshot.changed_at)
         return refused

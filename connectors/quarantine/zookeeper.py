@@ -25,7 +25,7 @@ from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.quarantine.racks import MalformedRacksError, Racks, parse_racks
-from connectors.quarantine.store import ConflictError, Registration, Sight
+from connectors.quarantine.store import BookieRegistration, ConflictError, RacksSnapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -64,7 +64,7 @@ class ZooKeeperRacks:
         self._ledgers_root = ledgers_root
         self._session: ZooKeeperSession | None = None
 
-    def look(self, bookie: str) -> Sight:
+    def look(self, bookie: str) -> RacksSnapshot:
         """Read the groups and a bookie's registration, as they are on the leader.
 
         Raises:
@@ -82,7 +82,7 @@ class ZooKeeperRacks:
             racks = parse_racks(content)
         except MalformedRacksError as error:
             raise ActionError(f"the znode {self._path} is not as Pulsar writes it: {error}") from None
-        return Sight(
+        return RacksSnapshot(
             groups=racks.groups,
             registration=_registration(registered),
             changed_at=from_millis(stat.mtime),
@@ -134,8 +134,8 @@ class ZooKeeperRacks:
             raise ActionError(detail_of(error)) from None
 
 
-def _registration(stat: ZnodeStat | None) -> Registration | None:
+def _registration(stat: ZnodeStat | None) -> BookieRegistration | None:
     # `readonly` is a child too, and no registration: nobody's session owns it.
     if stat is None or not stat.ephemeralOwner:
         return None
-    return Registration(f"{stat.ephemeralOwner % _SESSIONS:#x}", stat.czxid, from_millis(stat.ctime))
+    return BookieRegistration(f"{stat.ephemeralOwner % _SESSIONS:#x}", stat.czxid, from_millis(stat.ctime))

@@ -1,7 +1,7 @@
 """Follows the throttle decisions, and has each cluster's carried out on a thread of its own."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from threading import Event, Timer
@@ -9,8 +9,10 @@ from threading import Event, Timer
 import structlog
 
 from connectors.actuation.actuator import Actuator, LoopTopics, Publish, parsed, parsed_event
+from connectors.actuation.reports import PublishAudit
 from connectors.kafka.tail import Record
 from connectors.quotas.journal import QuotaJournal
+from connectors.quotas.records import Write
 from connectors.quotas.reports import QuotaMetrics
 from connectors.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.errors import UserError
@@ -36,6 +38,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
         clusters: whose.
         publish: takes what is said.
         metrics: where it counts.
+        worker: makes who does it for one cluster.
     """
 
     def __init__(
@@ -45,10 +48,11 @@ class QuotaActuator(Actuator[QuotaOrder]):
         clusters: Sequence[WatchedQuotas],
         publish: Publish,
         metrics: QuotaMetrics,
+        worker: Callable[[WatchedQuotas, Write, PublishAudit, QuotaMetrics], QuotaWorker] = QuotaWorker,
     ) -> None:
         audit = partial(publish, topics.audit)
         self._own = {
-            w.cluster: QuotaWorker(w, QuotaJournal(topics.connection, applied).write, audit, metrics) for w in clusters
+            w.cluster: worker(w, QuotaJournal(topics.connection, applied).write, audit, metrics) for w in clusters
         }
         super().__init__("quota actuator", "headgate-actuator", topics, self._own)
         self._applied = applied

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from connectors.actuation.reports import AuditLog, FailingMetric
 from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
 from policies.throttle.quota_orders import QuotaOrder
-from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Rate, Wanted
+from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Rate, WantedFactor
 from policies.throttle.quota_settings import Entity
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -62,11 +62,11 @@ class QuotaMetrics(FailingMetric):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class AttemptContext:
     """Under what something was done."""
 
     order: QuotaOrder | None
-    wanted: Wanted | None
+    wanted: WantedFactor | None
     attempt: int
     at: datetime
 
@@ -80,7 +80,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         QuotaOutcome.FAILED: "error",
     }
 
-    def carried_out(self, entity: Entity, plan: QuotaPlan, context: Context) -> None:
+    def carried_out(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
         """One entity's quota was dealt with as planned."""
         self._metrics.shows(self._cluster, entity, plan.rate if plan.holds else None)
         outcome = _OUTCOMES[plan.verdict]
@@ -90,7 +90,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         if self._is_new(entity, news) or outcome is QuotaOutcome.APPLIED:
             self._emit(entity, plan, outcome, context)
 
-    def failed(self, entity: Entity | None, plan: QuotaPlan | None, context: Context, detail: str) -> None:
+    def failed(self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str) -> None:
         """One entity's quota, or all of the cluster, could not be dealt with in so many attempts."""
         self.failing(yes=True)
         if self._is_new(entity, (QuotaOutcome.FAILED, detail)):
@@ -108,7 +108,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
     def fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
         """A decision came too late: another one is in force."""
         plan = _unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
-        context = Context(order, Wanted(order.factor, order.factor, QuotaReason.FENCED), 1, at)
+        context = AttemptContext(order, WantedFactor(order.factor, order.factor, QuotaReason.FENCED), 1, at)
         self._emit(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
     def _emit(
@@ -116,7 +116,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         entity: Entity | None,
         plan: QuotaPlan,
         outcome: QuotaOutcome,
-        context: Context,
+        context: AttemptContext,
         detail: str | None = None,
     ) -> None:
         event = QuotaApplication(

@@ -14,6 +14,7 @@ import structlog
 from kafka.errors import KafkaError
 from tenacity import retry_if_exception_type, stop_after_attempt
 
+from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock, Worker
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
@@ -22,7 +23,7 @@ from connectors.quotas.client import QuotaApi, QuotaConnection, connect
 from connectors.quotas.journal import QuotaJournalError
 from connectors.quotas.obstacles import Obstacles, find_obstacles
 from connectors.quotas.records import QuotaRecords, Write
-from connectors.quotas.reports import Context, QuotaMetrics, QuotaReports
+from connectors.quotas.reports import AttemptContext, QuotaMetrics, QuotaReports
 from policies.errors import UserError
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_orders import QuotaOrder, wanted_of
@@ -33,7 +34,7 @@ from policies.throttle.quota_plan import (
     QuotaSituation,
     QuotaVerdict,
     Rate,
-    Wanted,
+    WantedFactor,
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
@@ -44,7 +45,7 @@ SETTLE_SECONDS = 5.0
 _AGAIN_SECONDS = 5.0
 """Between series of attempts that failed."""
 _ATTEMPTS_TO_RELEASE = 5
-_RELEASED = Wanted(1.0, 1.0, QuotaReason.RELEASED)
+_RELEASED = WantedFactor(1.0, 1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
 
@@ -88,7 +89,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self,
         watched: WatchedQuotas,
         journal: Write,
-        publish: Callable[[str, bytes], None],
+        publish: PublishAudit,
         metrics: QuotaMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -104,7 +105,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._series = stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE)
         self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
         self._releasing = False
-        self._carried_out: Wanted | None = None
+        self._carried_out: WantedFactor | None = None
         self._look_at = 0.0
         self._pending_writes: dict[Entity, tuple[float, PendingWrite]] = {}
         self._obstacles: Obstacles | None = None
@@ -142,7 +143,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         if self._watched.settings is None:
             return []
         self._obstacles = find_obstacles(client, self._watched.settings)
-        stop = Wanted(0.0, 0.0, QuotaReason.DECIDED)
+        stop = WantedFactor(0.0, 0.0, QuotaReason.DECIDED)
         found = client.rates(list(self._bases))
         without = [e for e in self._bases if plan(self._situation(e, stop, found[e])).reason is QuotaReason.NO_BASE]
         remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
@@ -184,13 +185,13 @@ class QuotaWorker(Worker[QuotaOrder]):
     def _order(self) -> QuotaOrder | None:
         return self._queue.in_force(self._cluster)
 
-    def _wanted(self) -> Wanted | None:
+    def _wanted(self) -> WantedFactor | None:
         """What the decision in force means now; None when there has never been one."""
         if self._releasing or self._order is None:
             return None
         return wanted_of(self._order, self._clock.now(), self._watched.fallback_factor)
 
-    def _targets(self) -> dict[Entity, Wanted]:
+    def _targets(self) -> dict[Entity, WantedFactor]:
         """What is wanted of each entity; those that are no longer in the settings are put back."""
         wanted = self._wanted()
         targets = dict.fromkeys(self._bases, wanted) if wanted is not None else {}
@@ -246,13 +247,13 @@ class QuotaWorker(Worker[QuotaOrder]):
             found = client.rates(list(targets))
             self._find_obstacles(client, wanted)
             plans = {entity: plan(self._situation(entity, targets[entity], found[entity])) for entity in targets}
-            self._carry_out(client, plans, Context(self._order, wanted, number, self._clock.now()))
+            self._carry_out(client, plans, AttemptContext(self._order, wanted, number, self._clock.now()))
         except BaseException:
             self._connection.close()
             raise
         self._succeeded(wanted, acted=any(planned.acts for planned in plans.values()))
 
-    def _find_obstacles(self, client: QuotaApi, wanted: Wanted | None) -> None:
+    def _find_obstacles(self, client: QuotaApi, wanted: WantedFactor | None) -> None:
         """Between changes only: a decision does not wait for it."""
         if self._watched.settings is None or self._releasing:
             return
@@ -262,7 +263,7 @@ class QuotaWorker(Worker[QuotaOrder]):
             with suppress(KafkaError):  # what was found before still counts
                 self._obstacles = find_obstacles(client, self._watched.settings)
 
-    def _situation(self, entity: Entity, wanted: Wanted, found: Rate) -> QuotaSituation:
+    def _situation(self, entity: Entity, wanted: WantedFactor, found: Rate) -> QuotaSituation:
         settings = self._watched.settings
         return QuotaSituation(
             wanted=wanted,
@@ -278,7 +279,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         at, written = self._pending_writes.get(entity, (0.0, None))
         return written if self._clock.monotonic() - at < SETTLE_SECONDS else None
 
-    def _carry_out(self, client: QuotaApi, plans: dict[Entity, QuotaPlan], context: Context) -> None:
+    def _carry_out(self, client: QuotaApi, plans: dict[Entity, QuotaPlan], context: AttemptContext) -> None:
         self._write({e: p for e, p in plans.items() if p.verdict is QuotaVerdict.SET}, context)
         changes = {e: p.rate for e, p in plans.items() if p.acts}
         refused = dict(client.alter(changes)) if changes else {}
@@ -291,10 +292,10 @@ class QuotaWorker(Worker[QuotaOrder]):
         if refused:
             raise AlterError(refused, plans)
 
-    def _write(self, plans: dict[Entity, QuotaPlan], context: Context) -> None:
+    def _write(self, plans: dict[Entity, QuotaPlan], context: AttemptContext) -> None:
         self._records.write({e: p.record for e, p in plans.items()}, context.order, context.at)
 
-    def _succeeded(self, wanted: Wanted | None, *, acted: bool) -> None:
+    def _succeeded(self, wanted: WantedFactor | None, *, acted: bool) -> None:
         # What was just set is looked at soon.
         look_in_seconds = min(self._verify_seconds, SETTLE_SECONDS) if acted else self._verify_seconds
         self._look_at, self._carried_out = self._clock.monotonic() + look_in_seconds, wanted
@@ -307,7 +308,7 @@ class QuotaWorker(Worker[QuotaOrder]):
     def _failed(self, error: Exception, number: int) -> None:
         # To be begun again at once only if something else is wanted.
         self._look_at, self._carried_out = self._clock.monotonic() + _AGAIN_SECONDS, self._wanted()
-        context = Context(self._order, self._carried_out, number, self._clock.now())
+        context = AttemptContext(self._order, self._carried_out, number, self._clock.now())
         if isinstance(error, AlterError):
             for entity, refusal in error.refused.items():
                 self._reports.failed(entity, error.plans[entity], context, detail_of(refusal))

@@ -1,6 +1,6 @@
 """What must hold at the moment a bundle is unloaded, or looked up to be owned again."""
 
-from connectors.actuation.reports import Ending, Finding
+from connectors.actuation.reports import ActionResult, CommonOutcome
 from connectors.unload.brokers import Survey
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
@@ -8,7 +8,9 @@ from policies.sessions.unload_events import UnloadOutcome
 ServedBy = tuple[str, ...]
 """The brokers that serve a bundle by their own word."""
 
-UnloadFinding = Finding[ServedBy]
+UnloadResult = ActionResult[ServedBy]
+
+_FAILED = CommonOutcome.FAILED
 
 
 def asked_of(decision: OwnershipDecision) -> set[str]:
@@ -16,7 +18,7 @@ def asked_of(decision: OwnershipDecision) -> set[str]:
     return {decision.member} | ({decision.owner} if decision.owner is not None else set())
 
 
-def judge(decision: OwnershipDecision, survey: Survey, *, unsure: bool) -> UnloadFinding | None:
+def judge(decision: OwnershipDecision, survey: Survey, *, unsure: bool) -> UnloadResult | None:
     """Why nothing is to be done to what the brokers say they serve; None when it is to be done.
 
     Args:
@@ -29,25 +31,27 @@ def judge(decision: OwnershipDecision, survey: Survey, *, unsure: bool) -> Unloa
     if decision.verdict is OwnershipVerdict.UNLOAD:
         return _of_unload(decision, survey, serving, active, unsure)
     if active:
-        return Finding(Ending.DONE if unsure else UnloadOutcome.ALREADY_OWNED, seen=active)
+        return ActionResult(CommonOutcome.DONE if unsure else UnloadOutcome.ALREADY_OWNED, observed=active)
     return None  # who does not answer does not matter: any client's lookup does the same
 
 
 def _of_unload(
     decision: OwnershipDecision, survey: Survey, serving: set[str], active: ServedBy, unsure: bool
-) -> UnloadFinding | None:
+) -> UnloadResult | None:
     member = decision.member
     if member in survey.unanswered:
-        return Finding(Ending.FAILED, survey.unanswered[member], active)
+        return ActionResult(_FAILED, survey.unanswered[member], active)
     if member not in serving:
-        return Finding(Ending.DONE if unsure else UnloadOutcome.ALREADY_MOVED, seen=active)
+        return ActionResult(CommonOutcome.DONE if unsure else UnloadOutcome.ALREADY_MOVED, observed=active)
     if member not in active:
-        return Finding(Ending.FAILED, "it is letting go of it, and not done yet", active)
+        return ActionResult(_FAILED, "it is letting go of it, and not done yet", active)
     # ZooKeeper's owner counts even when it does not serve the bundle yet: the unload may delete its node.
     rivals = (serving | asked_of(decision)) - {member}
     if rivals:
-        return Finding(UnloadOutcome.CONTESTED, f"{', '.join(sorted(rivals))} may own it rightfully", active)
+        return ActionResult(UnloadOutcome.CONTESTED, f"{', '.join(sorted(rivals))} may own it rightfully", active)
     silent = [member for member in sorted(survey.unanswered) if member in survey.listed]
     if silent:
-        return Finding(Ending.FAILED, f"who else serves it is not known: {survey.unanswered[silent[0]]}", active)
+        return ActionResult(
+            CommonOutcome.FAILED, f"who else serves it is not known: {survey.unanswered[silent[0]]}", active
+        )
     return None

@@ -6,7 +6,7 @@ from typing import ClassVar
 from prometheus_client import CollectorRegistry, Counter
 
 from connectors.actuation.reports import DecisionReports, FailingMetric
-from connectors.unload.guards import ServedBy, UnloadFinding
+from connectors.unload.guards import ServedBy, UnloadResult
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 
@@ -33,17 +33,17 @@ class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics])
 
     levels: ClassVar = {**DecisionReports.levels, UnloadOutcome.CONTESTED: "warning"}
 
-    def _news(self, decision: OwnershipDecision, finding: UnloadFinding) -> object:
-        return decision.decision_id, finding
+    def _news(self, decision: OwnershipDecision, result: UnloadResult) -> object:
+        return decision.decision_id, result
 
-    def _count(self, decision: OwnershipDecision, finding: UnloadFinding) -> None:
-        self._metrics.outcomes.labels(self._cluster, decision.verdict.value, finding.outcome.value).inc()
+    def _count(self, decision: OwnershipDecision, result: UnloadResult) -> None:
+        self._metrics.outcomes.labels(self._cluster, decision.verdict.value, result.outcome.value).inc()
 
     def _event(
-        self, decision: OwnershipDecision, finding: UnloadFinding, attempt: int, at: datetime
+        self, decision: OwnershipDecision, result: UnloadResult, attempt: int, at: datetime
     ) -> BundleUnloaded | BundleReOwned:
         kind = BundleUnloaded if decision.verdict is OwnershipVerdict.UNLOAD else BundleReOwned
-        outcome = UnloadOutcome(finding.outcome)
+        outcome = UnloadOutcome(result.outcome)
         return kind(
             cluster=self._cluster,
             member=decision.member,
@@ -51,8 +51,8 @@ class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics])
             decision_id=decision.decision_id,
             sequence=decision.sequence,
             outcome=outcome,
-            served_by=finding.seen or (),
+            served_by=result.observed or (),
             attempt=attempt,
             done_at=at if outcome is UnloadOutcome.DONE else None,
-            detail=finding.detail,
+            detail=result.detail,
         )

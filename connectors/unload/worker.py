@@ -12,11 +12,11 @@ import httpx
 from tenacity import RetryCallState, retry_if_exception_type, retry_if_result, stop_after_attempt
 
 from connectors.actuation.decision_worker import DecisionWorker
-from connectors.actuation.reports import ActionError, Ending, Finding
+from connectors.actuation.reports import ActionError, ActionResult, CommonOutcome, PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
 from connectors.pulsar.admin import AdminApi
 from connectors.unload.brokers import Brokers, RedirectedError, Survey, UnloadSettings
-from connectors.unload.guards import ServedBy, UnloadFinding, asked_of, judge
+from connectors.unload.guards import ServedBy, UnloadResult, asked_of, judge
 from connectors.unload.reports import UnloadMetrics, UnloadReports
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
@@ -34,7 +34,7 @@ class WatchedUnloads:
     settings: UnloadSettings
 
 
-class Pace:
+class BrokerRateLimit:
     """At most one action for each broker per interval.
 
     Args:
@@ -75,7 +75,7 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
     def __init__(
         self,
         watched: WatchedUnloads,
-        publish: Callable[[str, bytes], None],
+        publish: PublishAudit,
         metrics: UnloadMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -84,7 +84,7 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
         reports = UnloadReports(watched.cluster, publish, metrics)
         super().__init__(watched.cluster, reports, clock, watched.settings.grace)
         self._brokers = Brokers(watched.cluster, watched.admin, watched.settings, transport)
-        self._pace = Pace(watched.settings.per_broker_interval.total_seconds(), clock.monotonic)
+        self._rate_limit = BrokerRateLimit(watched.settings.per_broker_interval.total_seconds(), clock.monotonic)
         self._survey: Survey | None = None
         """Shared by the decisions that are due at once, until one is carried out."""
 
@@ -96,11 +96,11 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
     def _close(self) -> None:
         self._brokers.close()
 
-    def _attempt(self, decision: OwnershipDecision, stop: Event) -> UnloadFinding | None:
+    def _attempt(self, decision: OwnershipDecision, stop: Event) -> UnloadResult | None:
         found = judge(decision, self._look(stop), unsure=self._is_unsure(decision))
         if found is not None:
             return found
-        if not (wait_seconds := self._pace.left_seconds(decision.member)):
+        if not (wait_seconds := self._rate_limit.left_seconds(decision.member)):
             return self._act(decision, stop)
         self._postpone(decision, wait_seconds)
         return None
@@ -117,25 +117,25 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
             self._survey = retrying(self._brokers.survey, members)
         return self._survey
 
-    def _act(self, decision: OwnershipDecision, stop: Event) -> UnloadFinding:
-        self._pace.take(decision.member)
+    def _act(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
+        self._rate_limit.take(decision.member)
         self._survey = None
         try:
             if decision.verdict is OwnershipVerdict.RE_OWN:
                 return self._re_own(decision, stop)
             self._brokers.unload(decision.member, decision.bundle)
-            return Finding(Ending.DONE)
+            return ActionResult(CommonOutcome.DONE)
         except RedirectedError as error:
-            return Finding(UnloadOutcome.ALREADY_MOVED, str(error))
+            return ActionResult(UnloadOutcome.ALREADY_MOVED, str(error))
 
-    def _re_own(self, decision: OwnershipDecision, stop: Event) -> UnloadFinding:
+    def _re_own(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
         topic = self._brokers.topic_of(decision.bundle)
         if topic is None:
-            return Finding(UnloadOutcome.NO_TOPICS)
+            return ActionResult(UnloadOutcome.NO_TOPICS)
         self._brokers.trigger(topic)
         # A lookup is answered by a node of an old session too, and then nobody serves what it names.
         owned = judge(decision, self._look(stop), unsure=True)
-        return owned or Finding(Ending.FAILED, "a lookup was answered, but no broker serves it")
+        return owned or ActionResult(CommonOutcome.FAILED, "a lookup was answered, but no broker serves it")
 
 
 def _is_incomplete(survey: Survey) -> bool:

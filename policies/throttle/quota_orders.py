@@ -5,7 +5,7 @@ from datetime import datetime
 
 from policies.decisions import Mode
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.quota_plan import QuotaReason, Wanted
+from policies.throttle.quota_plan import QuotaReason, WantedFactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ def order_of(decision: ThrottleFactor) -> QuotaOrder:
     )
 
 
-def wanted_of(order: QuotaOrder, now: datetime, fallback_factor: float) -> Wanted:
+def wanted_of(order: QuotaOrder, now: datetime, fallback_factor: float) -> WantedFactor:
     """What holds now. An expired decision in shadow mode goes on applying nothing."""
     if order.mode is Mode.SHADOW:
-        return Wanted(order.factor, fallback_factor, QuotaReason.SHADOW)
+        return WantedFactor(order.factor, fallback_factor, QuotaReason.SHADOW)
     if order.is_stale(now):
-        return Wanted(fallback_factor, fallback_factor, QuotaReason.STALE)
-    return Wanted(order.factor, fallback_factor, QuotaReason.DECIDED)
+        return WantedFactor(fallback_factor, fallback_factor, QuotaReason.STALE)
+    return WantedFactor(order.factor, fallback_factor, QuotaReason.DECIDED)

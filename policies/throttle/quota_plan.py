@@ -46,7 +46,7 @@ class QuotaReason(ClosedEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFactor:
     """What should hold for a cluster now."""
 
     factor: float
@@ -85,7 +85,7 @@ class PendingWrite:
 class QuotaSituation:
     """All that a plan for one entity rests on."""
 
-    wanted: Wanted
+    wanted: WantedFactor
     record: QuotaRecord | None
     found: Rate
     base: int | None
@@ -195,11 +195,13 @@ def _was_to_be(record: QuotaRecord | None, target: Rate) -> bool:
 
 
 def _rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
-    """What may be found from now on and is ours: the rate, the fallback's, and the latest before."""
+    """What may be found from now on and is ours: the rate, the fallback's, what is in place, and the latest before."""
     fallback = _slowed(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
     before = it.record.rates if it.record is not None and (it.record.held or it.pending) else ()
-    rates = dict.fromkeys(rate for rate in (target, fallback, *before) if rate is not None and rate != baseline)
-    return tuple(rates)[:_REMEMBERED_RATES]
+    # What is in place stays remembered, however often a later rate was written down and then not set.
+    in_place = it.found if it.found in before else None
+    rates = (rate for rate in (target, fallback, in_place, *before) if rate is not None and rate != baseline)
+    return tuple(dict.fromkeys(rates))[:_REMEMBERED_RATES]
 
 
 def same_but_for_order(one: QuotaRecord | None, other: QuotaRecord | None) -> bool:

@@ -28,7 +28,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.quarantine import AdminRacks, QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
-from connectors.quarantine.store import RackStore, Sight
+from connectors.quarantine.store import RacksSnapshot, RackStore
 from connectors.quarantine.worker import QuarantineWorker
 from connectors.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -130,11 +130,11 @@ class Meddled:
     store: RackStore
     meddle: list[Callable[[], None]] = field(default_factory=list)
 
-    def look(self, bookie: str) -> Sight:
-        sight = self.store.look(bookie)
+    def look(self, bookie: str) -> RacksSnapshot:
+        snapshot = self.store.look(bookie)
         if self.meddle:
             self.meddle.pop(0)()
-        return sight
+        return snapshot
 
     def close(self) -> None:
         self.store.close()

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.decision_worker import DecisionWorker
-from connectors.actuation.reports import DecisionReports, Ending, FailingMetric, Finding
+from connectors.actuation.reports import ActionResult, CommonOutcome, DecisionReports, FailingMetric
 from policies.actuator_events import ActuatorEvent
 from policies.decisions import Mode
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
@@ -52,16 +52,16 @@ class ToyEvent(ActuatorEvent):
 
 
 class ToyReports(DecisionReports[Toy, str, FailingMetric]):
-    def _news(self, decision: Toy, finding: Finding[str]) -> object:
-        return finding
+    def _news(self, decision: Toy, result: ActionResult[str]) -> object:
+        return result
 
-    def _event(self, decision: Toy, finding: Finding[str], attempt: int, at: datetime) -> ToyEvent:
+    def _event(self, decision: Toy, result: ActionResult[str], attempt: int, at: datetime) -> ToyEvent:
         return ToyEvent(
-            cluster=self._cluster, about=decision.subject, sequence=decision.sequence, outcome=finding.outcome,
-            attempt=attempt, detail=finding.detail,
+            cluster=self._cluster, about=decision.subject, sequence=decision.sequence, outcome=result.outcome,
+            attempt=attempt, detail=result.detail,
         )  # fmt: skip
 
-    def _count(self, decision: Toy, finding: Finding[str]) -> None:
+    def _count(self, decision: Toy, result: ActionResult[str]) -> None:
         """Nothing counts here."""
 
 
@@ -105,14 +105,14 @@ class ToyWorker(DecisionWorker[Toy, str]):
         """The subject of each attempt, and whether an earlier one may have done it."""
         self.is_closed = False
 
-    def _attempt(self, decision: Toy, stop: Event) -> Finding[str]:
+    def _attempt(self, decision: Toy, stop: Event) -> ActionResult[str]:
         self.attempts.append((decision.subject, self._is_unsure(decision)))
         result = self.next_results.pop(0) if self.next_results else None
         if isinstance(result, Exception):
             raise result
         if result is not None:
             result()
-        return Finding(Ending.DONE)
+        return ActionResult(CommonOutcome.DONE)
 
     def _close(self) -> None:
         self.is_closed = True

@@ -13,7 +13,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.quarantine.admin import AdminRacks
-from connectors.quarantine.store import ConflictError, Registration
+from connectors.quarantine.store import BookieRegistration, ConflictError
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SETTINGS = PulsarAdmin.model_validate({"admin_url": "http://pulsar:8080"})
@@ -55,17 +55,19 @@ def store(broker: Broker) -> AdminRacks:
 
 
 def test_groups_are_read_before_and_after(broker: Broker) -> None:
-    sight = store(broker).look(BOOKIE)
-    assert sight.groups.keys() == {"default"}
-    assert sight.write("quarantine", "/quarantine") == NOW
+    snapshot = store(broker).look(BOOKIE)
+    assert snapshot.groups.keys() == {"default"}
+    assert snapshot.write("quarantine", "/quarantine") == NOW
     assert broker.groups["quarantine"] == {BOOKIE: {"rack": "/quarantine", "hostname": "bk11"}}
     racks = "/admin/v2/bookies/racks-info"
     of_racks = [request for request in broker.requests if racks in request]
     assert of_racks == [f"GET {racks}", f"POST {racks}/{BOOKIE}", f"GET {racks}"]
 
 
-@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, Registration()), ("bk12:3181", None)])
-def test_who_is_registered_is_asked_of_a_bookie(broker: Broker, bookie: str, registration: Registration | None) -> None:
+@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, BookieRegistration()), ("bk12:3181", None)])
+def test_who_is_registered_is_asked_of_a_bookie(
+    broker: Broker, bookie: str, registration: BookieRegistration | None
+) -> None:
     assert store(broker).look(bookie).registration == registration
 
 
@@ -93,9 +95,9 @@ def test_what_an_answer_to_a_write_means(
     broker: Broker, post: Callable[[httpx.Request], httpx.Response], kind: type[Exception]
 ) -> None:
     broker.post = post
-    sight = store(broker).look(BOOKIE)
+    snapshot = store(broker).look(BOOKIE)
     with pytest.raises(ActionError) as raised:
-        sight.write("quarantine", "/quarantine")
+        snapshot.write("quarantine", "/quarantine")
     assert type(raised.value) is kind
 
 

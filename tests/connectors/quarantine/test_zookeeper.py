@@ -93,16 +93,16 @@ def racks(sessions: Sessions) -> ZooKeeperRacks:
 def test_the_registration_is_read_after_the_groups_and_the_write_counts_on_their_version(
     racks: ZooKeeperRacks, sessions: Sessions
 ) -> None:
-    sight = racks.look("bk11:3181")
-    assert sight.write("g", "/g").timestamp() == 2.0
+    snapshot = racks.look("bk11:3181")
+    assert snapshot.write("g", "/g").timestamp() == 2.0
     exists = ("exists", "/bk/ledgers/available/bk11:3181")
     assert sessions.only.asked == [("sync", "/bookies"), ("get", "/bookies"), exists, ("set", "/bookies", 7)]
-    registration = sight.registration
+    registration = snapshot.registration
     assert registration is not None
     assert (registration.session, registration.czxid) == ("0xffffffffffffffff", 14)
     assert registration.registered_at is not None
     assert registration.registered_at.timestamp() == 0.5
-    assert sight.changed_at.timestamp() == 1.0
+    assert snapshot.changed_at.timestamp() == 1.0
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_what_no_session_owns_is_no_registration(racks: ZooKeeperRacks, sessions
 def test_what_an_answer_to_a_write_means(
     racks: ZooKeeperRacks, sessions: Sessions, error: Exception, kind: type[Exception], is_closed: bool
 ) -> None:
-    sight = racks.look("bk11:3181")
+    snapshot = racks.look("bk11:3181")
     sessions.only.written = error
     with pytest.raises(ActionError) as raised:
-        sight.write("g", "/g")
+        snapshot.write("g", "/g")
     assert type(raised.value) is kind
     # A request that still waits to be sent must not be sent later.
     assert sessions.closed == is_closed

@@ -20,7 +20,7 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, worker
 from connectors.unload.brokers import Survey
 from connectors.unload.guards import judge
-from connectors.unload.worker import Pace, UnloadWorker
+from connectors.unload.worker import BrokerRateLimit, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import UnloadOutcome
 from tests.connectors.actuation.virtual_clock import VirtualClock
@@ -385,7 +385,7 @@ def test_many_decisions_need_one_survey(bench: Bench) -> None:
 @given(st.lists(st.tuples(st.sampled_from([MEMBER, OTHER]), st.floats(0, 30)), max_size=40))
 def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[tuple[str, float]]) -> None:
     now = 0.0
-    pace = Pace(10.0, lambda: now)
+    pace = BrokerRateLimit(10.0, lambda: now)
     taken: dict[str, list[float]] = {MEMBER: [], OTHER: []}
     for member, seconds in wanted:
         now += seconds

@@ -6,7 +6,7 @@ import pytest
 
 from policies.decisions import Mode
 from policies.throttle.quota_orders import QuotaOrder, wanted_of
-from policies.throttle.quota_plan import QuotaReason, Wanted
+from policies.throttle.quota_plan import QuotaReason, WantedFactor
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -18,11 +18,13 @@ def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Qu
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(order(1), Wanted(0.5, 0.2, QuotaReason.DECIDED), id="decided"),
-        pytest.param(order(1, valid=0), Wanted(0.2, 0.2, QuotaReason.STALE), id="expired"),
-        pytest.param(order(1, mode=Mode.SHADOW), Wanted(0.5, 0.2, QuotaReason.SHADOW), id="shadow"),
-        pytest.param(order(1, valid=0, mode=Mode.SHADOW), Wanted(0.5, 0.2, QuotaReason.SHADOW), id="expired shadow"),
+        pytest.param(order(1), WantedFactor(0.5, 0.2, QuotaReason.DECIDED), id="decided"),
+        pytest.param(order(1, valid=0), WantedFactor(0.2, 0.2, QuotaReason.STALE), id="expired"),
+        pytest.param(order(1, mode=Mode.SHADOW), WantedFactor(0.5, 0.2, QuotaReason.SHADOW), id="shadow"),
+        pytest.param(
+            order(1, valid=0, mode=Mode.SHADOW), WantedFactor(0.5, 0.2, QuotaReason.SHADOW), id="expired shadow"
+        ),
     ],
 )
-def test_what_it_means(given: QuotaOrder, expected: Wanted) -> None:
+def test_what_it_means(given: QuotaOrder, expected: WantedFactor) -> None:
     assert wanted_of(given, NOW, 0.2) == expected
