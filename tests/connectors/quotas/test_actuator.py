@@ -49,17 +49,18 @@ def noted(event_id: str = "before", **fields: Any) -> Record:
 
 
 class MemoryActuator(QuotaActuator):
-    """Follows topics in memory, acts on a cluster in memory, and ends once it has said so much.
+    """Follows topics in memory, acts on a cluster in memory, and ends once that has a rate for all clients.
 
     Args:
         kafka: the cluster.
         history: what is in the topics at the start.
         live: what comes later.
-        reports: after so many it is told to stop.
+        until: that rate.
     """
 
-    def __init__(self, kafka: Kafka, *history: Record, live: tuple[Record, ...] = (), reports: int = 1) -> None:
-        self.stop, self._enough, self._left = Event(), Event(), reports
+    def __init__(self, kafka: Kafka, *history: Record, live: tuple[Record, ...] = (), until: int = 0) -> None:
+        self.stop, self._reached = Event(), Event()
+        self._kafka, self._until = kafka, until
         self.journal = Journal(kafka.acts)
         self.tail = FakeTail([history], live, self._end)
         topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
@@ -78,12 +79,11 @@ class MemoryActuator(QuotaActuator):
     def _hear(self, topic: str, key: str, value: bytes) -> None:
         assert (topic, key) == (AUDIT, CLUSTER)
         assert value
-        self._left -= 1
-        if not self._left:
-            self._enough.set()
+        if self._kafka.rates.get(ANY) == self._until:
+            self._reached.set()
 
     def _end(self) -> None:
-        assert self._enough.wait(DEADLINE_SECONDS)
+        assert self._reached.wait(DEADLINE_SECONDS)
         self.stop.set()
 
 
@@ -97,7 +97,7 @@ def test_the_decision_in_force_is_carried_out_from_the_baseline_that_was_written
 def test_decisions_pass_the_fence_only_beyond_what_was_carried_out(flipped: bool) -> None:
     kafka = Kafka(rates={ANY: 500_000})
     history = noted(sequence=5), decided(1.0, 4)
-    actuator = MemoryActuator(kafka, *(history[::-1] if flipped else history), live=(decided(0.25, 6),))
+    actuator = MemoryActuator(kafka, *(history[::-1] if flipped else history), live=(decided(0.25, 6),), until=250_000)
     actuator.run(actuator.stop)
     assert kafka.rates == {ANY: 250_000}, "never without a quota, which sequence 4 asked for"
     assert kafka.acts == ["write", "set"]
@@ -130,7 +130,7 @@ def test_release_names_what_could_not_be_put_back_and_does_the_rest() -> None:
 def test_what_another_actuator_writes_down_meanwhile_is_believed() -> None:
     kafka = Kafka(rates={ANY: 500_000})
     live = noted("another", baseline_bytes_per_second=800_000), decided(1.0, 6)
-    actuator = MemoryActuator(kafka, noted(), live=live)
+    actuator = MemoryActuator(kafka, noted(), live=live, until=800_000)
     actuator.run(actuator.stop)
     assert kafka.rates == {ANY: 800_000}
 
@@ -138,7 +138,7 @@ def test_what_another_actuator_writes_down_meanwhile_is_believed() -> None:
 def test_a_record_that_cannot_be_read_is_passed_over() -> None:
     kafka = Kafka()
     bad = [record(topic, value) for topic in (DECIDED, APPLIED) for value in (b"{", None)]
-    actuator = MemoryActuator(kafka, *bad, decided(0.5, 1), live=tuple(bad))
+    actuator = MemoryActuator(kafka, *bad, decided(0.5, 1), live=tuple(bad), until=500_000)
     actuator.run(actuator.stop)
     assert kafka.rates == {ANY: 500_000}
     assert all(isinstance(note, AppliedQuota) for _, note in actuator.journal.notes)
