@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -27,8 +29,10 @@ from connectors.switching.registry_orders import RegistryOrders
 from connectors.switching.result_outbox import SOURCE, ResultOutbox
 from connectors.switching.rollover import OwnerClient
 from connectors.switching.settings import SwitchExecution
+from policies.succession import succeeds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
+from policies.units import from_millis
 from policies.wire import EventReader
 
 
@@ -45,6 +49,13 @@ class WatchedSwitch:
     """How many ledgers may be worked on at once."""
     admin: PulsarAdmin | None = None
     """How its brokers' agents are asked: only with `settings.owner_url`."""
+
+
+class _InForce(NamedTuple):
+    """What the fence looks at."""
+
+    sequence: int
+    expires_at: datetime | None
 
 
 class SwitchExecutor(Follower):
@@ -76,6 +87,8 @@ class SwitchExecutor(Follower):
         }
         super().__init__("switch executor", "headgate-switch", topics, self._reconcilers)
         self._reader = EventReader((SwitchDecision, SwitchRecord))
+        self._in_force: dict[tuple[str, str], _InForce] = {}
+        """By the kind of decision and its subject; of these there may be 100,000."""
 
     def run(self, stop: threading.Event) -> None:
         """Carry switches out until `stop` is set.
@@ -97,7 +110,10 @@ class SwitchExecutor(Follower):
     def _arrived(self, record: Record) -> None:
         received = parsed(self._reader, record)
         if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
-            self._reconcilers[received.cluster].receive(received)
+            key, appended_at = (received.event_type, received.subject), from_millis(record.appended_ms)
+            if succeeds(received, self._in_force.get(key), now=datetime.now(UTC), appended_at=appended_at):
+                self._in_force[key] = _InForce(received.sequence, received.expires_at)
+                self._reconcilers[received.cluster].receive(received)
 
 
 class _SharedJvm:

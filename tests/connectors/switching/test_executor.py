@@ -1,0 +1,73 @@
+"""Which decisions the executor hands on to the reconciler of their cluster."""
+
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.actuation.actuator import LoopTopics
+from connectors.bookkeeper.gateway import BookKeeperJvm
+from connectors.switching.executor import SwitchExecutor
+from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
+from policies.units import to_millis
+from policies.wire import decision_event
+from tests.connectors.actuation.tail import CONNECTION, record
+from tests.connectors.switching.orders import order
+
+NOW = datetime.now(UTC)
+DECIDED = "headgate.decided.switches"
+
+
+def jvm() -> BookKeeperJvm:
+    raise AssertionError("nothing is to be copied")
+
+
+class RecordingReconciler:
+    """Notes what it receives."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def receive(self, received: SwitchDecision | SwitchRecord) -> None:
+        self.received.append(received.sequence)
+
+    def run(self, stop: Event) -> None:
+        """There is nothing to do."""
+
+    def wake(self) -> None:
+        """There is nobody to wake."""
+
+
+def received(*orders: SwitchDecision) -> list[int]:
+    """The sequences of those that are handed on."""
+    topics = LoopTopics(CONNECTION, DECIDED, "headgate.audit")
+    executor = SwitchExecutor(topics, "headgate.observed.switches", [], lambda *_: None, jvm, CollectorRegistry())
+    reconciler = RecordingReconciler()
+    executor._reconcilers = {"c1": reconciler}  # type: ignore[dict-item]
+    for one in orders:
+        executor._arrived(record(DECIDED, decision_event(one), to_millis(NOW)))
+    return reconciler.received
+
+
+def given(sequence: int, *, valid_seconds: float | None = None, **more: object) -> SwitchDecision:
+    until = None if valid_seconds is None else NOW + timedelta(seconds=valid_seconds)
+    return order(SwitchVerdict.START_COPY, **{"sequence": sequence, "valid_until": until, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("orders", "expected"),
+    [
+        pytest.param([given(5), given(6)], [5, 6], id="a successor"),
+        pytest.param([given(5), given(5)], [5], id="a repeat"),
+        pytest.param([given(5), given(4)], [5], id="a late one"),
+        pytest.param([given(5, valid_seconds=-1), given(4)], [5, 4], id="after one that has expired"),
+        pytest.param([given(5), given(4, ledger_id=8)], [5, 4], id="about another ledger"),
+        pytest.param([given(5, cluster="c2")], [], id="of another cluster"),
+        pytest.param([given(to_millis(NOW + timedelta(days=2))), given(5)], [5], id="a number from the far future"),
+    ],
+)
+def test_only_what_succeeds_the_decision_in_force_is_handed_on(
+    orders: list[SwitchDecision], expected: list[int]
+) -> None:
+    assert received(*orders) == expected
