@@ -200,7 +200,7 @@ def topics_create(settings: SettingsFile = None) -> None:
     report = create_topics(given.loop_kafka(), given.topics)
     for topic in report.created:
         typer.echo(f"created {topic}")
-    _tell_differences(report.existing, report.differences)
+    _print_differences(report.existing, report.differences)
 
 
 @topics_app.command("check")
@@ -212,12 +212,12 @@ def topics_check(settings: SettingsFile = None) -> None:
     report = check_topics(given.loop_kafka(), given.topics)
     for topic in report.missing:
         typer.echo(f"missing {topic}: create it with `headgate topics create`")
-    _tell_differences(report.existing, report.differences)
+    _print_differences(report.existing, report.differences)
     if not report.as_planned:
         raise typer.Exit(1)
 
 
-def _tell_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
+def _print_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
     typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
     if differences:
         table = Table("topic", "key", "expected", "found", "remedy")

@@ -36,14 +36,14 @@ class Connections:
         self._stack.close()
 
     def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
-        """The cluster's session; null where its ZooKeeper is not named."""
+        """The cluster's session; None where its ZooKeeper is not named."""
         connection = self._settings.clusters[cluster].zookeeper
         if connection is None:
             return None
         return self._kept(self._zookeepers, cluster, lambda: ZooKeeperSession(cluster, connection))
 
     def pulsar(self, cluster: str) -> AdminApi | None:
-        """The cluster's admin client; null where its REST is not named."""
+        """The cluster's admin client; None where its REST is not named."""
         connection = self._settings.clusters[cluster].pulsar
         if connection is None:
             return None

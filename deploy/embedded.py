@@ -346,11 +346,11 @@ class EmbeddedKafka:
         """Await that each broker we run answers, and knows all the others as serving."""
         wanted = set(self.pids)
         for broker in sorted(wanted):
-            while not _knows(self._identity.broker_ports[broker], wanted):
+            while not _serves_with(self._identity.broker_ports[broker], wanted):
                 self._check_alive(wanted)
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"Kafka in {self.data_dir} is not ready in time, its last words: {self._last_words(broker)}"
+                        f"Kafka in {self.data_dir} is not ready in time, its last words: {self._log_tail(broker)}"
                     )
                 time.sleep(_POLL_SECONDS)
         self._check_alive(wanted)
@@ -360,10 +360,10 @@ class EmbeddedKafka:
             process = self._processes[broker]
             if not process.is_alive:
                 raise UserError(
-                    f"Kafka broker {broker} ended (exit code {process.exit_code}): {self._last_words(broker)}"
+                    f"Kafka broker {broker} ended (exit code {process.exit_code}): {self._log_tail(broker)}"
                 )
 
-    def _last_words(self, broker: int) -> str:
+    def _log_tail(self, broker: int) -> str:
         log = self.log_file(broker)
         lines = [*self._processes[broker].console_tail(), *tail(log, 200)]
         return f"{_reason(lines)} (log: {log})"
@@ -384,7 +384,7 @@ class EmbeddedKafka:
         self._processes.clear()
 
 
-def _knows(port: int, brokers: set[int]) -> bool:
+def _serves_with(port: int, brokers: set[int]) -> bool:
     """Whether the broker at a port answers and names all these brokers as serving.
 
     A client of its own for each question: one that knows more brokers might ask another.

@@ -102,17 +102,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.write_manifest:
-            write_manifest(options.cache_dir, progress=_say)
+            write_manifest(options.cache_dir, progress=_print_progress)
         else:
             for group in options.group or groups():
-                ensure_jars(group, options.cache_dir, progress=_say)
+                ensure_jars(group, options.cache_dir, progress=_print_progress)
     except (UserError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

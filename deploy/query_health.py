@@ -93,7 +93,7 @@ class QueryHealth:
         return silent if silent > self._stall_seconds else None
 
     def problem(self) -> str | None:
-        """What is wrong, in a sentence for /-/healthy; null when nothing is."""
+        """What is wrong, in a sentence for /-/healthy; None when nothing is."""
         if self._failure is not None:
             return f"the query failed and is being started again: {self._failure}"
         stalled = self.stalled_seconds()

@@ -43,7 +43,7 @@ def replay_to_stdout(
 def _decisions(settings: Settings, records: Iterable[Recorded], until: datetime | None) -> Iterator[str]:
     replay = Replay(PolicyHost(settings.policy_settings()))
     yield from (decision_event(decision).decode() for decision in replay.run(records, until))
-    _tell_rejected(replay)
+    _print_rejected(replay)
 
 
 def _differences(
@@ -51,10 +51,10 @@ def _differences(
 ) -> Iterator[str]:
     ours, theirs = (Replay(PolicyHost(s.policy_settings())) for s in (settings, against))
     yield from map(json.dumps, differences(ours.run(records, until), theirs.run(records, until)))
-    _tell_rejected(ours)  # both reject the same
+    _print_rejected(ours)  # both reject the same
 
 
-def _tell_rejected(replay: Replay) -> None:
+def _print_rejected(replay: Replay) -> None:
     for place, error in replay.rejected:
         print(f"{place}: {error}", file=sys.stderr)  # noqa: T201
 

@@ -58,7 +58,7 @@ class SettingsReload:
         return run
 
     def take(self) -> Settings | None:
-        """The settings to go on with, once; null when the run ended for another reason."""
+        """The settings to go on with, once; None when the run ended for another reason."""
         fresh, self._fresh = self._fresh, None
         return fresh
 

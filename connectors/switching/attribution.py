@@ -35,7 +35,7 @@ class AttributionOutcome(StrEnum):
     GONE = "gone"
     """Nothing names the ledger any more, and as no id is given twice, nothing ever will."""
     FAILED = "failed"
-    """ZooKeeper or a value is in the way. A write may have been done or not: the same order again tells."""
+    """ZooKeeper or a value is in the way. A write may have been done or not: the same order again finds out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ _PRECEDENCE = (
 
 
 def _combined(found: list[Attribution], goal: _Goal) -> Attribution:
-    """One result for all znodes; a change that went too far is told whatever became of the others."""
+    """One result for all znodes; a change that went too far is reported whatever became of the others."""
     if not found:
         return Attribution(AttributionOutcome.FAILED, detail="the order names no znode")
     parts = {part for each in found for part in each.changed}

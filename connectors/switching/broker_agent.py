@@ -83,7 +83,7 @@ class _Followed:
 class BrokerAgent:
     """The agent of one broker.
 
-    What it was told is not kept: the registry tells a broker that starts again where to write, as it tells others.
+    Nothing is kept over a restart: a broker that starts again reads in the registry where to write, as others do.
 
     Args:
         cluster: the broker cluster's name in the loop's settings.

@@ -135,5 +135,5 @@ def _unread(error: Exception) -> dict[str, object]:
 
 
 def _ms_since(began: float) -> int:
-    """Rounded up: it may be said to be older than it is, never newer."""
+    """Rounded up: a reading may count as older than it is, never as newer."""
     return int(1000 * (time.monotonic() - began)) + 1

@@ -12,7 +12,7 @@ from connectors.switching.lease import HeldLease
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.registry_view import RegistryView
 from connectors.switching.result_outbox import ResultOutbox
-from connectors.switching.rollover import Failed, NotOwned, RolledOver
+from connectors.switching.rollover import RolledOver, RolloverFailed, TopicNotOwned
 from policies.observations import Reading
 from policies.switching.decisions import SwitchDecision
 from policies.switching.readings import SwitchBrokers, SwitchCluster, SwitchLedger, SwitchPrecheck, SwitchStatus
@@ -179,7 +179,7 @@ class LedgerReferences(Protocol):
 class TopicOwners(Protocol):
     """See `rollover.OwnerClient`."""
 
-    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         """Have a cursor rolled over by whoever has its topic loaded."""
         ...
 

@@ -75,7 +75,7 @@ def inventory_readings(
         target_ids: all ledgers of the target, with or without a reference; None: it was not listed.
 
     Raises:
-        UserError: a reference cannot be told on the wire, such as one to a negative id.
+        UserError: a reference does not fit the wire, such as one to a negative id.
     """
     parts = count = 0
     for cut in _cuts(references, existing, target_ids):
@@ -127,7 +127,7 @@ def _cuts(
 
 
 def ledger_reading(ledger: Ledger) -> LedgerReading:
-    """A ledger as it is told on the wire; `policies.switching.fold.ledgers.ledger_of` reads it."""
+    """A ledger as it is on the wire; `policies.switching.fold.ledgers.ledger_of` reads it."""
     plain = structs.asdict(ledger)
     return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
 

@@ -172,7 +172,7 @@ class LedgerOrders:
         return result if found is None else replace(result, target=structs.replace(found, provenance=NOT_OURS))
 
     def _delete_own(self, order: LedgerOrder) -> SwitchLedger:
-        # Of a copy under a new id the policy may not have heard; then no reference has that id either.
+        # Of a copy under a new id the policy may not know; then no reference has that id either.
         if any(order.target in self._owners_of(order, each) for each in {order.ledger_id, order.target_id}):
             return order.result(
                 LedgerOutcome.FAILED, f"a reference attributes it to {order.target}: the copy is in use"

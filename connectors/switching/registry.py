@@ -189,17 +189,17 @@ class Registry:
         raise RegistryConflictError(f"{self._entry(name)} is changed by others all the time")
 
     def write_directive(self, epoch: int, target: str) -> DirectiveWrite:
-        """Tell the brokers where to write from this epoch on, unless they were told so or something later already.
+        """Direct the brokers where to write from this epoch on, unless that or something later was written already.
 
         Raises:
             RegistryError: it could not be written, or it is not known whether it was.
         """
         path, wanted = f"{self._root}/directive", _Directive(epoch=epoch, target=target)
-        told = WrittenDirective(epoch=epoch, target=target)
+        wanted_directive = WrittenDirective(epoch=epoch, target=target)
         for _ in range(_TRIES):
             found, committed = self._nodes.get(path, _Directive), self._committed()
             if found is not None and found.value == wanted:
-                return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, told)
+                return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, wanted_directive)
             standing = None if found is None else _standing(found)
             if standing is not None and standing.epoch >= epoch:
                 detail = f"epoch {standing.epoch} directs to {standing.target}"
@@ -210,7 +210,7 @@ class Registry:
             if found is None:
                 self._nodes.ensure(self._root)
             if self._nodes.commit(create_or_put(path, wanted, found)):
-                return DirectiveWrite(DirectiveOutcome.WRITTEN, told)
+                return DirectiveWrite(DirectiveOutcome.WRITTEN, wanted_directive)
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def write_status(

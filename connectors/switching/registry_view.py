@@ -29,7 +29,7 @@ class RegistryView:
         return next((each for each in self.clusters if each.name == name), None)
 
     def reading(self, cluster: str) -> SwitchRegistry:
-        """What the policy hears of it, for the broker cluster of this name."""
+        """As an observation, for the broker cluster of this name."""
         return SwitchRegistry(
             cluster=cluster,
             outcome=Outcome.OK,

@@ -138,14 +138,14 @@ class RolledOver:
 
 
 @dataclass(frozen=True, slots=True)
-class NotOwned:
+class TopicNotOwned:
     """Nobody has the topic loaded, or not the one who was asked."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RolloverFailed:
     """It was not done, or nobody knows whether it was."""
 
     detail: str
@@ -155,7 +155,7 @@ class OwnerClient:
     """Asks owners. Safe to use from many threads.
 
     Args:
-        session: of the brokers' ZooKeeper, which tells who owns what.
+        session: of the brokers' ZooKeeper, where it stands who owns what.
         owner_url: a broker's endpoint, of `{member}` or `{host}`.
         admin: how to be let in; its own address is not used, its `timeout` is that of one request.
         transport: in place of the network, for tests.
@@ -173,7 +173,7 @@ class OwnerClient:
         self._admin = admin
         self._transport = transport
 
-    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         """Have a cursor rolled over by whoever has its topic loaded.
 
         Args:
@@ -185,33 +185,33 @@ class OwnerClient:
             cursor = cursor_of(path)
             member = owner_of_topic(self._session.reader(lambda: self._session.connection.timeout_seconds), cursor)
         except ValueError as error:
-            return Failed(str(error))
+            return RolloverFailed(str(error))
         except (UnreadError, NotConnectedError, UserError) as error:
-            return Failed(detail_of(error))
+            return RolloverFailed(detail_of(error))
         if member is None:
-            return NotOwned(f"nobody has {cursor.topic} loaded")
+            return TopicNotOwned(f"nobody has {cursor.topic} loaded")
         return self._ask(member, cursor, target, epoch)
 
-    def _ask(self, member: str, cursor: Cursor, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+    def _ask(self, member: str, cursor: Cursor, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         request = RolloverRequest(topic=cursor.topic, cursor=cursor.name, target=target, epoch=epoch)
         try:
             # A client of its own for each, as brokers and certificates come and go, and cursors are not many.
             with plain_client(url_of_member(self._owner_url, member), self._admin, self._transport) as client:
                 auth = BearerAuth(self._admin.bearer_token)
-                return _answer(member, client.post(PATH, json=msgspec.to_builtins(request), auth=auth))
+                return _rollover_result(member, client.post(PATH, json=msgspec.to_builtins(request), auth=auth))
         except (httpx.HTTPError, httpx.InvalidURL, UserError) as error:
-            return Failed(f"{member}: {http_detail_of(error)}"[:_DETAIL_LENGTH])
+            return RolloverFailed(f"{member}: {http_detail_of(error)}"[:_DETAIL_LENGTH])
 
 
-def _answer(member: str, response: httpx.Response) -> RolledOver | NotOwned | Failed:
-    status, said = response.status_code, f"{member} answers with status {response.status_code}"
+def _rollover_result(member: str, response: httpx.Response) -> RolledOver | TopicNotOwned | RolloverFailed:
+    status, prefix = response.status_code, f"{member} answers with status {response.status_code}"
     try:
         if status == HTTPStatus.OK:
             return RolledOver(msgspec.json.decode(response.content, type=_Done).ledger_id)
         refusal = msgspec.json.decode(response.content, type=_Refusal)
     except msgspec.MsgspecError:
-        return Failed(f"{said}, but not as one who rolls cursors over: owner_url may be another service's")
-    detail = " ".join(f"{said}: {refusal.detail}".split())[:_DETAIL_LENGTH]
+        return RolloverFailed(f"{prefix}, but not as one who rolls cursors over: owner_url may be another service's")
+    detail = " ".join(f"{prefix}: {refusal.detail}".split())[:_DETAIL_LENGTH]
     # Another service too says 404 of a path that it does not have.
     not_owned = status == HTTPStatus.NOT_FOUND and refusal.reason == _NOT_OWNED
-    return NotOwned(detail) if not_owned else Failed(detail)
+    return TopicNotOwned(detail) if not_owned else RolloverFailed(detail)

@@ -31,13 +31,13 @@ from connectors.switching.registry import (
     StatusWrite,
 )
 from connectors.switching.rollover import (
-    Failed,
-    NotOwned,
     NotOwnedError,
     OwnerClient,
     RolledOver,
+    RolloverFailed,
     RolloverRefusedError,
     RolloverServer,
+    TopicNotOwned,
 )
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
@@ -949,14 +949,14 @@ def test_the_owner_of_a_cursor_rolls_it_over(rollovers: Rollovers) -> None:
 
 
 def test_a_topic_that_nobody_owns_is_nobodys_to_roll_over(rollovers: Rollovers) -> None:
-    assert rollovers.ask() == NotOwned(f"nobody has {TOPIC} loaded")
+    assert rollovers.ask() == TopicNotOwned(f"nobody has {TOPIC} loaded")
 
 
 def test_a_topic_that_its_owner_has_not_loaded_is_not_owned(rollovers: Rollovers) -> None:
     rollovers.own()
     rollovers.agent.broker.cursors.clear()
     said = rollovers.ask()
-    assert isinstance(said, NotOwned)
+    assert isinstance(said, TopicNotOwned)
     assert said.detail == f"127.0.0.1:8080 answers with status 404: {TOPIC} is not loaded"
 
 
@@ -966,7 +966,7 @@ def test_a_topic_that_its_owner_has_not_loaded_is_not_owned(rollovers: Rollovers
 def test_an_owner_that_follows_another_directive_refuses(rollovers: Rollovers, target: str, epoch: int) -> None:
     rollovers.own()
     said = rollovers.ask(target, epoch)
-    assert isinstance(said, Failed)
+    assert isinstance(said, RolloverFailed)
     assert f"follows epoch 1 to new, not epoch {epoch} to {target}" in said.detail
     assert rollovers.agent.broker.cursors[TOPIC, CURSOR] == 41
 
@@ -974,35 +974,35 @@ def test_an_owner_that_follows_another_directive_refuses(rollovers: Rollovers, t
 def test_what_the_owner_cannot_do_has_failed(rollovers: Rollovers) -> None:
     rollovers.own()
     rollovers.agent.broker.unreachable = {"new"}
-    assert rollovers.ask() == Failed("127.0.0.1:8080 answers with status 409: no ledger can be made in new")
+    assert rollovers.ask() == RolloverFailed("127.0.0.1:8080 answers with status 409: no ledger can be made in new")
 
 
 def test_an_owner_that_does_not_answer_or_does_not_say_who_it_is_has_failed(
     rollovers: Rollovers, free_port: int
 ) -> None:
-    assert rollovers.ask(path="/schemas/x") == Failed("/schemas/x is not the znode of a cursor")
+    assert rollovers.ask(path="/schemas/x") == RolloverFailed("/schemas/x is not the znode of a cursor")
     rollovers.own(b"{}")
-    assert isinstance(rollovers.ask(), Failed)
+    assert isinstance(rollovers.ask(), RolloverFailed)
     for bundle in rollovers._tree.get_children("/namespace/t/n"):
         rollovers._tree.delete(f"/namespace/t/n/{bundle}")
     rollovers.own()
     said = rollovers.ask(port=free_port)
-    assert isinstance(said, Failed)
+    assert isinstance(said, RolloverFailed)
     assert said.detail.startswith("127.0.0.1:8080: POST /headgate/v1/cursors/rollover")
 
 
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (404, b"<html>", Failed),
-        (404, b'{"reason": "Topic not found"}', Failed),
-        (404, b'{"detail": "only /x is served", "reason": ""}', Failed),
-        (404, b'{"detail": "gone", "reason": "not_owned"}', NotOwned),
-        (500, b'{"detail": "gone", "reason": "not_owned"}', Failed),
+        (404, b"<html>", RolloverFailed),
+        (404, b'{"reason": "Topic not found"}', RolloverFailed),
+        (404, b'{"detail": "only /x is served", "reason": ""}', RolloverFailed),
+        (404, b'{"detail": "gone", "reason": "not_owned"}', TopicNotOwned),
+        (500, b'{"detail": "gone", "reason": "not_owned"}', RolloverFailed),
         (200, b'{"ledger_id": 7}', RolledOver),
-        (200, b'{"ledger_id": -1}', Failed),
-        (200, b"ok", Failed),
-        (307, b"", Failed),
+        (200, b'{"ledger_id": -1}', RolloverFailed),
+        (200, b"ok", RolloverFailed),
+        (307, b"", RolloverFailed),
     ],
 )
 def test_only_who_rolls_cursors_over_is_believed(

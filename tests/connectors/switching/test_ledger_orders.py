@@ -13,7 +13,7 @@ from connectors.pulsar.attribution import ValuePart
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
 from connectors.switching.dependencies import JournaledCopier
 from connectors.switching.ledger_orders import LedgerOrders
-from connectors.switching.rollover import Failed, NotOwned, RolledOver
+from connectors.switching.rollover import RolledOver, RolloverFailed, TopicNotOwned
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
@@ -41,7 +41,7 @@ class World:
     record: CopyRecord | None = COPIED
     in_old: Ledger | None = CLOSED
     in_new: Ledger | None = CLOSED
-    owner: RolledOver | NotOwned | Failed | None = None
+    owner: RolledOver | TopicNotOwned | RolloverFailed | None = None
     loaded_by: str | None = None
     named: int = 7
     """Which ledger the references name."""
@@ -139,7 +139,7 @@ class _Owner:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | NotOwned | Failed:
+    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         assert self._world.owner is not None
         assert (path, target, epoch) == ("/managed-ledgers/t/n/persistent/a/sub", "new", 2)
         self._world.asked.append("roll_over")
@@ -234,8 +234,8 @@ def test_nothing_is_deleted_while_references_cannot_be_read(verdict: SwitchVerdi
     [
         (None, "owner_url does not say"),
         (RolledOver(9), "rolled it over to ledger 9"),
-        (NotOwned("nobody has it loaded"), "nobody has it loaded"),
-        (Failed("it hangs"), "it hangs"),
+        (TopicNotOwned("nobody has it loaded"), "nobody has it loaded"),
+        (RolloverFailed("it hangs"), "it hangs"),
     ],
 )
 def test_the_owner_of_an_open_cursor_is_asked_to_close_it(owner: Any, says: str) -> None:
@@ -248,7 +248,7 @@ def test_the_owner_of_an_open_cursor_is_asked_to_close_it(owner: Any, says: str)
     ("owner", "result"),
     [
         (RolledOver(9), LedgerOutcome.ROLLED_OVER),
-        (Failed("it hangs"), LedgerOutcome.FAILED),
+        (RolloverFailed("it hangs"), LedgerOutcome.FAILED),
         (None, LedgerOutcome.FAILED),
     ],
     ids=["it does", "it fails", "nobody can be asked"],
@@ -278,7 +278,8 @@ def test_a_request_to_roll_over_tells_the_new_ledger_or_why_there_is_none() -> N
     done = World(owner=RolledOver(9)).carry_out(order(SwitchVerdict.REQUEST_ROLLOVER))
     assert (done.result, done.new_id, done.attribution) == (LedgerOutcome.ROLLED_OVER, 9, "new")
     assert (
-        World(owner=Failed("it hangs")).carry_out(order(SwitchVerdict.REQUEST_ROLLOVER)).result is LedgerOutcome.FAILED
+        World(owner=RolloverFailed("it hangs")).carry_out(order(SwitchVerdict.REQUEST_ROLLOVER)).result
+        is LedgerOutcome.FAILED
     )
 
 
