@@ -1,0 +1,68 @@
+"""Which collectors the settings ask for: those of each watched cluster, and none of what is not named."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from deploy.collect import collector_parts
+from deploy.connections import Connections
+from deploy.settings import Settings
+from policies.errors import UserError
+
+NOWHERE = "127.0.0.1:1"
+KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
+ZOOKEEPER = {"zookeeper": {"servers": NOWHERE}}
+PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    with Publisher(KafkaConnection(bootstrap_servers=NOWHERE), PublisherMetrics(CollectorRegistry())) as publisher:
+        yield publisher
+
+
+def names(publisher: Publisher, clusters: dict[str, Any]) -> list[str]:
+    """Of the parts that collect."""
+    settings = Settings.model_validate({"clusters": clusters})
+    with Connections(settings) as connections:
+        return [part.name for part in collector_parts(settings, CollectorRegistry(), publisher, connections)]
+
+
+CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a Kafka cluster": (KAFKA, ["collector of c1"]),
+    "bookies by ZooKeeper": ({**ZOOKEEPER, "bookies": {}}, ["bookie collector of c1"]),
+    "bookies by Pulsar": (
+        {**PULSAR, "pulsar_bookies": {"bookie_url": "http://{host}:8000"}},
+        ["bookie collector of c1"],
+    ),
+    "sessions": ({**ZOOKEEPER, "sessions": {}}, ["session collector of c1"]),
+    "ownership": (
+        {**ZOOKEEPER, "sessions": {}, "ownership": {}},
+        ["session collector of c1", "ownership collector of c1"],
+    ),
+    "health": (
+        {**ZOOKEEPER, **PULSAR, "sessions": {}, "health": {"member_url": "http://{member}"}},
+        ["session collector of c1", "health collector of c1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "expected"), CASES.values(), ids=CASES)
+def test_each_block_of_a_cluster_asks_for_its_collector(
+    publisher: Publisher, cluster: dict[str, Any], expected: list[str]
+) -> None:
+    assert names(publisher, {"c1": cluster}) == expected
+
+
+def test_every_cluster_has_collectors_of_its_own(publisher: Publisher) -> None:
+    assert names(publisher, {"payments": KAFKA, "orders": KAFKA}) == ["collector of payments", "collector of orders"]
+
+
+@pytest.mark.parametrize("clusters", [{}, {"c1": ZOOKEEPER}, {"c1": PULSAR}], ids=["no cluster", "ZooKeeper", "Pulsar"])
+def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(publisher: Publisher, clusters: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="clusters: nothing is watched"):
+        names(publisher, clusters)
