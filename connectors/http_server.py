@@ -4,17 +4,17 @@ import errno
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import structlog
 
+from connectors.closing import Closing
 from policies.errors import UserError
 
 _log = structlog.get_logger(__name__)
 
 
-class HttpServer:
+class HttpServer(Closing):
     """Serves from the moment it is made until it is closed; use it as a context manager, or call `close`.
 
     Args:
@@ -35,14 +35,6 @@ class HttpServer:
             raise UserError(_why_not(error, host, port, setting)) from None
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def port(self) -> int:

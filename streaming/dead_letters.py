@@ -15,7 +15,7 @@ from streaming.host import Output
 _LAST_MS = to_millis(datetime.max.replace(tzinfo=UTC))
 
 
-class Record(NamedTuple):
+class ObservedRecord(NamedTuple):
     """An observed record as it lies in Kafka."""
 
     topic: str
@@ -52,7 +52,7 @@ class DeadLetter(BaseModel):
     value_base64: str = Field(description="The record's value, whole.")
 
 
-def dead_letter(record: Record, error: BadRecordError) -> Output:
+def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
     """Wrap a record; its id depends on where it lies, so that a repeated batch gives the same letter."""
     letter = DeadLetter(
         reason=error.reason,

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from policies.observations import Observation
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.dead_letters import Record, dead_letter
+from streaming.dead_letters import ObservedRecord, dead_letter
 from streaming.host import Output, PolicyHost, outputs, reading_reader, recall, remember
 
 OUTPUT_SCHEMA = "topic string, key string, value binary"
@@ -42,7 +42,7 @@ class PolicyOperator(StatefulProcessor):
         policy, cluster = _split(key)
         observations: list[Observation] = []
         for row in rows:
-            record = Record(row.topic, row.partition, row.offset, row.appended_ms, row.value)
+            record = ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value)
             try:
                 observations.append(_observation(record, cluster))
             except BadRecordError as error:
@@ -78,7 +78,7 @@ def _split(key: Any) -> tuple[str, str]:
     return (key[0], key[1])
 
 
-def _observation(record: Record, cluster: str) -> Observation:
+def _observation(record: ObservedRecord, cluster: str) -> Observation:
     event = reading_reader().read(record.value or b"")
     if event.data.cluster != cluster:
         raise BadRecordError(

@@ -5,13 +5,13 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from prometheus_client import CollectorRegistry, Counter
 
+from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
@@ -51,7 +51,7 @@ class PublisherMetrics:
         )
 
 
-class Publisher:
+class Publisher(Closing):
     """Sends records, in order per key, each taken by all in-sync replicas and appended once.
 
     It may be used from any thread. A thread of its own reports deliveries, and connects anew when a certificate or
@@ -86,14 +86,6 @@ class Publisher:
         self._closed = threading.Event()
         self._server = threading.Thread(target=self._run, name=f"{client_id}-publisher", daemon=True)
         self._server.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def publish(self, topic: str, key: str, value: bytes) -> None:
         """Hand a record over and return at once.

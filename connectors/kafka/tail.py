@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
@@ -78,7 +78,7 @@ class _Progress:
         self.behind.pop(place, None)
 
 
-class Tail:
+class Tail(Closing):
     """Reads topics as they are and grow; new partitions and topics are found by themselves.
 
     Use it from one thread, as a context manager. What does not exist yet has nothing to catch up with.
@@ -105,12 +105,8 @@ class Tail:
         self._fatal = False
         self._clients = self._connect()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._clients.close()
 
     @property

@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -12,6 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.paths import normpath
 from kazoo.protocol.states import KazooState, WatchedEvent
 
+from connectors.closing import Closing
 from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.ownership.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
 from connectors.ownership.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 0.1
 _log = structlog.get_logger(__name__)
 
 
-class OwnershipAgent:
+class OwnershipAgent(Closing):
     """Holds ephemeral nodes for an application, and brings it safely through the loss of its ZooKeeper session.
 
     `serving` says whether the application may serve a bundle. How long two members may serve the same one:
@@ -118,11 +118,6 @@ class OwnershipAgent:
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def status(self) -> SessionStatus | None:

@@ -15,6 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from connectors.zookeeper.server_status import session_name
+
 _BEATS_PER_TIMEOUT = 6
 
 
@@ -27,11 +29,6 @@ def session_of(client: KazooClient) -> str | None:
     """The session a client has now, as `0x…`; None while it is not connected."""
     identity = client.client_id
     return None if not identity or not identity[0] else session_name(identity[0])
-
-
-def session_name(number: int) -> str:
-    """A session's id as readings name it."""
-    return f"0x{number & 0xFFFF_FFFF_FFFF_FFFF:x}"
 
 
 class NegotiatedTimeout:

@@ -21,8 +21,9 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
-from connectors.ownership.contact import session_name, session_of
+from connectors.ownership.contact import session_of
 from connectors.zookeeper.owners import owner_member
+from connectors.zookeeper.server_status import session_name
 from policies.sessions.judge.ownership_table import NodeNow
 
 Watch = Callable[[WatchedEvent], None]

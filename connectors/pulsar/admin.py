@@ -13,15 +13,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
 from connectors.pulsar.rest import RestClient
-from connectors.zookeeper.affinity import Affinity, Persistence
+from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
+from connectors.zookeeper.registrations import RackGroups, none_as_empty
 from policies.isolation.readings import RackInfo
 from policies.observations import Outcome
 
 Parsed = TypeVar("Parsed")
-
-
-def _nothing(value: object) -> object:
-    return {} if value is None else value
 
 
 class _AdminDocument(BaseModel):
@@ -43,15 +40,13 @@ class Lookup(_AdminDocument):
     http_url: str | None = Field(default=None, alias="httpUrl")
 
 
-_Info = Annotated[RackInfo, BeforeValidator(_nothing)]
-
 _NAMES = TypeAdapter(tuple[str, ...])
 _KNOWN = TypeAdapter(_Bookies)
 _GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
-    Annotated[dict[str, Annotated[dict[str, _Info], BeforeValidator(_nothing)]], BeforeValidator(_nothing)]
+    Annotated[RackGroups, BeforeValidator(none_as_empty)]
 )
-_AFFINITY: TypeAdapter[Affinity | None] = TypeAdapter(Affinity | None)
-_PERSISTENCE: TypeAdapter[Persistence | None] = TypeAdapter(Persistence | None)
+_AFFINITY: TypeAdapter[AffinityDocument | None] = TypeAdapter(AffinityDocument | None)
+_PERSISTENCE: TypeAdapter[PersistenceDocument | None] = TypeAdapter(PersistenceDocument | None)
 _LOOKUP = TypeAdapter(Lookup)
 
 
@@ -95,13 +90,13 @@ class AdminApi:
         """A tenant's namespaces, as `tenant/namespace`."""
         return self._unless_missing(_path("/admin/v2/namespaces", tenant), _NAMES, ())
 
-    def affinity(self, namespace: str) -> Affinity | None:
+    def affinity(self, namespace: str) -> AffinityDocument | None:
         """Which groups a namespace may use; None when it does not say."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence", "bookieAffinity")
         affinity = self._unless_missing(path, _AFFINITY, None)
         return affinity if affinity and (affinity.primary or affinity.secondary) else None
 
-    def persistence(self, namespace: str) -> Persistence | None:
+    def persistence(self, namespace: str) -> PersistenceDocument | None:
         """How many bookies a namespace's ledgers spread over; None when it leaves that to the brokers."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
         return self._unless_missing(path, _PERSISTENCE, None)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import MAX_CONNECTIONS
 from connectors.pulsar.outcomes import AdminError
-from connectors.zookeeper.affinity import Persistence
+from connectors.zookeeper.affinity import PersistenceDocument
 from policies.isolation.readings import BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome
 
@@ -60,5 +60,5 @@ class AffinityReader:
         affinity = self._admin.affinity(name)
         if affinity is None:
             return None
-        persistence = self._admin.persistence(name) or Persistence()
+        persistence = self._admin.persistence(name) or PersistenceDocument()
         return NamespaceAffinity(**affinity.model_dump(), **persistence.model_dump())

@@ -40,7 +40,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Affinity(_Document):
+class AffinityDocument(_Document):
     """The part of a namespace's local policies that matters here."""
 
     primary: _Groups = Field(default=(), alias="bookkeeperAffinityGroupPrimary")
@@ -49,10 +49,10 @@ class Affinity(_Document):
 
 
 class _LocalPolicies(_Document):
-    affinity: Affinity | None = Field(default=None, alias="bookieAffinityGroup")
+    affinity: AffinityDocument | None = Field(default=None, alias="bookieAffinityGroup")
 
 
-class Persistence(_Document):
+class PersistenceDocument(_Document):
     """The part of a namespace's policies that matters here."""
 
     ensemble_size: _Count = Field(default=None, alias="bookkeeperEnsemble")
@@ -61,10 +61,10 @@ class Persistence(_Document):
 
 
 class _Policies(_Document):
-    persistence: Persistence | None = None
+    persistence: PersistenceDocument | None = None
 
 
-def parse_affinity(data: bytes) -> Affinity | None:
+def parse_affinity(data: bytes) -> AffinityDocument | None:
     """A namespace's affinity from its local policies; None when they have none.
 
     Raises:
@@ -79,7 +79,7 @@ def parse_affinity(data: bytes) -> Affinity | None:
     return affinity if affinity and (affinity.primary or affinity.secondary) else None
 
 
-def parse_persistence(data: bytes) -> Persistence | None:
+def parse_persistence(data: bytes) -> PersistenceDocument | None:
     """A namespace's persistence from its policies; None when they have none.
 
     Raises:
@@ -123,7 +123,7 @@ class AffinityTree:
         detail = _problems({**affinities, **persistences})
         return BookieAffinity(cluster=cluster, outcome=Outcome.OK, detail=detail, namespaces=namespaces)
 
-    def _local_policies(self, reader: Reader) -> dict[str, ParsedNode[Affinity]]:
+    def _local_policies(self, reader: Reader) -> dict[str, ParsedNode[AffinityDocument]]:
         tenants = _below(reader, [LOCAL_POLICIES])
         nodes = self._affinities.refresh(reader, _below(reader, tenants))
         # Namespaces of the first kind, tenant/cluster/namespace, lie one deeper; what has children is their cluster.
@@ -139,8 +139,8 @@ def _below(reader: Reader, paths: Iterable[str]) -> list[str]:
     return [f"{path}/{name}" for path, names in answers for name in names or ()]
 
 
-def _namespace(affinity: Affinity, policies: ParsedNode[Persistence] | None) -> NamespaceAffinity:
-    persistence = (policies.value if policies is not None else None) or Persistence()
+def _namespace(affinity: AffinityDocument, policies: ParsedNode[PersistenceDocument] | None) -> NamespaceAffinity:
+    persistence = (policies.value if policies is not None else None) or PersistenceDocument()
     return NamespaceAffinity(
         primary=affinity.primary,
         secondary=affinity.secondary,
@@ -151,7 +151,7 @@ def _namespace(affinity: Affinity, policies: ParsedNode[Persistence] | None) -> 
     )
 
 
-def _problems(nodes: Mapping[str, ParsedNode[Affinity] | ParsedNode[Persistence]]) -> str | None:
+def _problems(nodes: Mapping[str, ParsedNode[AffinityDocument] | ParsedNode[PersistenceDocument]]) -> str | None:
     problems = sorted(f"{path}: {node.problem}" for path, node in nodes.items() if node.problem is not None)
     if not problems:
         return None

@@ -14,7 +14,7 @@ from connectors.tls import Tls
 from policies.errors import UserError
 
 
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
+class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
     """The handler of one kazoo client.
 
     - TLS as `Tls` means it: only its own authorities are trusted, the host name counts, changed files are read at the

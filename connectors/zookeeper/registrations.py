@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.isolation.readings import BookieRacks, Bookies, RackInfo, Registration
@@ -18,13 +19,16 @@ _READ_ONLY = "readonly"
 _ROUNDS = 5  # of reading anew because bookies went while they were read
 
 
-def _nothing(value: object) -> object:
+def none_as_empty(value: object) -> object:
+    """Pulsar writes null where there is nothing."""
     return {} if value is None else value
 
 
-_GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
-    dict[str, Annotated[dict[str, Annotated[RackInfo, BeforeValidator(_nothing)]], BeforeValidator(_nothing)]]
-)
+_Members = Annotated[dict[str, Annotated[RackInfo, BeforeValidator(none_as_empty)]], BeforeValidator(none_as_empty)]
+RackGroups = dict[str, _Members]
+"""Groups of bookies, each with its members' racks, as Pulsar writes them."""
+
+_GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(RackGroups)
 
 
 def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) -> Bookies:
@@ -65,15 +69,10 @@ def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[Registratio
 def _registration(path: str, stat: Any) -> Registration:
     return Registration(
         bookie=path.rpartition("/")[2],
-        session=_session(stat.ephemeralOwner),
+        session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
         czxid=stat.czxid,
         registered_at=from_millis(stat.ctime),
     )
-
-
-def _session(owner: int) -> str | None:
-    # As ZooKeeper's own logs have it: without a sign. 0 is a node that is not ephemeral.
-    return f"0x{owner & 0xFFFF_FFFF_FFFF_FFFF:x}" if owner else None
 
 
 def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRacks:

@@ -15,7 +15,7 @@ from kazoo.retry import KazooRetry
 from pydantic import SecretStr
 
 from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.handler import Handler
+from connectors.zookeeper.handler import KazooHandler
 from connectors.zookeeper.outcomes import NotConnectedError
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
@@ -39,7 +39,7 @@ class _LiveClient:
     """A client that was started, and with what."""
 
     client: KazooClient
-    handler: Handler
+    handler: KazooHandler
     credential: SecretStr | None
     connected: threading.Event = field(default_factory=threading.Event)
     chroot_seen: bool = False
@@ -124,7 +124,7 @@ class ZooKeeperSession:
     def _start(self) -> _LiveClient:
         connection, credential = self.connection, self.connection.credential()
         hosts = connection.hosts()
-        handler = Handler(self.name, connection.tls, connection.session_timeout_seconds / len(hosts))
+        handler = KazooHandler(self.name, connection.tls, connection.session_timeout_seconds / len(hosts))
         client = KazooClient(
             ",".join(hosts) + connection.chroot,
             timeout=connection.session_timeout_seconds,

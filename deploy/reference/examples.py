@@ -11,7 +11,7 @@ from policies.policy import PolicyKind
 from policies.registry import AUDIT, POLICIES, topic_of
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
-from streaming.dead_letters import Record, dead_letter
+from streaming.dead_letters import ObservedRecord, dead_letter
 from streaming.host import PolicyHost, outputs, reading_reader
 
 
@@ -81,7 +81,7 @@ def _reported(kind: PolicyKind, scenario: Examples) -> Iterator[Example]:
 
 
 def _dead_letters() -> Iterator[Example]:
-    record = Record("headgate.observed.log-dirs", 0, 42, to_millis(START), b'{"specversion":"1.0","id":"x"')
+    record = ObservedRecord("headgate.observed.log-dirs", 0, 42, to_millis(START), b'{"specversion":"1.0","id":"x"')
     try:
         reading_reader().read(record.value or b"")
     except BadRecordError as error:

@@ -8,18 +8,18 @@ import pytest
 
 from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason
-from streaming.dead_letters import DeadLetter, Record, dead_letter
+from streaming.dead_letters import DeadLetter, ObservedRecord, dead_letter
 from tests.policies.scenario import at
 
 ERROR = BadRecordError(DeadLetterReason.INVALID, "data.broker: Input should be a valid integer")
 
 
 def record(value: bytes | None = b"{}", *, topic: str = "headgate.observed.log-dirs", partition: int = 0,
-           offset: int = 42, appended_ms: int = to_millis(at(1.5))) -> Record:  # fmt: skip
-    return Record(topic, partition, offset, appended_ms, value)
+           offset: int = 42, appended_ms: int = to_millis(at(1.5))) -> ObservedRecord:  # fmt: skip
+    return ObservedRecord(topic, partition, offset, appended_ms, value)
 
 
-def letter(of: Record) -> dict[str, Any]:
+def letter(of: ObservedRecord) -> dict[str, Any]:
     read: dict[str, Any] = json.loads(dead_letter(of, ERROR).value)
     return read
 

@@ -16,7 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.ownership.contact import boot_seconds, session_name
+from connectors.ownership.contact import boot_seconds
+from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import registration_path
 from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.owners import BundleService

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from connectors.kafka.topics import TopicSettings
-from connectors.ownership.contact import boot_seconds, session_name
+from connectors.ownership.contact import boot_seconds
+from connectors.zookeeper.server_status import session_name
 from policies.sessions.decisions import OwnershipDecision, SessionDecision
 from policies.wire import decision_event
 from tests.connectors.ownership.decided import ownership_decision, session_decision

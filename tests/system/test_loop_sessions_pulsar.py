@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from connectors.ownership.contact import session_name
+from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import BROKERS, registration_path
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce

@@ -10,7 +10,7 @@ import pytest
 from connectors.pulsar.admin import AdminApi, Lookup
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
-from connectors.zookeeper.affinity import Affinity, Persistence
+from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from policies.isolation.readings import RackInfo
 from policies.observations import Outcome
 
@@ -56,7 +56,7 @@ READS: dict[str, tuple[Callable[[AdminApi], Any], tuple[int, Any], str, Any]] = 
         lambda a: a.affinity("a/x"),
         (200, {"bookkeeperAffinityGroupPrimary": "g1,g2", "bookkeeperAffinityGroupSecondary": "g3"}),
         "/admin/v2/namespaces/a/x/persistence/bookieAffinity",
-        Affinity.model_validate(
+        AffinityDocument.model_validate(
             {"bookkeeperAffinityGroupPrimary": ("g1", "g2"), "bookkeeperAffinityGroupSecondary": ("g3",)}
         ),
     ),
@@ -82,7 +82,7 @@ READS: dict[str, tuple[Callable[[AdminApi], Any], tuple[int, Any], str, Any]] = 
         lambda a: a.persistence("a/x"),
         (200, {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 0}),
         "/admin/v2/namespaces/a/x/persistence",
-        Persistence(bookkeeperEnsemble=3, bookkeeperWriteQuorum=2),
+        PersistenceDocument(bookkeeperEnsemble=3, bookkeeperWriteQuorum=2),
     ),
     "persistence never set": (lambda a: a.persistence("a/x"), EMPTY, "/admin/v2/namespaces/a/x/persistence", None),
     "persistence of nobody": (lambda a: a.persistence("a/x"), GONE, "/admin/v2/namespaces/a/x/persistence", None),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.tls import Tls
-from connectors.zookeeper.handler import Handler
+from connectors.zookeeper.handler import KazooHandler
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_what_lies_decrypted_in_a_tls_socket_counts_as_readable(certificate: Pat
             connection.sendall(b"onetwo")  # two answers in one TLS record
             done.wait(10)
 
-    handler = Handler("c1", Tls(ca_file=certificate), 5.0)
+    handler = KazooHandler("c1", Tls(ca_file=certificate), 5.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=serve, args=(listener,))
         server.start()
@@ -51,7 +51,7 @@ def test_what_lies_decrypted_in_a_tls_socket_counts_as_readable(certificate: Pat
 
 
 def test_a_file_that_went_bad_is_an_obstacle_and_an_error_of_the_system(certificate: Path) -> None:
-    handler = Handler("c1", Tls(ca_file=certificate), 5.0)
+    handler = KazooHandler("c1", Tls(ca_file=certificate), 5.0)
     certificate.write_text("no certificate")
     with pytest.raises(OSError, match=r"tls\.ca_file"):
         handler.create_connection(("127.0.0.1", 1), hostname="zk")

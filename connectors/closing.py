@@ -1,0 +1,17 @@
+"""What all that must be closed has in common: used as a context manager, it is closed at the end."""
+
+from typing import Self
+
+
+class Closing:
+    """Makes a context manager of whatever has `close`."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
