@@ -3,8 +3,9 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
 
 from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
@@ -20,7 +21,11 @@ LeftSeconds = Callable[[], float]
 """How long a reading may still take; nothing when the collector is to stop."""
 
 
-class BookieCollector(ABC):
+Source = TypeVar("Source")
+"""What one reading, or two that share a time limit, are read from."""
+
+
+class BookieCollector(ABC, Generic[Source]):
     """Reads one cluster over and over, at once when something hints at a change, and hands on what it read.
 
     Three readings, failures included: the bookies and their groups one after the other, and the namespaces' affinity in
@@ -61,15 +66,19 @@ class BookieCollector(ABC):
         self._stop = threading.Event()
 
     @abstractmethod
-    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:
+    def connect(self, left_seconds: LeftSeconds) -> Source:
+        """What the next readings are read from."""
+
+    @abstractmethod
+    def read_bookies(self, source: Source) -> Bookies:
         """Which bookies are registered."""
 
     @abstractmethod
-    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:
+    def read_racks(self, source: Source) -> BookieRacks:
         """In which groups they are."""
 
     @abstractmethod
-    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
+    def read_affinity(self, source: Source) -> BookieAffinity:
         """Which groups the namespaces may use."""
 
     @abstractmethod
@@ -102,27 +111,37 @@ class BookieCollector(ABC):
     def poll_once(self) -> None:
         """Read the bookies and their groups, and publish both; each fails by itself."""
         with self._polling:
-            started = self._polled_at = time.monotonic()
-            left_seconds = self._countdown(self._poll_limit_seconds)
-            self._read(Bookies, self.read_bookies, left_seconds)
-            self._read(BookieRacks, self.read_racks, left_seconds)
-            self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
+            self._polled_at = time.monotonic()
+            self._read(self._poll_limit_seconds, ((Bookies, self.read_bookies), (BookieRacks, self.read_racks)))
 
     def poll_affinity_once(self) -> None:
         """Read the affinity of all namespaces, and publish it."""
+        self._read(self._affinity_seconds, ((BookieAffinity, self.read_affinity),))
+
+    def _read(self, limit_seconds: float, wanted: Sequence[tuple[type[Reading], Callable[[Source], Reading]]]) -> None:
+        """Read several things within one time limit."""
         started = time.monotonic()
-        self._read(BookieAffinity, self.read_affinity, self._countdown(self._affinity_seconds))
+        try:
+            source = self.connect(lambda: 0.0 if self._stop.is_set() else started + limit_seconds - time.monotonic())
+        except self._errors.expected as error:
+            for kind, _ in wanted:
+                self._announce(self._failure(kind, error))
+        else:
+            for kind, read in wanted:
+                self._announce(self._attempt(kind, read, source))
         self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
 
-    def _countdown(self, limit_seconds: float) -> LeftSeconds:
-        until = time.monotonic() + limit_seconds
-        return lambda: 0.0 if self._stop.is_set() else until - time.monotonic()
-
-    def _read(self, kind: type[Reading], read: Callable[[LeftSeconds], Reading], left_seconds: LeftSeconds) -> None:
+    def _attempt(self, kind: type[Reading], read: Callable[[Source], Reading], source: Source) -> Reading:
         try:
-            reading = read(left_seconds)
+            return read(source)
         except self._errors.expected as error:
-            reading = kind(cluster=self.cluster, **self._errors.failure(error))
+            return self._failure(kind, error)
+
+    def _failure(self, kind: type[Reading], error: BaseException) -> Reading:
+        return kind(cluster=self.cluster, **self._errors.failure(error))
+
+    def _announce(self, reading: Reading) -> None:
+        """Publish a reading, and log it when it ended in another way than the one before."""
         if self._stop.is_set():
             return  # it was cut short
         self._publish(reading)

@@ -1,5 +1,6 @@
 """What all that must be closed has in common: used as a context manager, it is closed at the end."""
 
+from types import TracebackType
 from typing import Self
 
 
@@ -13,5 +14,7 @@ class Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
         self.close()

@@ -87,7 +87,7 @@ def _read(settings: Settings, cluster: str) -> list[Reading]:
     watched, readings, metrics = settings.clusters[cluster], list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
         zookeeper, pulsar = connections.zookeeper(cluster), connections.pulsar(cluster)
-        collector: BookieCollector
+        collector: BookieCollector[Any]
         if watched.bookies is not None and zookeeper is not None:
             collector = ZooKeeperBookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics)
         elif watched.pulsar_bookies is not None and pulsar is not None:

@@ -41,7 +41,7 @@ class WatchedPulsarBookies(RedactedBlock):
         yield from url_problems("bookie_url", self.bookie_url)
 
 
-class PulsarBookieCollector(BookieCollector):
+class PulsarBookieCollector(BookieCollector[LeftSeconds]):
     """Reads a cluster over HTTP.
 
     Neither sessions nor transactions of the registrations are known there, so a bookie that joins again between two
@@ -81,7 +81,11 @@ class PulsarBookieCollector(BookieCollector):
         """Close the connections to the bookies' own endpoint; the next poll opens new ones."""
         self._bookies.close()
 
-    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:  # noqa: ARG002 - each request has its own time-out
+    def connect(self, left_seconds: LeftSeconds) -> LeftSeconds:
+        """Each request connects by itself, and has its own time-out."""
+        return left_seconds
+
+    def read_bookies(self, source: LeftSeconds) -> Bookies:  # noqa: ARG002 - see `connect`
         """Who is registered, from a bookie's own endpoint; who ever was, from the admin REST."""
         return Bookies(
             cluster=self.cluster,
@@ -91,10 +95,10 @@ class PulsarBookieCollector(BookieCollector):
             known=self._admin.known_bookies(),
         )
 
-    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:  # noqa: ARG002 - each request has its own time-out
+    def read_racks(self, source: LeftSeconds) -> BookieRacks:  # noqa: ARG002 - see `connect`
         """The groups, from the admin REST."""
         return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups=self._admin.racks())
 
-    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
+    def read_affinity(self, source: LeftSeconds) -> BookieAffinity:
         """A request or two for each namespace."""
-        return AffinityReader(self._admin, self._affinity_limit_seconds, left_seconds).read(self.cluster)
+        return AffinityReader(self._admin, self._affinity_limit_seconds, source).read(self.cluster)

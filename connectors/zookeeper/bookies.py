@@ -11,6 +11,7 @@ from connectors.zookeeper.connection import ZnodePath
 from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.registrations import read_bookies, read_racks
 from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Reading
 from policies.units import PositiveDuration, parse_duration
@@ -40,7 +41,7 @@ class WatchedBookies(BaseModel):
     )
 
 
-class ZooKeeperBookieCollector(BookieCollector):
+class ZooKeeperBookieCollector(BookieCollector[Reader]):
     """Reads a cluster from its ZooKeeper; watches tell when something may have changed.
 
     Args:
@@ -74,17 +75,21 @@ class ZooKeeperBookieCollector(BookieCollector):
         self._affinity = AffinityTree()
         session.listen(self.hint)
 
-    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:
+    def connect(self, left_seconds: LeftSeconds) -> Reader:
+        """A reader on the session."""
+        return self._session.reader(left_seconds)
+
+    def read_bookies(self, source: Reader) -> Bookies:
         """The registration tree."""
-        return read_bookies(self._session.reader(left_seconds), self.cluster, self._settings.ledgers_root, self.hint)
+        return read_bookies(source, self.cluster, self._settings.ledgers_root, self.hint)
 
-    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:
+    def read_racks(self, source: Reader) -> BookieRacks:
         """The node with the groups."""
-        return read_racks(self._session.reader(left_seconds), self.cluster, self._settings.bookies_path, self.hint)
+        return read_racks(source, self.cluster, self._settings.bookies_path, self.hint)
 
-    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
+    def read_affinity(self, source: Reader) -> BookieAffinity:
         """The policies of all namespaces."""
-        return self._affinity.read(self._session.reader(left_seconds), self.cluster)
+        return self._affinity.read(source, self.cluster)
 
     def close(self) -> None:
         """Nothing is opened here: the session is shared."""

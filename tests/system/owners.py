@@ -86,6 +86,10 @@ class Member:
     def own(self, path: str = BUNDLE) -> bool:
         return self.agent.own(path, value_of(self.name))
 
+    def take(self, path: str = BUNDLE) -> None:
+        """Own it, however often the agent says that it does not yet."""
+        eventually(f"that {self.name} owns {path}", lambda: self.own(path) or None)
+
     def owns(self, path: str = BUNDLE) -> bool:
         return path in self.agent.owned()
 

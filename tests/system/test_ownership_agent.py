@@ -64,7 +64,7 @@ def own_node_of_old_session(client: KazooClient, path: str = BUNDLE, name: str =
 def test_a_bundle_is_taken_served_and_released(servers: str, other: KazooClient) -> None:
     with member(servers) as b1:
         assert not b1.agent.serving(BUNDLE)
-        assert b1.own()
+        b1.take()
         value, stat = other.get(BUNDLE)
         assert (value, f"{stat.ephemeralOwner:#x}") == (value_of("b1:8080"), b1.session)
         assert b1.agent.serving(BUNDLE)
@@ -104,7 +104,7 @@ def test_a_bundle_that_nobody_could_tell_the_owner_of_is_a_users_mistake(servers
 
 def test_a_bundle_of_an_expired_session_is_owned_again_and_then_republished(servers: str, zookeeper: ZooKeeper) -> None:
     with member(servers) as b1:
-        b1.own()
+        b1.take()
         old = b1.session
         b1.application.calls.clear()
         zookeeper.expire(b1.client.client_id[0])
@@ -119,11 +119,11 @@ def test_a_bundle_of_an_expired_session_is_owned_again_and_then_republished(serv
 def test_a_bundle_another_took_meanwhile_is_unloaded_and_stays_the_others(servers: str, zookeeper: ZooKeeper) -> None:
     proxied = TcpProxy(zookeeper.servers)
     with proxied as proxy, member(proxy.address + chroot_of(servers)) as b1, member(servers, "b2:8080") as b2:
-        b1.own()
+        b1.take()
         session = b1.client.client_id[0]
         proxy.cut()
         zookeeper.expire(session)
-        assert b2.own()
+        b2.take()
         assert b1.agent.serving(BUNDLE), "what is loaded is served while nothing better is known"
         proxy.heal()
         eventually("b1 unloads", lambda: ("unload", "other_owner") in b1.application.calls)
@@ -140,7 +140,7 @@ def test_with_the_fence_what_is_cut_off_stops_serving_before_its_session_can_exp
     with TcpProxy(zookeeper.servers) as proxy, member(
         proxy.address + chroot_of(servers), fence=True
     ) as b1, member(servers, "b2:8080") as b2:  # fmt: skip
-        b1.own()
+        b1.take()
         eventually("the first contact", lambda: b1.agent.serving(BUNDLE))
         assert 0 < b1.agent.seconds_left(BUNDLE) <= T_SECONDS * 5 / 6
         proxy.cut()
@@ -164,7 +164,7 @@ def _tries(one: Member) -> bool:
 
 def test_a_cut_shorter_than_the_watch_is_held_out_and_resumed(servers: str, zookeeper: ZooKeeper) -> None:
     with TcpProxy(zookeeper.servers) as proxy, member(proxy.address + chroot_of(servers), timeout_seconds=6.0) as b1:
-        b1.own()
+        b1.take()
         session = b1.session
         b1.application.calls.clear()
         proxy.cut()
@@ -181,7 +181,7 @@ def test_a_cut_shorter_than_the_watch_is_held_out_and_resumed(servers: str, zook
 
 def test_a_longer_cut_ends_in_recovery(servers: str, zookeeper: ZooKeeper) -> None:
     with TcpProxy(zookeeper.servers) as proxy, member(proxy.address + chroot_of(servers)) as b1:
-        b1.own()
+        b1.take()
         old = b1.session
         b1.application.calls.clear()
         proxy.cut()
@@ -216,7 +216,7 @@ def test_current_rules_replace_the_node_of_the_old_session(servers: str, other: 
     own_node_of_old_session(other)
     other.set(BUNDLE, value_of("b1:8080"))
     with member(servers, strategy=CURRENT) as b1:
-        assert b1.own()
+        b1.take()
         assert other.exists(BUNDLE).ephemeralOwner == b1.client.client_id[0]
 
 
@@ -253,14 +253,14 @@ def test_a_lost_race_is_an_unload(
 
 def test_a_node_deleted_by_hand_is_owned_again(servers: str, other: KazooClient) -> None:
     with member(servers) as b1:
-        b1.own()
+        b1.take()
         other.delete(BUNDLE)
         eventually("it owns it again", lambda: other.exists(BUNDLE) is not None and b1.owns())
 
 
 def test_a_node_replaced_by_one_that_is_not_ephemeral_is_unloaded(servers: str, other: KazooClient) -> None:
     with member(servers) as b1:
-        b1.own()
+        b1.take()
         replace = other.transaction()
         replace.delete(BUNDLE)
         replace.create(BUNDLE, value_of("b1:8080"))
@@ -299,7 +299,7 @@ def test_a_callback_that_always_fails_is_not_called_for_ever(servers: str, other
 
 def test_a_session_lost_in_the_middle_of_a_recovery_starts_it_over(servers: str, zookeeper: ZooKeeper) -> None:
     with member(servers) as b1:
-        b1.own()
+        b1.take()
         b1.application.before["preload"] = lambda: zookeeper.expire(b1.client.client_id[0])
         b1.application.calls.clear()
         zookeeper.expire(b1.client.client_id[0])
@@ -338,7 +338,7 @@ def suppressed(work: Callable[..., object]) -> Callable[..., None]:
 
 def test_a_long_preload_does_not_let_the_fence_fall(servers: str) -> None:
     with member(servers, fence=True) as b1:
-        b1.own()
+        b1.take()
         eventually("the first contact", lambda: b1.agent.serving(BUNDLE))
         with preloading(b1):
             until = boot_seconds() + 1.5 * T_SECONDS
@@ -350,12 +350,12 @@ def test_a_long_preload_does_not_let_the_fence_fall(servers: str) -> None:
 def test_a_long_preload_does_not_prolong_the_serving_of_what_another_took(servers: str, zookeeper: ZooKeeper) -> None:
     proxied = TcpProxy(zookeeper.servers)
     with proxied as proxy, member(proxy.address + chroot_of(servers)) as b1, member(servers, "b2:8080") as b2:
-        b1.own()
+        b1.take()
         session = b1.client.client_id[0]
         with preloading(b1):
             proxy.cut()
             zookeeper.expire(session)
-            assert b2.own()
+            b2.take()
             assert b1.agent.serving(BUNDLE)
             proxy.heal()
             eventually("it is not served", lambda: not b1.agent.serving(BUNDLE))
@@ -379,7 +379,7 @@ def test_without_the_loops_kafka_the_rules_at_hand_are_followed_in_time(
 
 def test_a_restarted_server_costs_nothing_but_time(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
     with ZooKeeper(tmp_path, bookkeeper_jars) as server, member(server.servers, timeout_seconds=10) as b1:
-        b1.own()
+        b1.take()
         session = b1.session
         server.stop()
         eventually("it notices", lambda: b1.agent.status is SessionStatus.CONNECTION_LOST)
@@ -391,7 +391,7 @@ def test_a_restarted_server_costs_nothing_but_time(bookkeeper_jars: tuple[Path, 
 
 def test_a_client_that_is_stopped_serves_nothing(servers: str) -> None:
     with member(servers) as b1:
-        b1.own()
+        b1.take()
         b1.client.stop()
         eventually("it is gone", lambda: not b1.agent.serving(BUNDLE))
         assert b1.agent.status is SessionStatus.CLOSED
@@ -400,7 +400,7 @@ def test_a_client_that_is_stopped_serves_nothing(servers: str) -> None:
 def test_the_fence_counts_on_what_the_server_granted(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
     bounded = ZooKeeper(tmp_path, bookkeeper_jars, properties={"maxSessionTimeout": 3000})
     with bounded as server, member(server.servers, timeout_seconds=60, fence=True) as b1:
-        b1.own()
+        b1.take()
         eventually("the first contact", lambda: b1.agent.serving(BUNDLE))
         assert b1.agent.seconds_left(BUNDLE) <= 2.5
 

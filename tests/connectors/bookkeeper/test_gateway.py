@@ -1,0 +1,189 @@
+"""The JVM of the BookKeeper client, as far as no JVM is needed: what it is started with, and what its end means."""
+
+import io
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from connectors.bookkeeper import gateway
+from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, RemoteCopier, support_jars
+from policies.errors import UserError
+
+JARS = tuple(
+    Path(f"/jars/{name}1.jar")
+    for name in ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
+)
+
+
+class Process:
+    """A JVM's process that has ended with a code, or runs on."""
+
+    pid = 42
+
+    def __init__(self, code: int | None) -> None:
+        self.code = code
+        self.killed = False
+        self.stdin, self.stdout = io.BytesIO(), io.BytesIO()
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.code is None and not self.killed:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired("java", timeout)
+        return -9 if self.code is None else self.code
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+@pytest.fixture
+def jvm(tmp_path: Path) -> BookKeeperJvm:
+    return BookKeeperJvm(Path("/bin/java"), JARS, tmp_path, heap_mebibytes=64)
+
+
+def started(jvm: BookKeeperJvm, process: Process, generation: int = 1) -> None:
+    """As if it had been started so many times."""
+    made: Any = process
+    jvm._process, jvm._generation = made, generation
+
+
+@pytest.mark.parametrize("missing", range(len(JARS)), ids=[jar.name for jar in JARS])
+def test_a_jar_that_is_missing_is_named_before_anything_starts(missing: int, tmp_path: Path) -> None:
+    jars = [jar for number, jar in enumerate(JARS) if number != missing]
+    with pytest.raises(UserError, match=f"no jar {JARS[missing].name.removesuffix('1.jar')}"):
+        BookKeeperJvm(Path("/bin/java"), jars, tmp_path)
+
+
+def test_the_compiler_comes_from_pysparks_jars_and_py4j_from_its_own_package() -> None:
+    names = [jar.name for jar in support_jars()]
+    assert [name.partition("-")[0].rstrip("0123456789.jar") for name in names][1:] == ["commons", "janino"]
+    assert names[0].startswith("py4j")
+    assert all(jar.is_file() for jar in support_jars())
+
+
+def test_without_the_compiler_the_requirements_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="install headgate's requirements anew"):
+        support_jars()
+
+
+def test_the_command_bounds_the_memory_and_keeps_to_its_folder(jvm: BookKeeperJvm, tmp_path: Path) -> None:
+    command = jvm._command()
+    assert command[0] == "/bin/java"
+    assert {"-Xmx64m", "-XX:MaxDirectMemorySize=64m", f"-Djava.io.tmpdir={tmp_path / 'tmp'}"} <= set(command)
+    assert command[command.index("-cp") + 1] == ":".join(str(jar) for jar in JARS)
+    assert command[-4:] == ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+
+
+@pytest.mark.parametrize(
+    ("code", "console", "says"),
+    [
+        (3, b"one\n  java.lang.OutOfMemoryError\n  at x\n", "exit code 3; java.lang.OutOfMemoryError / at x"),
+        (1, b"", "exit code 1; it said nothing"),
+        (1, None, "exit code 1"),
+        (-9, b"ignored", "it was killed by signal 9"),
+        (None, b"ignored", "it hangs (no answer)"),
+    ],
+    ids=["its own doing", "in silence", "without a console", "killed", "hangs"],
+)
+def test_how_it_ended_is_told_in_one_line(
+    jvm: BookKeeperJvm, tmp_path: Path, code: int | None, console: bytes | None, says: str
+) -> None:
+    if console is not None:
+        (tmp_path / "console.log").write_bytes(console)
+    process = Process(code)
+    started(jvm, process)
+
+    def call() -> None:
+        raise Py4JNetworkError("no\n answer")
+
+    if code is None:
+        with pytest.raises(JvmDiedError, match="the JVM of the BookKeeper client is gone") as caught:
+            jvm.call(1, call)
+        assert process.killed
+    else:
+        made: Any = process
+        with pytest.raises(JvmDiedError) as caught:
+            raise JvmDiedError(jvm._exit_details(made, Py4JNetworkError("no\n answer")))
+    assert str(caught.value).removeprefix("the JVM of the BookKeeper client is gone: ") == says
+
+
+def test_what_was_made_in_an_earlier_jvm_is_gone(jvm: BookKeeperJvm) -> None:
+    process = Process(None)
+    started(jvm, process, generation=2)
+    with pytest.raises(JvmDiedError, match="another one runs by now"):
+        jvm.call(1, lambda: None)
+    assert not process.killed, "the one that runs now has done nothing"
+
+
+def test_a_closed_jvm_says_so(jvm: BookKeeperJvm) -> None:
+    process = Process(None)
+    started(jvm, process)
+    jvm.close()
+    assert process.killed
+    assert jvm.pid is None
+    with pytest.raises(JvmDiedError, match="it was closed"):
+        jvm.call(1, lambda: None)
+
+
+class Java:
+    """The object in the JVM: it notes what it was asked, or fails."""
+
+    def __init__(self, fails: Exception | None = None) -> None:
+        self.fails = fails
+        self.asked: list[tuple[Any, ...]] = []
+
+    def start(self, name: str, request: str) -> None:
+        self._note("start", name, request)
+
+    def answer(self, name: str, wait_ms: int) -> str:
+        self._note("answer", name, wait_ms)
+        return "{}"
+
+    def cancel(self, name: str) -> None:
+        self._note("cancel", name)
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, *asked: Any) -> None:
+        self.asked.append(asked)
+        if self.fails is not None:
+            raise self.fails
+
+
+def test_a_remote_copier_passes_on_what_it_is_asked(jvm: BookKeeperJvm) -> None:
+    started(jvm, Process(None))
+    java = Java()
+    copier = RemoteCopier(jvm, 1, java)
+    copier.start("7/0", "{}")
+    assert copier.answer("7/0", 250) == "{}"
+    copier.cancel("7/0")
+    copier.close()
+    assert java.asked == [("start", "7/0", "{}"), ("answer", "7/0", 250), ("cancel", "7/0"), ("close",)]
+    assert copier.is_usable
+
+
+def test_a_remote_copier_of_a_jvm_that_is_gone_is_not_usable(jvm: BookKeeperJvm) -> None:
+    started(jvm, Process(1))
+    copier = RemoteCopier(jvm, 1, Java())
+    assert not copier.is_usable
+    with pytest.raises(JvmDiedError):
+        copier.start("7/0", "{}")
+
+
+def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    class ThrownError(Exception):
+        java_exception = "java.lang.IllegalStateException: closed"
+
+    monkeypatch.setattr(gateway, "Py4JJavaError", ThrownError)
+    process = Process(None)
+    started(jvm, process)
+    with pytest.raises(JavaError, match="IllegalStateException: closed"):
+        RemoteCopier(jvm, 1, Java(ThrownError())).cancel("7/0")
+    assert not process.killed
