@@ -150,5 +150,5 @@ class Alert(Decision):
     labels: Mapping[str, str] = Field(default_factory=dict, description="What it is about, for routing.")
 
     def record_key(self) -> str:
-        """Several alerts may concern one subject, so the alert's name is part of the key."""
-        return f"{self.alert}/{self.subject}"
+        """Several alerts, also of several policies, may concern one subject."""
+        return f"{self.policy}/{self.alert}/{self.subject}"

@@ -34,6 +34,7 @@ class DeadLetterReason(ClosedEnum):
     MALFORMED = "malformed", "No JSON, or not the envelope of a CloudEvent."
     UNKNOWN_TYPE = "unknown_type", "An event, but of a type that nothing here reads."
     INVALID = "invalid", "The data does not fit its type."
+    POLICY_FAILED = "policy-failed", "A policy could not take it: an error in the policy, not in the record."
     CLUSTER_MISMATCH = "cluster_mismatch", "The cluster it names is not the one it was routed by."
 
 

@@ -3,14 +3,18 @@
 Pure, and the same for the live query and for replay: only where records come from and where bytes are kept differs.
 """
 
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from policies.alerts import AlertBook, Condition, Sender, review
+from policies.decisions import Alert, Severity
 from policies.observations import Observation, Reading
 from policies.policy import Policy, PolicyKind, Step
 from policies.registry import AUDIT, POLICIES, reading_types
@@ -18,7 +22,16 @@ from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
 from policies.wire import EventReader, audit_event, decision_event
 
+POLICY_FAILED = "policy-failed"
+"""The alert of a policy that raised."""
+
 _FORMAT = 1
+_FIRST_BACK_OFF = timedelta(seconds=1)
+_LONGEST_BACK_OFF = timedelta(minutes=5)
+_MOST_DOUBLINGS = 10
+_LONGEST_FAILURE = 300
+_NOTHING = b"\xc0"
+"""What msgpack makes of None."""
 
 
 class Output(NamedTuple):
@@ -39,7 +52,21 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     wake_ms: int | None
     """When to step again without observations."""
     state: msgspec.Raw
-    """The policy's own state, msgpack."""
+    """The policy's own state, msgpack; null while it has never had one."""
+    failures: int = 0
+    """Steps in a row that failed."""
+    alerts: AlertBook = AlertBook()
+    """What is said of the policy itself."""
+
+
+class Stepped(NamedTuple):
+    """What came of a step."""
+
+    remembered: Remembered
+    step: Step[Any]
+    failure: str | None
+    """What the policy raised, and where; None: nothing. Then its state is as it was, and what it was given is lost to
+    it."""
 
 
 class UnreadableStateError(Exception):
@@ -64,22 +91,57 @@ class PolicyHost:
         remembered: Remembered | None,
         observations: Sequence[Observation],
         now: datetime,
-    ) -> tuple[Remembered, Step[Any]]:
-        """Step one policy for one cluster; `now` is held back to the last step's time if it lies before it."""
+    ) -> Stepped:
+        """Step one policy for one cluster; `now` is held back to the last step's time if it lies before it.
+
+        A policy that raises fails for this key alone: its state stays as it was, an alert says so, and it is stepped
+        again when the next observations come, without any after a back-off.
+        """
         kind = POLICIES[policy]
-        state = None if remembered is None else _state_of(kind, remembered)
         if remembered is not None:
             now = max(now, from_millis(remembered.now_ms))
-        step = self._policy(policy, cluster).step(state, observations, now)
-        wake_ms = None if step.wake_at is None else to_millis(step.wake_at)
-        encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
-        return Remembered(_FORMAT, kind.state_version, to_millis(now), wake_ms, encoded), step
+        state = None if remembered is None else _state_of(kind, remembered)
+        try:
+            step = self._policy(policy, cluster).step(state, observations, now)
+            encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
+        except Exception as error:
+            return self._failed(kind, cluster, remembered, now, _told(error))
+        book, alerts, review_at = self._review(kind, cluster, remembered, now, None)
+        wake_ms = min((to_millis(at) for at in (step.wake_at, review_at) if at is not None), default=None)
+        after = Remembered(_FORMAT, kind.state_version, to_millis(now), wake_ms, encoded, 0, book)
+        return Stepped(after, replace(step, decisions=(*step.decisions, *alerts)) if alerts else step, None)
+
+    def _failed(
+        self, kind: PolicyKind, cluster: str, before: Remembered | None, now: datetime, failure: str
+    ) -> Stepped:
+        state = before.state if before is not None else msgspec.Raw(msgspec.msgpack.encode(None))
+        version = before.state_version if before is not None else kind.state_version
+        failures = 1 + (before.failures if before is not None else 0)
+        book, alerts, _ = self._review(kind, cluster, before, now, failure)
+        back_off = min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
+        after = Remembered(_FORMAT, version, to_millis(now), to_millis(now + back_off), state, failures, book)
+        return Stepped(after, Step(None, alerts, now + back_off), failure)
+
+    def _review(
+        self, kind: PolicyKind, cluster: str, before: Remembered | None, now: datetime, failure: str | None
+    ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
+        """What is said of the policy itself."""
+        book = before.alerts if before is not None else AlertBook()
+        if failure is None and not book.entries:
+            return book, (), None
+        summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
+        labels = {"cluster": cluster, "policy": kind.name}
+        failing = Condition(POLICY_FAILED, cluster, Severity.CRITICAL, "exception", summary, labels)
+        sender = Sender.of(kind.name, cluster, self._settings_of(kind).for_cluster(cluster))
+        return review(book, [] if failure is None else [failing], now, replace(sender, grace=timedelta(0)))
+
+    def _settings_of(self, kind: PolicyKind) -> PolicySettings:
+        return self.settings.get(kind.name) or kind.settings()
 
     def _policy(self, name: str, cluster: str) -> Policy[Any]:
         if (name, cluster) not in self._policies:
             kind = POLICIES[name]
-            settings = self.settings.get(name) or kind.settings()
-            self._policies[name, cluster] = kind.build(cluster, settings.for_cluster(cluster))
+            self._policies[name, cluster] = kind.build(cluster, self._settings_of(kind).for_cluster(cluster))
         return self._policies[name, cluster]
 
 
@@ -114,8 +176,16 @@ def recall(value: bytes) -> Remembered:
     return remembered
 
 
+def _told(error: Exception) -> str:
+    """What was raised and where, without what was in the variables there."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[:_LONGEST_FAILURE]
+
+
 def _state_of(kind: PolicyKind, remembered: Remembered) -> Any:
     """The policy's state, upgraded step by step from the version that wrote it."""
+    if bytes(remembered.state) == _NOTHING:
+        return None
     if remembered.state_version == kind.state_version:
         return msgspec.msgpack.decode(remembered.state, type=kind.state)
     if remembered.state_version > kind.state_version:

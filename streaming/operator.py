@@ -40,15 +40,15 @@ class PolicyOperator(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step."""
         policy, cluster = _split(key)
-        observations: list[Observation] = []
+        observed: list[tuple[Record, Observation]] = []
         for row in rows:
             record = ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value)
             try:
-                observations.append(_observation(record, cluster))
+                observed.append((record, _observation(record, cluster)))
             except BadRecordError as error:
                 yield self._row(dead_letter(record, error))
-        if observations:
-            yield from self._step(policy, cluster, observations, timerValues)
+        if observed:
+            yield from self._step(policy, cluster, observed, timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
         """Step without observations: time itself may decide."""
@@ -57,17 +57,23 @@ class PolicyOperator(StatefulProcessor):
     def close(self) -> None:
         """Nothing to release."""
 
-    def _step(self, policy: str, cluster: str, observations: list[Observation], timer_values: Any) -> Iterator[Row]:
+    def _step(
+        self, policy: str, cluster: str, observed: list[tuple[Record, Observation]], timer_values: Any
+    ) -> Iterator[Row]:
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         kept = self._state.get()
         value, timer_ms = kept if kept else (None, None)
         before = recall(bytes(value)) if value is not None else None
-        after, step = self._host.step(policy, cluster, before, observations, from_millis(now_ms))
+        observations = [observation for _, observation in observed]
+        after, step, failure = self._host.step(policy, cluster, before, observations, from_millis(now_ms))
         pending = timer_ms is not None and timer_ms > now_ms
         if after.wake_ms is not None and not (pending and timer_ms <= after.wake_ms):
             timer_ms = max(after.wake_ms, now_ms + 1)
             self._handle.registerTimer(timer_ms)
         self._state.update((remember(after), timer_ms))
+        if failure is not None:
+            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{policy}: {failure}")
+            yield from (self._row(dead_letter(record, failed)) for record, _ in observed)
         yield from map(self._row, outputs(step))
 
     def _row(self, output: Output) -> Row:

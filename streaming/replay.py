@@ -62,7 +62,7 @@ class Replay:
             self._now = max(self._now, observation.at)
             for kind in POLICIES.values():
                 if isinstance(observation.reading, kind.readings):
-                    yield from self._step((kind.name, observation.reading.cluster), [observation])
+                    yield from self._step((kind.name, observation.reading.cluster), [observation], record.place)
         if until is not None:
             yield from self._wake_before(until, and_then=True)
 
@@ -76,8 +76,13 @@ class Replay:
             self._now = max(self._now, from_millis(wake_ms))
             yield from self._step(key, [])
 
-    def _step(self, key: tuple[str, str], observations: list[Observation]) -> Iterator[Decision]:
-        self._kept[key], step = self.host.step(*key, self._kept.get(key), observations, self._now)
+    def _step(
+        self, key: tuple[str, str], observations: list[Observation], place: str | None = None
+    ) -> Iterator[Decision]:
+        self._kept[key], step, failure = self.host.step(*key, self._kept.get(key), observations, self._now)
+        if failure is not None and place is not None:
+            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {failure}")
+            self.rejected.append(Rejected(place, failed))
         yield from step.decisions
 
 

@@ -151,7 +151,7 @@ def _decided(decision: type[Decision]) -> EventKind:
     return EventKind(
         event_type=decision.event_type,
         topic=decision.topic,
-        key="`<alert>/<subject>`" if decision is Alert else "the subject",
+        key="`<policy>/<alert>/<subject>`" if decision is Alert else "the subject",
         written_by="the query",
         data=decision,
         envelope=Event[decision],  # type: ignore[valid-type]

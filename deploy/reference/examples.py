@@ -67,7 +67,9 @@ def _step(kind: PolicyKind, scenario: Examples) -> Iterator[Example]:
     for batch in scenario.batches:
         observations = [Observation(each.id, each.time, each.reading) for each in batch]
         cluster, now = observations[0].reading.cluster, max(o.at for o in observations)
-        kept, step = host.step(kind.name, cluster, kept, observations, now)
+        kept, step, failure = host.step(kind.name, cluster, kept, observations, now)
+        if failure is not None:
+            raise UserError(f"policy {kind.name}: it fails on its own examples: {failure}")
         for topic, key, value in outputs(step):
             yield Example(topic, key, json.loads(value))
 

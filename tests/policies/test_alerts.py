@@ -133,7 +133,7 @@ def test_a_review_says_when_the_next_one_is_due(
 
 def test_the_key_of_an_alerts_record_tells_alerts_about_one_subject_apart() -> None:
     one, two = Watch().see(0, condition("fire"), condition("flood")).said
-    assert (one.record_key(), two.record_key()) == ("fire/house", "flood/house")
+    assert (one.record_key(), two.record_key()) == ("throttle/fire/house", "throttle/flood/house")
     assert one.alert_id != two.alert_id
 
 

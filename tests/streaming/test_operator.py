@@ -16,6 +16,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from policies.observations import Observation
 from policies.policy import Step
 from policies.registry import POLICIES
+from policies.throttle import ThrottlePolicy
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES
 from streaming.dead_letters import DeadLetter
@@ -105,7 +106,7 @@ def data(out: Iterable[Row], topic: str) -> list[dict[str, Any]]:
 def test_a_reading_gives_a_decision_its_alert_and_both_in_the_audit() -> None:
     out = Query().run(Batch(0.5, rows(READING)))
     assert topics(out) == ["headgate.decided.throttle", "headgate.decided.alerts", "headgate.audit", "headgate.audit"]
-    assert [r.key for r in out] == [CLUSTER, f"volume-below-soft-limit/{CLUSTER}/3/data/a", CLUSTER, CLUSTER]
+    assert [r.key for r in out] == [CLUSTER, f"throttle/volume-below-soft-limit/{CLUSTER}/3/data/a", CLUSTER, CLUSTER]
     (decision,) = data(out, "decided.throttle")
     assert (decision["factor"], decision["evidence"], decision["sequence"]) == (0.75, [READING.id], FIRST)
     assert [entry["decision"]["decision_id"] for entry in data(out, "audit")] == [
@@ -355,3 +356,22 @@ def test_a_clock_that_jumps_back_takes_no_decision_along() -> None:
     (decision,) = data(out, "decided.throttle")
     assert decision["decided_at"] == "2026-11-21T08:01:40.000Z"
     assert seconds_of(query.remembered.now_ms) == 100
+
+
+def test_what_a_failing_policy_was_given_becomes_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("no such volume")
+
+    monkeypatch.setattr(ThrottlePolicy, "step", fail)
+    query = Query()
+    out = query.run(Batch(0, rows(READING)))
+    assert topics(out) == ["headgate.dead-letters", "headgate.decided.alerts", "headgate.audit"]
+    (letter,) = data(out, "dead-letters")
+    assert letter["reason"] == "policy-failed"
+    assert letter["detail"].startswith("throttle: KeyError at ")
+    (alert,) = data(out, "decided.alerts")
+    assert (alert["alert"], alert["policy"], alert["status"]) == ("policy-failed", "throttle", "firing")
+    monkeypatch.undo()
+    mended = query.run(Batch(1, rows(READING)))
+    assert [a["status"] for a in data(mended, "decided.alerts") if a["alert"] == "policy-failed"] == ["resolved"]
+    assert len(data(mended, "decided.throttle")) == 1

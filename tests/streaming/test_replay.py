@@ -161,7 +161,7 @@ def test_a_stricter_limit_differs_from_where_it_bites_to_where_both_agree() -> N
 def test_an_alert_that_only_one_side_has_is_a_difference() -> None:
     found = different(SETTINGS, throttle(SOFT_AND_HARD, soft={"available_bytes_below": "25GB"}))
     (alert, *_) = [line for line in found if line["type"] == Alert.event_type]
-    assert alert["subject"] == f"volume-below-soft-limit/{CLUSTER}/3/data/a"
+    assert alert["subject"] == f"throttle/volume-below-soft-limit/{CLUSTER}/3/data/a"
     assert alert["settings"] is None
     assert alert["against"]["status"] == "firing"
 
