@@ -40,7 +40,7 @@ class PolicyOperator(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step."""
         policy, cluster = _split(key)
-        observed: list[tuple[Record, Observation]] = []
+        observed: list[tuple[ObservedRecord, Observation]] = []
         for row in rows:
             record = ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value)
             try:
@@ -58,7 +58,7 @@ class PolicyOperator(StatefulProcessor):
         """Nothing to release."""
 
     def _step(
-        self, policy: str, cluster: str, observed: list[tuple[Record, Observation]], timer_values: Any
+        self, policy: str, cluster: str, observed: list[tuple[ObservedRecord, Observation]], timer_values: Any
     ) -> Iterator[Row]:
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         kept = self._state.get()
