@@ -46,6 +46,11 @@ class Entry(Struct, array_like=True, frozen=True):
     since_ms: int
     said_ms: int | None
 
+    def as_condition(self) -> Condition:
+        """The condition as it was said last: for who cannot tell whether it still is the case."""
+        severity = Severity(self.severity)
+        return Condition(self.alert, self.subject, severity, self.reason, self.summary, self.labels)
+
 
 class AlertBook(Struct, array_like=True, frozen=True):
     """The open alerts of one cluster, and a counter that only grows and numbers everything said about them."""

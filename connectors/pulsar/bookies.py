@@ -12,7 +12,7 @@ from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import url_problems
 from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.redaction import RedactedBlock
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, Registration
+from policies.isolation.readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies
 from policies.observations import Outcome, Reading
 from policies.units import PositiveDuration, parse_duration
 
@@ -90,8 +90,8 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
         return Bookies(
             cluster=self.cluster,
             outcome=Outcome.OK,
-            writable=tuple(Registration(bookie=bookie) for bookie in self._bookies.writable()),
-            read_only=tuple(Registration(bookie=bookie) for bookie in self._bookies.read_only()),
+            writable=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.writable()),
+            read_only=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.read_only()),
             known=self._admin.known_bookies(),
         )
 

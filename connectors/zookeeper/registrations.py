@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
-from policies.isolation.readings import BookieRacks, Bookies, RackInfo, Registration
+from policies.isolation.readings import BookieRacks, BookieRegistration, Bookies, RackInfo
 from policies.observations import Outcome
 from policies.units import from_millis
 
@@ -62,12 +62,12 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
     )
 
 
-def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[Registration, ...]:
+def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[BookieRegistration, ...]:
     return tuple(_registration(path, stats[path]) for path in paths if stats[path] is not None)
 
 
-def _registration(path: str, stat: Any) -> Registration:
-    return Registration(
+def _registration(path: str, stat: Any) -> BookieRegistration:
+    return BookieRegistration(
         bookie=path.rpartition("/")[2],
         session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
         czxid=stat.czxid,

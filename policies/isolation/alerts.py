@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
-from policies.alerts import AlertBook, Condition, Entry
+from policies.alerts import AlertBook, Condition
 from policies.decisions import Mode, Severity
 from policies.isolation.decisions import PlacementVerdict
 from policies.isolation.facts import IsolationFacts
@@ -211,12 +211,7 @@ def _of_judged(judged: PlacementJudgement) -> Iterator[tuple[str, Severity, str]
 
 def _kept(book: AlertBook, names: frozenset[str]) -> Iterator[Condition]:
     """What was said of these alerts, said again as it was; what waits for its grace waits anew."""
-    return (_as_said(entry) for entry in book.entries if entry.alert in names and entry.said_ms is not None)
-
-
-def _as_said(entry: Entry) -> Condition:
-    severity = Severity(entry.severity)
-    return Condition(entry.alert, entry.subject, severity, entry.reason, entry.summary, entry.labels)
+    return (entry.as_condition() for entry in book.entries if entry.alert in names and entry.said_ms is not None)
 
 
 def _of_bookie(

@@ -9,10 +9,10 @@ from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOu
 from policies.isolation.readings import (
     BookieAffinity,
     BookieRacks,
+    BookieRegistration,
     Bookies,
     NamespaceAffinity,
     RackInfo,
-    Registration,
 )
 from policies.isolation.settings import IsolationSettings
 from policies.observations import Outcome, Reading
@@ -38,7 +38,7 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         cluster=_CLUSTER,
         outcome=Outcome.OK,
         writable=tuple(
-            Registration(bookie=bookie, session=session, czxid=czxid, registered_at=minutes(minute))
+            BookieRegistration(bookie=bookie, session=session, czxid=czxid, registered_at=minutes(minute))
             for bookie, session, czxid, minute in registered
         ),
         known=("bk1:3181", "bk11:3181", "bk2:3181", "bk3:3181"),

@@ -10,7 +10,7 @@ from policies.units import MAX_INT64, Instant
 MAX_ENSEMBLE = 10_000
 
 
-class Registration(BaseModel):
+class BookieRegistration(BaseModel):
     """A bookie's ephemeral node: the same bookie with another (session, czxid) has joined again."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -28,8 +28,8 @@ class Bookies(Reading):
 
     event_type: ClassVar[str] = "headgate.bookies.v1"
 
-    writable: tuple[Registration, ...] = Field(default=(), description="Registered and taking new data.")
-    read_only: tuple[Registration, ...] = Field(default=(), description="Registered, and taking none.")
+    writable: tuple[BookieRegistration, ...] = Field(default=(), description="Registered and taking new data.")
+    read_only: tuple[BookieRegistration, ...] = Field(default=(), description="Registered, and taking none.")
     known: tuple[str, ...] = Field(default=(), description="Every bookie that ever joined (the cookies).")
 
 

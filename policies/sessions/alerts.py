@@ -7,7 +7,7 @@ stays said.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from policies.alerts import AlertBook, Condition, Entry
+from policies.alerts import AlertBook, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.sessions.decisions import SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, ids
@@ -48,7 +48,7 @@ def conditions(context: AlertContext) -> Iterator[Condition]:
     for entry in context.book.entries:
         key = (entry.alert, entry.subject)
         if entry.said_ms is not None and key not in held and key in unknown:
-            yield _as_said(entry)
+            yield entry.as_condition()
 
 
 def _conditions(context: AlertContext) -> Iterator[Condition]:
@@ -178,11 +178,6 @@ def _unknown_subjects(context: AlertContext) -> set[tuple[str, str]]:
         if node.read_ms < oldest_ms:
             found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _OF_BUNDLES}
     return found
-
-
-def _as_said(entry: Entry) -> Condition:
-    severity = Severity(entry.severity)
-    return Condition(entry.alert, entry.subject, severity, entry.reason, entry.summary, entry.labels)
 
 
 def _member(

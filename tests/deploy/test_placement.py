@@ -13,10 +13,10 @@ from policies.errors import UserError
 from policies.isolation.readings import (
     BookieAffinity,
     BookieRacks,
+    BookieRegistration,
     Bookies,
     NamespaceAffinity,
     RackInfo,
-    Registration,
 )
 from policies.isolation.settings import RuleSet
 from policies.isolation.what_if import parse_change
@@ -35,7 +35,7 @@ def readings() -> list[Reading]:
     members = [bookie for group in GROUPS.values() for bookie in group]
     racks = {group: {bookie: RackInfo(rack="/a") for bookie in bookies} for group, bookies in GROUPS.items()}
     return [
-        Bookies(**CLUSTER, writable=tuple(Registration(bookie=each) for each in members), known=tuple(members)),
+        Bookies(**CLUSTER, writable=tuple(BookieRegistration(bookie=each) for each in members), known=tuple(members)),
         BookieRacks(**CLUSTER, groups=racks),
         BookieAffinity(**CLUSTER, namespaces=NAMESPACES),
     ]
@@ -123,7 +123,7 @@ def test_a_person_sees_all_namespaces_and_what_belongs_to_no_group(
 ) -> None:
     bookies = collector.given[0]
     assert isinstance(bookies, Bookies)
-    loose = bookies.model_copy(update={"writable": (*bookies.writable, Registration(bookie="loose"))})
+    loose = bookies.model_copy(update={"writable": (*bookies.writable, BookieRegistration(bookie="loose"))})
     collector.given[0] = loose
     show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
     shown = capsys.readouterr().out

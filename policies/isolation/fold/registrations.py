@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from policies.isolation.fold.assignment import with_assignments
 from policies.isolation.fold.status import after_attempt, after_good, is_newer
-from policies.isolation.readings import Bookies, Registration
+from policies.isolation.readings import BookieRegistration, Bookies
 from policies.isolation.state import BookieClusterState, BookieState, Presence
 from policies.observations import Observation, Outcome
 from policies.units import to_millis
@@ -62,12 +62,14 @@ def _reregistered(
         yield replace(now, has_cookie=bookie in cookies)
 
 
-def _by_bookie(registrations: Iterable[Registration], presence: Presence) -> dict[str, tuple[Registration, Presence]]:
+def _by_bookie(
+    registrations: Iterable[BookieRegistration], presence: Presence
+) -> dict[str, tuple[BookieRegistration, Presence]]:
     """A bookie listed twice counts by its latest registration."""
     return {r.bookie: (r, presence) for r in sorted(registrations, key=lambda r: (r.czxid or 0, r.session or ""))}
 
 
-def _registered(was: BookieState, registration: Registration, presence: Presence, at_ms: int) -> BookieState:
+def _registered(was: BookieState, registration: BookieRegistration, presence: Presence, at_ms: int) -> BookieState:
     same = was.presence is not Presence.OFFLINE and (was.session, was.czxid) == (
         registration.session,
         registration.czxid,
@@ -83,7 +85,7 @@ def _registered(was: BookieState, registration: Registration, presence: Presence
     )
 
 
-def _registered_ms(registration: Registration, at_ms: int) -> int:
+def _registered_ms(registration: BookieRegistration, at_ms: int) -> int:
     """No bookie registered after it was seen, nor before ZooKeeper existed, whatever a clock says."""
     if registration.registered_at is None:
         return at_ms

@@ -12,7 +12,7 @@ from policies.isolation.placement import Placed, place
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import Cohort
 
-UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
+_UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
 """The reasons for which brokers exclude nothing."""
 
 
@@ -82,7 +82,7 @@ def judge_placement(
     settings: IsolationSettings,
 ) -> PlacementJudgement:
     """The verdict on namespaces of one affinity; what they do not set comes from the settings."""
-    size, rules = ensemble_size or settings.ensemble_size, rules_of(strict, settings)
+    size, rules = ensemble_size or settings.ensemble_size, _rules_of(strict, settings)
     placed = place(rules, membership, affinity, size, settings.unaffine)
     promised = place(settings.promise, membership, affinity, size, settings.unaffine)
     verdict, reason = _verdict(placed, promised)
@@ -91,7 +91,7 @@ def judge_placement(
     )
 
 
-def rules_of(strict: bool | None, settings: IsolationSettings) -> RuleSet:
+def _rules_of(strict: bool | None, settings: IsolationSettings) -> RuleSet:
     """What brokers do for a namespace: its own flag wins over the cluster's rules."""
     if strict is None:
         return settings.rules
@@ -101,7 +101,7 @@ def rules_of(strict: bool | None, settings: IsolationSettings) -> RuleSet:
 
 
 def _verdict(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, PlacementReason]:
-    if placed.reason in UNCONSTRAINED:
+    if placed.reason in _UNCONSTRAINED:
         return PlacementVerdict.UNCONSTRAINED, placed.reason
     if not placed.feasible:
         return PlacementVerdict.INFEASIBLE, placed.reason

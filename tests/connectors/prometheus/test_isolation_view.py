@@ -10,7 +10,7 @@ from connectors.kafka.tail import Record
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.loop_view import LoopView
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationPolicy, IsolationSettings, IsolationState
-from policies.isolation.readings import NamespaceAffinity, RackInfo, Registration
+from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
@@ -21,7 +21,7 @@ OBSERVED, DECIDED = f"{PREFIX}.observed.bookies", f"{PREFIX}.decided.isolation"
 
 
 def bookies(*writable: str, read_only: tuple[str, ...] = (), known: tuple[str, ...] = ()) -> Bookies:
-    registered, resting = ([Registration(bookie=b, czxid=1) for b in names] for names in (writable, read_only))
+    registered, resting = ([BookieRegistration(bookie=b, czxid=1) for b in names] for names in (writable, read_only))
     return Bookies(
         cluster=CLUSTER, outcome=Outcome.OK, writable=tuple(registered), read_only=tuple(resting), known=known
     )

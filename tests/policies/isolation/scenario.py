@@ -10,10 +10,10 @@ from policies.isolation.policy import IsolationPolicy
 from policies.isolation.readings import (
     BookieAffinity,
     BookieRacks,
+    BookieRegistration,
     Bookies,
     NamespaceAffinity,
     RackInfo,
-    Registration,
 )
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
@@ -48,12 +48,12 @@ def _observation(seconds: float, kind: str, reading: Reading, id_: str | None) -
     return Observation(id_ or f"{kind}@{seconds:g}", at(seconds), reading)
 
 
-def registration(bookie: str) -> Registration:
+def registration(bookie: str) -> BookieRegistration:
     """``bk1``, or ``bk1#7`` for its seventh registration."""
     name, _, number = bookie.partition("#")
     digits = "".join(c for c in name if c.isdigit())
     czxid = int(digits or 0) + 1000 * int(number or 0)
-    return Registration(bookie=name, session=f"0x{czxid:x}", czxid=czxid)
+    return BookieRegistration(bookie=name, session=f"0x{czxid:x}", czxid=czxid)
 
 
 def bookies(
