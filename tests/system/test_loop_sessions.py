@@ -199,9 +199,9 @@ def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(wo
     assert waits.data["node_session"] == before != waits.data["session"]
     assert 0 < waits.data["seconds_left"] <= paced(WAIT_SECONDS)
     assert kept.services[owner].lines("serve") == []
+    asked_at = boot_seconds()  # it lets its bundles go first, and on a busy machine its process ends long after
     assert old.stop() == 0
-    ended_at = boot_seconds()
-    assert kept.await_serving(owner, own) > ended_at - 1.0
+    assert kept.await_serving(owner, own) > asked_at
     loop.await_decision(KEPT, owner, "keep", "own_session", bundle=own, since=mark)
     decided = loop.verdicts(KEPT, owner, own, since=mark)
     # On a busy machine the agent may own it by the rules at hand, when it has waited for the loop long enough.
