@@ -102,7 +102,7 @@ class Exporter(Collector):
             self._on_decision(decision, live)
 
     def caught_up(self) -> str | None:
-        """Readiness: null once all that was in the topics at the start has been read."""
+        """Readiness: None once all that was in the topics at the start has been read."""
         return None if self._behind is None else self._problem or self._behind
 
     def describe(self) -> list[Metric]:

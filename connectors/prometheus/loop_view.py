@@ -102,7 +102,7 @@ class LoopView:
         self._bad: Counter[tuple[str, str]] = Counter()
 
     def histories(self) -> dict[str, timedelta | None]:
-        """The topics to follow, and how much of their past the picture needs; null means all of it."""
+        """The topics to follow, and how much of their past the picture needs; None means all of it."""
         needed = {policy: view.history for policy, view in self._views.items()}
         observed = {
             topic: max(_SHORTEST_HISTORY, needed.get(policy, _SHORTEST_HISTORY))
@@ -230,6 +230,6 @@ class LoopView:
 
 
 def _policy_of(decided_topic: str) -> str | None:
-    """The policy whose decisions a topic holds; null for the alerts, which all share."""
+    """The policy whose decisions a topic holds; None for the alerts, which all share."""
     kinds: list[PolicyKind] = [k for k in POLICIES.values() if any(d.topic == decided_topic for d in k.decisions)]
     return kinds[0].name if kinds else None

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from deploy.settings_file import load_settings
-from policies.registry import POLICIES
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
 
 DATA = Path(__file__).parents[1] / "data" / "replay"
+POLICIES = sorted(path.name.removesuffix(".events.jsonl") for path in DATA.glob("*.events.jsonl"))
 UNTIL = datetime(2026, 11, 21, 8, 8, tzinfo=UTC)
 """Some minutes after the last event: validity ends, holds end, heartbeats go on."""
 
