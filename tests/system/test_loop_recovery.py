@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import time
 import uuid
@@ -85,6 +86,54 @@ def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unb
         _assert_unbroken(decided, clusters)
 
 
+def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str, free_port: int
+) -> None:
+    """Exporter and quota actuator run on; a new subject's numbers and one that is known go on growing."""
+    prefix = settings["topics"]["prefix"]
+    # Valid for three heartbeats of an hour: nobody follows only because what was in force has expired.
+    entity = {"client_id": f"lost-{prefix}", "base": "10MB"}
+    cluster = {"kafka": {"bootstrap_servers": loop_kafka}, "quotas": {"entities": [entity]}}
+    act_port = settings["http"]["port"] + 1
+    settings |= {"clusters": {"a": cluster}}
+    create_topics(settings, tmp_path)
+    acting = write_settings(tmp_path / "act.yaml", **{**settings, "http": {"port": act_port}})
+    showing = write_settings(tmp_path / "export.yaml", **{**settings, "http": {"port": act_port + 1}})
+    observed, port = f"{prefix}.observed.log-dirs", settings["http"]["port"]
+
+    def shown(factor: float) -> bool:
+        _, page = http_get(act_port + 1, "/metrics") or (0, "")
+        stale = 'headgate_decision_stale{cluster="a",policy="throttle"} 0.0'
+        return f'headgate_throttle_factor{{cluster="a"}} {factor}' in page and stale in page
+
+    with (
+        Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
+        Topic(loop_kafka, f"{prefix}.audit") as audit,
+        Headgate(["act", "-s", str(acting)], tmp_path / "act.log"),
+        Headgate(["export", "-s", str(showing)], tmp_path / "export.log"),
+    ):
+
+        def carried_out(decision: dict[str, Any]) -> bool:
+            return any(d.get("decision_id") == decision["decision_id"] and "outcome" in d for d in audit.data())
+
+        with query_in(tmp_path) as query:
+            await_ready(query, port)
+            produce(loop_kafka, observed, ("a", reading("a", 0)))
+            eventually("the stop is shown", lambda: shown(0.0))
+            eventually("the stop is carried out", lambda: carried_out(decided.data()[-1]))
+            query.kill()
+        before = decided.data()
+        shutil.rmtree(tmp_path / "data" / "checkpoint")
+        produce(loop_kafka, observed, ("a", reading("a", 1_000_000)))
+        with query_in(tmp_path) as query:
+            await_ready(query, port)
+            eventually("the exporter follows", lambda: shown(1.0))
+            eventually("the actuator follows", lambda: carried_out(decided.data()[-1]))
+        after = decided.data()[len(before) :]
+        assert min(d["sequence"] for d in after) > max(d["sequence"] for d in before)
+        assert {d["decision_id"] for d in after}.isdisjoint(d["decision_id"] for d in before)
+
+
 def _assert_unbroken(decided: Topic, clusters: list[str]) -> None:
     """Per cluster: sequences without a gap, the deterministic id of each, and repeats identical to the byte."""
     by_cluster: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -94,7 +143,8 @@ def _assert_unbroken(decided: Topic, clusters: list[str]) -> None:
         assert entry.event["id"] == entry.data["decision_id"] == expected
     assert sorted(by_cluster) == clusters
     for sequences in by_cluster.values():
-        assert sorted(sequences) == list(range(1, len(sequences) + 1))
+        first = min(sequences)
+        assert sorted(sequences) == list(range(first, first + len(sequences)))
         assert all(len(versions) == 1 for versions in sequences.values())
 
 
