@@ -1,9 +1,10 @@
 """The switching policy: moving the brokers of a cluster to another BookKeeper cluster at run time, safely.
 
-Where to look: the pure precheck in `precheck` (with `ledger_paths`, `id_generators`, `ledgers`, `references` and
-`remedies`); the machine in `machine`, its rows in `commands`, `sightings`, `answers` and `stages`, what they ask in
-`guards`, what must hold in `invariants`, what is remembered in `state`; the wire in `readings`, `translation`,
-`decision` and `alerts`; and `policy`, which puts all of it together.
+Where to look, along the way of a reading: `readings` (the wire in), `fold` (each kind into its own read model, kept in
+`state`), `facts` (the read models joined, as of now), `judge` (the rows of the table, as changes that are only
+proposed), `transition` (where changes are written), `emit` (orders, records: `decisions`, the wire out), `alerts`.
+`machine` takes one event after the other through it, and `policy` hosts it. `precheck` judges a snapshot of two
+clusters on its own; `ledgers`, `ledger_paths`, `id_generators` and `references` are BookKeeper's and Pulsar's terms.
 """
 
 from policies.switching.decisions import SwitchDecision, SwitchRecord

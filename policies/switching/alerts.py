@@ -13,13 +13,6 @@ BLOCKED = "switch-blocked"
 DEGRADED = "switch-degraded"
 UNATTENDED = "switch-unattended"
 LEFT_BEHIND = "switch-ledgers-left-behind"
-MEANINGS = {
-    HALTED: "an invariant is breached, or a promotion changed more than the attribution: nothing more is ordered",
-    BLOCKED: "all brokers acked, but the switch does not go live",
-    DEGRADED: "a broker cannot reach the target while others already write there",
-    UNATTENDED: "a switch is under way, and no orchestrator holds the lease",
-    LEFT_BEHIND: "a switch is done, and some ledgers stay in the old cluster",
-}
 _BEFORE_END = frozenset(SwitchStage) - ENDED - {SwitchStage.DONE_WITH_FAILURES}
 _UNDER_WAY = frozenset(
     {

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from policies.switching.decisions import ORDERS, SwitchVerdict
+from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import (
     BrokerSeen,
     Cleanup,
@@ -446,6 +446,21 @@ class World:
 
     def close_event(self, name: str = "old") -> CloseClient:
         return CloseClient(key=self.key(), name=name)
+
+
+def codes(said: list[DecisionDraft]) -> list[RejectCode | None]:
+    return [s.code for s in said if s.verdict is SwitchVerdict.REJECT]
+
+
+def verdicts(said: list[DecisionDraft]) -> list[SwitchVerdict]:
+    return [s.verdict for s in said]
+
+
+def tell_of(world: World, path: str, outcome: LedgerOutcome, **more: Any) -> list[DecisionDraft]:
+    """The executor's answer about the ledger of one reference."""
+    task = world.task(path)
+    world.orders = [o for o in world.orders if o.task is None or o.task.ledger_id != task.ledger_id]
+    return world.tell(LedgerResult(task.ledger_id, task.op, outcome, **more))
 
 
 def apply(

@@ -12,8 +12,7 @@ from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
-from tests.policies.switching.test_rows import tell_of
-from tests.policies.switching.world import Bookies, HarmError, Held, World
+from tests.policies.switching.world import Bookies, HarmError, Held, World, tell_of
 
 S, L = SwitchStage, LedgerStage
 

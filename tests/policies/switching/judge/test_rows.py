@@ -19,9 +19,13 @@ from policies.switching.events import (
     Tick,
     Unregister,
 )
+from policies.switching.fold import fold
+from policies.switching.judge.rows import judge
+from policies.switching.judge.stages import go_on
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
+from policies.switching.transition import Transition
 from tests.policies.switching.world import Bookies, World, answer, stored
 
 COUNTED, TAKEN = "counted", "taken"
@@ -219,6 +223,20 @@ def test_an_event_does_what_the_table_says_or_nothing(stage: SwitchStage, name: 
             assert moved is expected
     assert not [s for s in said if s.verdict is SwitchVerdict.HALT]
     assert stored(after) == after
+
+
+@pytest.mark.parametrize(("stage", "name"), CASES, ids=[f"{stage.value}-{name}" for stage, name in CASES])
+def test_judging_changes_nothing_and_says_the_same_again(stage: SwitchStage, name: str) -> None:
+    world = world_at(stage)
+    state, news = fold(world.state, EVENTS[name][0](world))
+    if state is None or news is None:
+        return
+    transition = Transition(state, world.limits, world.now_ms)
+    facts = transition.facts()
+    assert list(judge(facts, news)) == list(judge(facts, news))
+    assert list(go_on(facts)) == list(go_on(facts))
+    assert transition.packed() == state
+    assert not transition.plan.touched
 
 
 def test_every_stage_is_reached() -> None:

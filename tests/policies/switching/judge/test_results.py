@@ -1,0 +1,154 @@
+"""Rows 9 to 16, 19 and 21: what becomes of a ledger by what an executor says."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.events import (
+    Cleanup,
+)
+from policies.switching.judge.changes import DecisionDraft
+from policies.switching.readings import LedgerOutcome
+from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
+from tests.policies.switching.world import Held, World, tell_of, verdicts
+
+S, L = SwitchStage, LedgerStage
+
+
+def test_a_foreign_ledger_of_equal_length_and_last_entry_is_refused() -> None:
+    """It appears between inventory and copy, has one entry as ours, even the same content: it is not ours."""
+    world = World().to(S.LIVE_DUAL_READ)
+    world.clusters["new"].ledgers[world.refs["/c2"].ledger_id] = Held("/c2", world.now_ms - 1)
+    clean = world.inventory_event()
+    world.tell(type(clean)(clean.references, clean.at_ms, clean.target))
+    world.orders = [o for o in world.orders if o.verdict is not SwitchVerdict.TAKE_INVENTORY]
+    world.work()
+    assert world.task("/c2").stage is L.FOREIGN_CONFLICT
+    [said] = [s for s in world.said if s.verdict is SwitchVerdict.REMAP_REQUIRED]
+    assert (said.code, said.reason) == (RejectCode.COLLISION, SwitchReason.FOREIGN_ID)
+    assert not [
+        s
+        for s in world.said
+        if s.verdict in (SwitchVerdict.DELETE_OWN_COPY,)
+        or (s.verdict is SwitchVerdict.PROMOTE and s.task and s.task.paths == ("/c2",))
+    ]
+    assert world.clusters["new"].ledgers[world.refs["/c2"].ledger_id].by_headgate is False
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_our_own_earlier_copy_is_taken_if_complete_and_made_anew_if_not(complete: bool) -> None:
+    world = World().to(S.BUILD)
+    ledger_id = world.refs["/c1"].ledger_id
+    world.clusters["new"].ledgers[ledger_id] = Held("/c1", world.now_ms + 1, complete=complete, by_headgate=True)
+    world.work(SwitchVerdict.START_COPY, limit=1)
+    assert world.task("/c1").stage is (L.BUILT if complete else L.COPYING)
+    world.work()
+    assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), L.PROMOTED)
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"length_bytes": 11}, {"last_entry_id": 1}, {"entries_digest": "other"}, {"custom_metadata": (("a", "b"),)},
+        {"entries_digest": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_copy_that_differs_is_made_again_and_given_up_after_a_while(difference: dict[str, Any]) -> None:
+    world = World().to(S.BUILD)
+    source = world.facts("old", world.refs["/c1"].ledger_id)
+    for tries in (1, 2, 3):
+        assert world.task("/c1").tries == tries - 1
+        tell_of(world, "/c1", LedgerOutcome.COPIED, source=source, target=replace(source, **difference))
+        if tries < 3:
+            assert world.task("/c1").awaiting is SwitchAction.DELETE_COPY
+            tell_of(world, "/c1", LedgerOutcome.COPY_DELETED)
+            assert world.task("/c1").awaiting in (SwitchAction.COPY, SwitchAction.NONE)
+            world.work(SwitchVerdict.START_COPY, limit=0)
+            while world.task("/c1").awaiting is SwitchAction.NONE:
+                world.work(limit=1)
+    assert world.task("/c1").stage is L.BUILD_FAILED
+
+
+def test_an_unreadable_source_leaves_the_attribution() -> None:
+    world = World().to(S.BUILD)
+    tell_of(world, "/c1", LedgerOutcome.SOURCE_UNREADABLE)
+    world.work()
+    assert world.stages() == {"/c1": L.BUILD_FAILED, "/c2": L.PROMOTED, "/s1": L.PROMOTED}
+    assert world.refs["/c1"].attribution is None
+    assert world.is_at(S.HOLD)
+
+
+def test_a_promotion_that_changed_more_halts_the_switch() -> None:
+    world = World().to(S.PROMOTE)
+    said = tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "ledger_id"))
+    assert verdicts(said) == [SwitchVerdict.HALT]
+    world.work()
+    assert world.task("/c1").stage is L.PROMOTING
+    assert world.task("/c2").stage is L.BUILT, "nothing more is ordered"
+    assert world.is_at(S.PROMOTE)
+    world.tell(world.start_event())
+    world.work()
+    assert world.is_at(S.HOLD)
+
+
+def test_while_halted_nothing_is_asked_again_until_it_is_driven_on() -> None:
+    world = World().to(S.PROMOTE)
+    tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("entry_id",))
+    assert tell_of(world, "/s1", LedgerOutcome.CONFLICT) == []
+    said = world.tell(world.start_event())
+    assert {s.task.paths[0] for s in said if s.verdict is SwitchVerdict.PROMOTE and s.task} == {"/c1", "/s1"}
+
+
+def test_a_version_conflict_is_tried_again_and_then_deferred() -> None:
+    world = World().to(S.PROMOTE)
+    said: list[DecisionDraft] = []
+    for _ in range(3):
+        assert world.task("/c1").stage is L.PROMOTING
+        said = tell_of(world, "/c1", LedgerOutcome.CONFLICT)
+    assert world.task("/c1").stage is L.PROMOTE_DEFERRED
+    assert said[0].reason is SwitchReason.RETRIES_EXHAUSTED
+
+
+def test_a_cursor_that_rolled_over_to_the_target_is_promoted() -> None:
+    world = World().to(S.PROMOTE)
+    tell_of(world, "/c1", LedgerOutcome.ROLLED_OVER, new_id=2**32 + 5, attribution="new")
+    assert (world.task("/c1").stage, world.task("/c1").target_id) == (L.PROMOTED_VIA_ROLLOVER, 2**32 + 5)
+
+
+def test_a_cursor_that_advanced_since_the_copy_is_copied_again() -> None:
+    world = World().to(S.PROMOTE)
+    ledger_id = world.refs["/c1"].ledger_id
+    world.refs["/c1"].content = world.clusters["old"].ledgers[ledger_id].content = "/c1, further"
+    tell_of(world, "/c1", LedgerOutcome.ADVANCED)
+    assert world.task("/c1").awaiting is SwitchAction.DELETE_COPY
+    world.work()
+    assert world.task("/c1").stage is L.PROMOTED
+    assert world.clusters["new"].ledgers[ledger_id].content == "/c1, further"
+
+
+def test_a_cursor_that_always_advances_is_deferred() -> None:
+    world = World().to(S.PROMOTE)
+    for _ in range(3):
+        while world.task("/c1").awaiting is not SwitchAction.PROMOTE:
+            world.work(limit=1)
+        tell_of(world, "/c1", LedgerOutcome.ADVANCED)
+    assert world.task("/c1").stage is L.PROMOTE_DEFERRED
+
+
+def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
+    world = World().to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY)
+    for _ in range(3):
+        tell_of(world, "/c1", LedgerOutcome.FAILED)
+    assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.DELETE_INTENT, SwitchAction.GIVEN_UP)
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    world.tell(world.start_event())
+    world.work()
+    assert world.task("/c1").stage is L.DELETE_INTENT, "deleting is not resumed before the next clean-up"
+    world.later().tell(Cleanup(key=world.key()))
+    world.work()
+    assert world.is_at(S.DONE)

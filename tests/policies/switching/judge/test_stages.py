@@ -1,0 +1,161 @@
+"""Rows 6, 12, 17, 19 and 22: how a switch goes on by itself."""
+
+import pytest
+
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.events import (
+    Cleanup,
+    Rollback,
+    StatusResult,
+)
+from policies.switching.settings import DAY_MS
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
+from tests.policies.switching.world import World, verdicts
+
+S, L = SwitchStage, LedgerStage
+
+
+def test_a_switch_goes_live_when_the_last_broker_acked_and_all_was_read_afresh() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), world.follow("b1"))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+    assert world.is_at(S.TRIGGERED), "b2 has not acked"
+    world.later().tell(world.follow("b2"))
+    assert world.is_at(S.TRIGGERED), "the id generators were not read since"
+    world.later().tell(world.cluster_event("old"))
+    assert world.is_at(S.TRIGGERED)
+    world.later().tell(world.cluster_event("new"))
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+def test_who_is_alive_must_be_known_since_the_directive() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(*(world.follow(b) for b in world.brokers))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+    assert world.is_at(S.TRIGGERED)
+    world.later().tell(world.members_event())
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+def test_a_reading_of_the_instant_of_the_last_ack_may_be_from_before_it() -> None:
+    world = World().to(S.TRIGGERED)
+    readings = [world.cluster_event(n) for n in world.clusters]
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers), *readings)
+    assert world.is_at(S.TRIGGERED)
+    world.later(1).tell(*(world.cluster_event(n) for n in world.clusters))
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+def test_no_broker_at_all_is_not_all_brokers() -> None:
+    world = World().to(S.TRIGGERED)
+    world.brokers.clear()
+    world.acks()
+    assert world.is_at(S.TRIGGERED)
+
+
+def test_a_broker_that_writes_to_the_old_one_after_its_ack_blocks() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    world.tell(world.broker_event("b2", writes=("old", "new")))
+    said = world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+    assert world.is_at(S.TRIGGERED)
+    assert "b2 wrote to old" in world.switch.blocked
+    assert SwitchVerdict.BLOCKED in verdicts(world.said)
+    assert said == [], "it was said once"
+    world.later().tell(world.follow("b2"))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+    assert world.is_at(S.LIVE_DUAL_READ)
+    assert world.switch.blocked == ""
+
+
+@pytest.mark.parametrize("hob", [1, 2])
+def test_a_source_that_overtook_the_target_meanwhile_blocks(hob: int) -> None:
+    world = World().to(S.TRIGGERED)
+    world.clusters["old"].hob = hob
+    world.clusters["old"].created = 5
+    world.acks()
+    assert world.is_at(S.TRIGGERED)
+    assert world.switch.blocked
+
+
+def test_no_more_copies_than_allowed_run_at_once() -> None:
+    world = World().to(S.BUILD)
+    assert [u.stage for u in world.switch.tasks] == [L.COPYING, L.COPYING, L.PENDING]
+    world.work(SwitchVerdict.START_COPY, limit=1)
+    assert [u.stage for u in world.switch.tasks] == [L.BUILT, L.COPYING, L.COPYING]
+
+
+def test_a_switch_without_references_passes_through() -> None:
+    world = World()
+    world.refs.clear()
+    assert world.to(S.DONE).stage is S.DONE
+
+
+def test_a_rollback_puts_every_attribution_back_and_deletes_our_copies_later() -> None:
+    world = World().to(S.ROLLED_BACK)
+    assert {r.attribution for r in world.refs.values()} == {"old", None}
+    assert set(world.stages().values()) == {L.REVERTED}
+    copies = {p: world.refs[p].ledger_id for p in ("/c1", "/c2", "/s1")}
+    world.now_ms = world.switch.cleanup_from_ms - 1
+    world.tell(world.members_event())
+    assert world.orders == []
+    world.later(1).tell(world.members_event())
+    world.work()
+    assert not world.clusters["new"].ledgers.keys() & set(copies.values())
+    assert world.clusters["old"].ledgers.keys() >= set(copies.values())
+    assert world.state.journal == ()
+
+
+@pytest.mark.parametrize("stage", [S.BUILD, S.PROMOTE])
+def test_a_rollback_amid_the_work_ends_well_and_late_answers_change_nothing(stage: SwitchStage) -> None:
+    world = World().to(stage)
+    waiting = list(world.orders)
+    answers_ = [event for order in waiting for event in world.carry_out(order)]
+    world.tell(Rollback(key=world.key()))
+    world.tell(*answers_)
+    world.work()
+    assert world.is_at(S.ROLLED_BACK)
+    assert set(world.stages().values()) == {L.REVERTED}
+    assert {r.attribution for r in world.refs.values()} == ({"old", None} if stage is S.PROMOTE else {None})
+
+
+def test_nothing_is_deleted_before_an_inventory_from_after_the_cleanup_began() -> None:
+    world = World().to(S.HOLD)
+    world.later(15 * DAY_MS).tell(world.inventory_event())
+    world.tell(Cleanup(key=world.key()))
+    assert not [o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]
+    world.work(SwitchVerdict.TAKE_INVENTORY)
+    assert len([o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]) == 2, "max_deletions"
+
+
+def test_what_is_still_referenced_is_not_deleted() -> None:
+    world = World().to(S.HOLD)
+    world.refs["/c1"].attribution = "old"
+    world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert world.stages() == {"/c1": L.PROMOTED, "/c2": L.CLEANED, "/s1": L.CLEANED}
+
+
+def test_the_old_cluster_is_deprecated_before_the_new_one_is_active() -> None:
+    world = World().to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
+    assert world.awaits(SwitchAction.STATUS_OLD)
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=True))
+    assert {e.name: e.status for e in world.state.entries} == {
+        "old": ClusterStatus.DEPRECATED,
+        "new": ClusterStatus.STANDBY,
+    }
+    assert world.state.active() == "new"
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=True))
+    assert world.awaits(SwitchAction.STATUS_NEW), "a repeated answer is no answer to the next order"
+    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=True))
+    assert world.is_at(S.DONE)
+
+
+def test_a_status_that_cannot_be_written_is_a_failure_and_brokers_stay() -> None:
+    world = World().to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=False))
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert world.state.active() == "new"

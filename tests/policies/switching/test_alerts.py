@@ -1,0 +1,36 @@
+"""What a person is told of a switch."""
+
+from policies.switching.readings import LedgerOutcome
+from policies.switching.state import SwitchStage
+from tests.policies.switching.wire import WireWorld
+from tests.policies.switching.world import tell_of
+
+
+def test_a_halted_switch_alarms_until_it_is_driven_on() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.PROMOTE)
+    tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "entry_id"))
+    assert world.alerts() == [("switch-halted", "firing")]
+    world.tell(world.start_event())
+    assert world.alerts() == [("switch-halted", "firing"), ("switch-halted", "resolved")]
+
+
+def test_other_troubles_alarm_as_well() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.TRIGGERED)
+    world.clusters["old"].hob = 2
+    world.acks()
+    assert world.alerts() == [("switch-blocked", "firing")]
+    world = WireWorld()
+    world.to(SwitchStage.TRIGGERED)
+    world.tell(world.follow("b1"), world.broker_event("b2", failed=True, epoch=1))
+    assert world.alerts() == [("switch-degraded", "firing")]
+    world = WireWorld()
+    world.to(SwitchStage.DONE_WITH_FAILURES)
+    assert world.alerts() == [("switch-ledgers-left-behind", "firing")]
+    world = WireWorld()
+    world.to(SwitchStage.BUILD)
+    assert world.state.lease is not None
+    world.now_ms = world.state.lease.valid_until_ms
+    world.step()
+    assert world.alerts() == [("switch-unattended", "firing")]

@@ -1,0 +1,65 @@
+"""What several read models say together; what is not known is not guessed."""
+
+import pytest
+from msgspec.structs import replace
+
+from policies.switching.facts import SwitchFacts
+from policies.switching.settings import SwitchLimits
+from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
+from policies.switching.transition import Transition
+from tests.policies.switching.world import World
+
+S = SwitchStage
+
+
+def facts(state: SwitchingState, now_ms: int = 0) -> SwitchFacts:
+    return Transition(state, SwitchLimits(), now_ms).facts()
+
+
+HOLD = World().to(S.HOLD)
+EMPTY = facts(SwitchingState())
+
+
+def test_of_a_cluster_that_was_never_read_nothing_is_known() -> None:
+    assert (EMPTY.instance("new"), EMPTY.generator("new"), EMPTY.next_id("new")) == (None, None, -1)
+
+
+@pytest.mark.parametrize(("later_ms", "known"), [(0, True), (1, False)])
+def test_brokers_are_alive_as_read_since_an_instant(later_ms: int, known: bool) -> None:
+    members = HOLD.state.members
+    assert members is not None
+    found = facts(HOLD.state).live_brokers(members.at_ms + later_ms)
+    assert found == (members.brokers if known else ())
+    assert EMPTY.live_brokers(0) == ()
+
+
+def test_a_broker_has_acked_by_the_epoch_of_the_switch_alone() -> None:
+    assert [facts(HOLD.state).has_acked(b) for b in ("b1", "b2", "b3")] == [True, True, False]
+    switch = replace(HOLD.switch, epoch=HOLD.switch.epoch + 1)
+    later = facts(replace(HOLD.state, switch=switch))
+    assert later.acked == ()
+    assert not later.has_acked("b1")
+
+
+def test_ids_are_taken_by_the_source_by_references_and_by_what_was_deleted() -> None:
+    known = facts(HOLD.state)
+    source = known.generator("old")
+    assert source is not None
+    assert known.floor_of_ids(source, "new") == source.ceiling
+    gone = DeletedIds("id-of-new", (1, source.ceiling + 5))
+    assert facts(replace(HOLD.state, deleted=(gone,))).floor_of_ids(source, "new") == source.ceiling + 5
+
+
+def test_an_intent_stands_once_it_is_journalled_from_the_same_source() -> None:
+    known, task = facts(HOLD.state, now_ms=7), HOLD.task("/c1")
+    assert known.intent_to_copy(task) is known.intent(task) is not None
+    lost = facts(replace(HOLD.state, journal=()), now_ms=7)
+    made = lost.intent_to_copy(task)
+    assert lost.intent(task) is None
+    assert made is not None
+    assert (made.source, made.target, made.at_ms) == ("id-of-old", "id-of-new", 7)
+
+
+def test_no_intent_is_made_for_a_cluster_that_is_not_known() -> None:
+    nowhere = facts(replace(HOLD.state, journal=(), clusters=()))
+    assert nowhere.intent_to_copy(HOLD.task("/c1")) is None

@@ -1,0 +1,75 @@
+"""Whole courses: tried, lost, and back again."""
+
+from msgspec.structs import replace
+
+from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.events import (
+    Cleanup,
+    InventorySeen,
+    Register,
+    RegistrySeen,
+    Unregister,
+)
+from policies.switching.references import LedgerKind
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
+from tests.policies.switching.world import World, codes
+
+S, L = SwitchStage, LedgerStage
+
+
+def test_a_dry_run_lists_and_changes_nothing() -> None:
+    world = World().to(S.HOLD)
+    world.later(15 * DAY_MS)
+    before = replace(world.state, commands=())
+    [said] = world.tell(Cleanup(key=world.key(), dry_run=True))
+    assert said.verdict is SwitchVerdict.PREVIEW
+    assert "3 ledgers are to be deleted from old: 2, 3, 4" in said.sentence
+    assert replace(world.state, commands=()) == before
+
+
+def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_is_made_again() -> None:
+    world = World().to(S.PROMOTE)
+    registered = RegistrySeen(world.state.entries, "old", world.state.directive, world.state.committed_epoch)
+    world.state, world.orders = SwitchingState(), []
+    world.later().tell(world.lease_event(2), registered, world.members_event())
+    world.tell(*(world.cluster_event(name) for name in world.clusters), world.prechecked_event())
+    again = world.tell(world.start_event())
+    assert codes(again) == [RejectCode.COLLISION], "the precheck of this model goes by the journal that was lost"
+    check = world.state.checks[0]
+    world.state = replace(world.state, checks=(replace(check, ready=True, reasons=()),))
+    world.tell(world.start_event())
+    world.later().acks()
+    seen = world.later().inventory_event()
+    confirmed = {i: replace(ledger, provenance="id-of-old") for i, ledger in seen.existing.items()}
+    world.tell(InventorySeen(seen.references, seen.at_ms, seen.target, confirmed))
+    assert set(world.stages().values()) == {L.COPYING, L.PENDING}
+    assert {intent.ledger_id for intent in world.state.journal} >= confirmed.keys()
+
+
+def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
+    world = World().to(S.DONE)
+    world.later().tell(world.inventory_event())
+    world.tell(Unregister(key=world.key(), name="old"))
+    world.tell(
+        Register(key=world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
+        world.cluster_event("old"), world.cluster_event("new"),
+    )  # fmt: skip
+    assert [e.status for e in world.state.entries] == [ClusterStatus.ACTIVE, ClusterStatus.STANDBY]
+    world.orders.clear()
+    world.checked("old")
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.COLLISION], "its ids were deleted from it"
+    world.limits = SwitchLimits(remapped=frozenset(LedgerKind))
+    world.checked("old")
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.PRECHECK_FAILED], "its generator is behind"
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
+    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
+    world.checked("old").triggered("old")
+    assert world.is_at(S.TRIGGERED)
+    world.acks()
+    for broker in world.brokers:
+        for topic in world.topics:
+            world.write(topic, broker)
+    world.work()
+    assert world.is_at(S.HOLD)
+    assert {r.attribution for r in world.refs.values() if r.ledger_id >= 0} == {"old"}
