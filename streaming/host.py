@@ -52,7 +52,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     wake_ms: int | None
     """When to step again without observations."""
     state: msgspec.Raw
-    """The policy's own state, msgpack; null while it has never had one."""
+    """The policy's own state, msgpack; None while it has never had one."""
     failures: int = 0
     """Steps in a row that failed."""
     alerts: AlertBook = AlertBook()

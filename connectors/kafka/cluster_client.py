@@ -120,7 +120,7 @@ class ClusterClient:
         answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         waiting = [broker.broker for broker in brokers]
         for broker in waiting:
-            # An empty list of topics asks for the volumes alone, null for every partition on them. One request each:
+            # An empty list of topics asks for the volumes alone, None for every partition on them. One request each:
             # it remembers the version that its broker speaks.
             self._ask(broker, DescribeLogDirsRequest(topics=[]), answers)
         deadline = time.monotonic() + self._timeout_seconds + _GRACE_SECONDS

@@ -15,7 +15,7 @@ from connectors.closing import Closing
 from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.ownership.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
 from connectors.ownership.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
-from connectors.ownership.nodes import NoZooKeeperAnswerError, OwnershipNodes
+from connectors.ownership.nodes import ClientNodes, NoZooKeeperAnswerError
 from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.recovery import SessionRecovery
 from connectors.ownership.reporter import ReadingSink, RecoveryReporter
@@ -103,7 +103,7 @@ class OwnershipAgent(Closing):
         self._tracker = SessionTracker(self._timeout, clock)
         self._bundles = Bundles()
         reporter = self._reporter = RecoveryReporter(cluster, member, report, role=role)
-        nodes = OwnershipNodes(client, lambda: self._timeout.ms / 1000)
+        nodes = ClientNodes(client, lambda: self._timeout.ms / 1000)
         self._reconciler = OwnershipReconciler(
             member, self._bundles, nodes, self._strategy, callbacks, reporter, clock, self._on_watch
         )

@@ -50,7 +50,7 @@ class NodeRead:
     obstacle: str | None = None
 
 
-class OwnershipNodes:
+class ClientNodes:
     """The nodes of one client.
 
     Args:

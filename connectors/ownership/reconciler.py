@@ -14,7 +14,7 @@ from kazoo.protocol.states import WatchedEvent
 
 from connectors.ownership.bundles import LIVE, MOST_ATTEMPTS, Bundle, Bundles, BundleStage, Retry
 from connectors.ownership.callbacks import OwnershipCallbacks
-from connectors.ownership.nodes import LostRaceError, NodeRead, OwnershipNodes
+from connectors.ownership.nodes import ClientNodes, LostRaceError, NodeRead
 from connectors.ownership.reporter import RecoveryReporter
 from connectors.ownership.strategy import RecoveryStrategy
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
@@ -58,7 +58,7 @@ class OwnershipReconciler:
         self,
         member: str,
         bundles: Bundles,
-        nodes: OwnershipNodes,
+        nodes: ClientNodes,
         strategy: RecoveryStrategy,
         callbacks: OwnershipCallbacks,
         reporter: RecoveryReporter,

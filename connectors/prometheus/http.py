@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from connectors.http_server import HttpServer
 
 Check = Callable[[], str | None]
-"""Null when all is well, else a sentence that says what is wrong."""
+"""None when all is well, else a sentence that says what is wrong."""
 
 _REQUEST_SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"

@@ -38,7 +38,7 @@ class RestClient:
         self._retired: list[httpx.Client] = []
 
     def get(self, path: str, shape: TypeAdapter[Parsed], params: Mapping[str, str] | None = None) -> Parsed:
-        """Read something; an empty answer is read as null.
+        """Read something; an empty answer is read as None.
 
         Tried up to three times when the server drops the connection or says that it is too busy. Not when nobody
         listens or the time is up: who asks over and over anyway is told at once.

@@ -16,7 +16,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.outcomes import AdminError, detail_of, was_not_done
 from connectors.quarantine.racks import group_of, host_of
-from connectors.quarantine.store import BookieRegistration, ConflictError, RacksSnapshot
+from connectors.quarantine.store import ConflictError, RacksSnapshot, StoredRegistration
 from policies.errors import UserError
 from policies.isolation.readings import RackInfo
 
@@ -61,9 +61,9 @@ class AdminRacks:
         """Close the connection to the bookies; the next look makes a new one."""
         self._bookies.close()
 
-    def _registration(self, bookie: str) -> BookieRegistration | None:
+    def _registration(self, bookie: str) -> StoredRegistration | None:
         """Over HTTP neither its session nor its time is known."""
-        return BookieRegistration() if bookie in self._bookies.writable() else None
+        return StoredRegistration() if bookie in self._bookies.writable() else None
 
     def _write(self, bookie: str, group: str, rack: str) -> datetime:
         try:

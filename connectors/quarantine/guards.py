@@ -5,7 +5,7 @@ from datetime import datetime
 
 from connectors.actuation.reports import ActionResult, CommonOutcome
 from connectors.quarantine.racks import group_of
-from connectors.quarantine.store import BookieRegistration, RacksSnapshot
+from connectors.quarantine.store import RacksSnapshot, StoredRegistration
 from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import QuarantineOutcome
 
@@ -52,7 +52,7 @@ def done(decision: BookieQuarantine, snapshot: RacksSnapshot, at: datetime) -> Q
     )
 
 
-def _is_meant(decision: BookieQuarantine, found: BookieRegistration) -> bool:
+def _is_meant(decision: BookieQuarantine, found: StoredRegistration) -> bool:
     """Whether the registration is the one the decision is about, as far as both can tell."""
     if None not in (decision.czxid, found.czxid) and decision.czxid != found.czxid:
         return False

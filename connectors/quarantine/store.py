@@ -13,7 +13,7 @@ class ConflictError(ActionError):
 
 
 @dataclass(frozen=True, slots=True)
-class BookieRegistration:
+class StoredRegistration:
     """A bookie's registration, as far as the store can tell."""
 
     session: str | None = None
@@ -30,7 +30,7 @@ class RacksSnapshot:
 
     groups: Mapping[str, Mapping[str, object]]
     """Members by group."""
-    registration: BookieRegistration | None
+    registration: StoredRegistration | None
     """Of the bookie that was looked at; None when it has none."""
     changed_at: datetime
     """When the groups were last changed, by ZooKeeper's clock where known."""

@@ -25,7 +25,7 @@ from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.quarantine.racks import MalformedRacksError, Racks, parse_racks
-from connectors.quarantine.store import BookieRegistration, ConflictError, RacksSnapshot
+from connectors.quarantine.store import ConflictError, RacksSnapshot, StoredRegistration
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -134,8 +134,8 @@ class ZooKeeperRacks:
             raise ActionError(detail_of(error)) from None
 
 
-def _registration(stat: ZnodeStat | None) -> BookieRegistration | None:
+def _registration(stat: ZnodeStat | None) -> StoredRegistration | None:
     # `readonly` is a child too, and no registration: nobody's session owns it.
     if stat is None or not stat.ephemeralOwner:
         return None
-    return BookieRegistration(f"{stat.ephemeralOwner % _SESSIONS:#x}", stat.czxid, from_millis(stat.ctime))
+    return StoredRegistration(f"{stat.ephemeralOwner % _SESSIONS:#x}", stat.czxid, from_millis(stat.ctime))

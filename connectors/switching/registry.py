@@ -133,7 +133,7 @@ class Registry:
             status: what it is to the brokers.
             version: of the entry to change; None: there must be none.
             bootstrap: what legacy references belong to, written with the entry, if that was never written; one that was
-                stays. Null: nothing is written.
+                stays. None: nothing is written.
 
         Raises:
             RegistryConflictError: the entry is another one than expected, or a second one would be active.

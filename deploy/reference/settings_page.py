@@ -127,7 +127,7 @@ def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Itera
 
 
 def _default(field: FieldInfo) -> Any:
-    """The default as it is in this version; null where there is none, or where it depends on the machine."""
+    """The default as it is in this version; None where there is none, or where it depends on the machine."""
     factory = field.default_factory
     if isinstance(factory, FunctionType):
         return None

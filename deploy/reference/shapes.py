@@ -64,7 +64,7 @@ def words(node: Node, defs: Node) -> str:
     if (target := _target(node, defs)) is not None:
         return words(target, defs)
     if "anyOf" in node:
-        # Pydantic merges a size that may be null into one list of variants.
+        # Pydantic merges a size that may be None into one list of variants.
         is_size = all(variant in node["anyOf"] for variant in _SIZE["anyOf"])
         others = [variant for variant in node["anyOf"] if not (is_size and variant in _SIZE["anyOf"])]
         found = ["size"] * is_size + [words(variant, defs) for variant in others]

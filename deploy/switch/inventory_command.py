@@ -31,7 +31,7 @@ _DELIVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedInventory:
     """An inventory that the loop's Kafka has taken whole."""
 
     inventory: str
@@ -73,7 +73,7 @@ def _readings(cluster: str, target: str, seen: Snapshot, took_ms: int) -> Iterat
     return inventory_readings(cluster, name, seen.references, existing.facts, target, took_ms, target_ids=ids)
 
 
-def _publish(connection: KafkaConnection, topic: str, readings: Iterable[Reading]) -> Published:
+def _publish(connection: KafkaConnection, topic: str, readings: Iterable[Reading]) -> PublishedInventory:
     """Some at a time, each taken before the next are made; so the manifest follows only what has arrived."""
     metrics, left, last = PublisherMetrics(CollectorRegistry()), iter(readings), None
     with Publisher(connection, metrics, delivery_timeout_seconds=_DELIVERY_SECONDS) as publisher:
@@ -85,7 +85,7 @@ def _publish(connection: KafkaConnection, topic: str, readings: Iterable[Reading
                 raise UserError(f"kafka: {topic} did not take all records; the inventory does not count. Try again.")
     if not isinstance(last, SwitchInventory):
         raise TypeError("the manifest comes last")
-    return Published(last.inventory, last.references, last.parts)
+    return PublishedInventory(last.inventory, last.references, last.parts)
 
 
 def _given_up(metrics: PublisherMetrics) -> float:

@@ -258,12 +258,12 @@ class Fleet:
         return eventually(f"{bundle} has an owner", owner)
 
     def session_of(self, bundle: str) -> str | None:
-        """The session that a bundle's node belongs to; null while there is none."""
+        """The session that a bundle's node belongs to; None while there is none."""
         stat = self._client.exists(self._path(bundle))
         return None if stat is None else session_name(stat.ephemeralOwner)
 
     def registered_session(self, member: str) -> str | None:
-        """The session that a member's registration belongs to; null while there is none."""
+        """The session that a member's registration belongs to; None while there is none."""
         stat = self._client.exists(f"/{self.cluster}{registration_path(member)}")
         return None if stat is None else session_name(stat.ephemeralOwner)
 

@@ -99,7 +99,7 @@ class Answer:
 
     excluded: frozenset[str]
     ensemble: frozenset[str] | None
-    """The bookies it chose; null when there were too few."""
+    """The bookies it chose; None when there were too few."""
 
 
 Compared = tuple[Case, Answer]
@@ -251,7 +251,7 @@ EXCEPTIONS = (names_no_primary_group, racks_differ_in_depth, a_member_is_no_book
 
 
 def disagreement(case: Case, answer: Answer, placed: Placed) -> str | None:
-    """What differs, readable; null where both agree on who may be used and on whether they suffice."""
+    """What differs, readable; None where both agree on who may be used and on whether they suffice."""
     theirs = case.writable - answer.excluded
     if placed.candidates != theirs:
         return f"{case}: ours {sorted(placed.candidates)}, Pulsar's {sorted(theirs)}"

@@ -82,7 +82,7 @@ class World:
         return self.node(registration_path(self.member)) is not None
 
     def node(self, path: str) -> dict[str, Any] | None:
-        """A node's session and transaction; null while there is none."""
+        """A node's session and transaction; None while there is none."""
         try:
             stat = self.client.exists(path)
         except NoNodeError:

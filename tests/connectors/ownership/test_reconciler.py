@@ -12,7 +12,7 @@ from kazoo.protocol.states import EventType
 
 from connectors.ownership import LocalStrategy, OwnershipCallbacks
 from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
-from connectors.ownership.nodes import LostRaceError, NodeRead, NoZooKeeperAnswerError, OwnershipNodes
+from connectors.ownership.nodes import ClientNodes, LostRaceError, NodeRead, NoZooKeeperAnswerError
 from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.reporter import RecoveryReporter
 from policies.sessions.decisions import OwnershipReason
@@ -59,7 +59,7 @@ class World:
             self.bundles.changed(*self.news.pop(0))
 
 
-class FakeNodes(OwnershipNodes):
+class FakeNodes(ClientNodes):
     """Nodes as the agent sees them. `fates` says what becomes of its next requests: `lost` before or `done` after."""
 
     def __init__(self, world: World) -> None:

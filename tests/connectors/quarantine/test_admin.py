@@ -13,7 +13,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.quarantine.admin import AdminRacks
-from connectors.quarantine.store import BookieRegistration, ConflictError
+from connectors.quarantine.store import ConflictError, StoredRegistration
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SETTINGS = PulsarAdmin.model_validate({"admin_url": "http://pulsar:8080"})
@@ -64,9 +64,9 @@ def test_groups_are_read_before_and_after(broker: Broker) -> None:
     assert of_racks == [f"GET {racks}", f"POST {racks}/{BOOKIE}", f"GET {racks}"]
 
 
-@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, BookieRegistration()), ("bk12:3181", None)])
+@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, StoredRegistration()), ("bk12:3181", None)])
 def test_who_is_registered_is_asked_of_a_bookie(
-    broker: Broker, bookie: str, registration: BookieRegistration | None
+    broker: Broker, bookie: str, registration: StoredRegistration | None
 ) -> None:
     assert store(broker).look(bookie).registration == registration
 
