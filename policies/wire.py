@@ -18,6 +18,10 @@ from policies.decisions import Decision
 from policies.observations import Reading
 from policies.units import Instant
 
+MAX_DECISION_BYTES = 1_000_000
+"""No record on a decided topic is larger: a little under what Kafka takes by default."""
+MAX_AUDIT_BYTES = 4 * MAX_DECISION_BYTES
+"""The same for the audit, which holds a decision and the numbers that led to it."""
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 """A larger record is not read but put into the dead letters: no reading of a real fleet comes near it."""
 

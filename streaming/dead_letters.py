@@ -1,6 +1,10 @@
-"""What becomes of a record that cannot be read: it is kept whole, with the place it came from and the reason."""
+"""What becomes of a record that cannot be read: its head is kept, with the place it came from and the reason.
+
+A dead letter is small whatever the record was (Kafka counts compressed bytes, so 20 MB may come in): none is refused.
+"""
 
 import base64
+import hashlib
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,6 +16,10 @@ from policies.units import Instant, from_millis, to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event
 from streaming.host import Output
 
+KEPT_BYTES = 16 * 1024
+"""So much of the record is kept."""
+
+_LONGEST_DETAIL = 500
 _LAST_MS = to_millis(datetime.max.replace(tzinfo=UTC))
 
 
@@ -37,7 +45,7 @@ class ObservedRecord(NamedTuple):
 
 
 class DeadLetter(BaseModel):
-    """An observed record that could not be read: why, where it lies, and the record itself."""
+    """An observed record that could not be read: why, where it lies, and how it begins."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,19 +57,24 @@ class DeadLetter(BaseModel):
     appended_at: Instant = Field(
         description="When Kafka appended the record; the nearest time there is, where its timestamp is none."
     )
-    value_base64: str = Field(description="The record's value, whole.")
+    value_base64: str = Field(description="The record's value, as far as its first 16 KiB.")
+    value_bytes: int = Field(ge=0, description="How long the whole value is.")
+    value_sha256: str = Field(description="Of the whole value, in hexadecimal: the same garbage is known again.")
 
 
 def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
     """Wrap a record; its id depends on where it lies, so that a repeated batch gives the same letter."""
+    value = record.value or b""
     letter = DeadLetter(
         reason=error.reason,
-        detail=error.detail,
+        detail=error.detail[:_LONGEST_DETAIL],
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
         appended_at=from_millis(min(max(0, record.appended_ms), _LAST_MS)),
-        value_base64=base64.b64encode(record.value or b"").decode(),
+        value_base64=base64.b64encode(value[:KEPT_BYTES]).decode(),
+        value_bytes=len(value),
+        value_sha256=hashlib.sha256(value).hexdigest(),
     )
     event = Event[DeadLetter](
         id=deterministic_id(DEAD_LETTERS, record.topic, record.partition, record.offset),

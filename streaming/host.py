@@ -4,7 +4,7 @@ Pure, and the same for the live query and for replay: only where records come fr
 """
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -20,7 +20,7 @@ from policies.policy import Policy, PolicyKind, Step
 from policies.registry import AUDIT, POLICIES, reading_types
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
-from policies.wire import EventReader, audit_event, decision_event
+from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, EventReader, audit_event, decision_event
 
 POLICY_FAILED = "policy-failed"
 """The alert of a policy that raised."""
@@ -30,6 +30,7 @@ _FIRST_BACK_OFF = timedelta(seconds=1)
 _LONGEST_BACK_OFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 10
 _LONGEST_FAILURE = 300
+_LONGEST_KEY = 80
 _NOTHING = b"\xc0"
 """What msgpack makes of None."""
 
@@ -65,8 +66,14 @@ class Stepped(NamedTuple):
     remembered: Remembered
     step: Step[Any]
     failure: str | None
-    """What the policy raised, and where; None: nothing. Then its state is as it was, and what it was given is lost to
-    it."""
+    """What the policy raised, and where, or that it decided what no topic takes; None: nothing. Then its state is as it
+    was, and what it was given is lost to it."""
+    outputs: tuple[Output, ...]
+    """The records to write."""
+
+
+class TooLargeError(Exception):
+    """A policy decided something that is larger than its topic takes."""
 
 
 class UnreadableStateError(Exception):
@@ -104,12 +111,17 @@ class PolicyHost:
         try:
             step = self._policy(policy, cluster).step(state, observations, now)
             encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
+            records = tuple(outputs(step))
+            _check_sizes(records)
         except Exception as error:
             return self._failed(kind, cluster, remembered, now, _told(error))
         book, alerts, review_at = self._review(kind, cluster, remembered, now, None)
         wake_ms = min((to_millis(at) for at in (step.wake_at, review_at) if at is not None), default=None)
         after = Remembered(_FORMAT, kind.state_version, to_millis(now), wake_ms, encoded, 0, book)
-        return Stepped(after, replace(step, decisions=(*step.decisions, *alerts)) if alerts else step, None)
+        if alerts:
+            records += tuple(outputs(Step(None, alerts, None)))
+            step = replace(step, decisions=(*step.decisions, *alerts))
+        return Stepped(after, step, None, records)
 
     def _failed(
         self, kind: PolicyKind, cluster: str, before: Remembered | None, now: datetime, failure: str
@@ -120,7 +132,8 @@ class PolicyHost:
         book, alerts, _ = self._review(kind, cluster, before, now, failure)
         back_off = min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
         after = Remembered(_FORMAT, version, to_millis(now), to_millis(now + back_off), state, failures, book)
-        return Stepped(after, Step(None, alerts, now + back_off), failure)
+        step: Step[Any] = Step(None, alerts, now + back_off)
+        return Stepped(after, step, failure, tuple(outputs(step)))
 
     def _review(
         self, kind: PolicyKind, cluster: str, before: Remembered | None, now: datetime, failure: str | None
@@ -151,6 +164,16 @@ def outputs(step: Step[Any]) -> Iterator[Output]:
         yield Output(decision.topic, decision.record_key(), decision_event(decision))
     for said in (*step.decisions, *step.notes):
         yield Output(AUDIT, said.cluster, audit_event(said))
+
+
+def _check_sizes(records: Iterable[Output]) -> None:
+    """A record that no topic takes would end the query at each start."""
+    for topic, key, value in records:
+        most = MAX_AUDIT_BYTES if topic == AUDIT else MAX_DECISION_BYTES
+        if len(value) > most:
+            raise TooLargeError(
+                f"a record of {topic} about {key[:_LONGEST_KEY]} has {len(value)} bytes, more than {most}"
+            )
 
 
 @cache

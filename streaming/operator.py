@@ -15,7 +15,7 @@ from policies.observations import Observation
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord, dead_letter
-from streaming.host import Output, PolicyHost, outputs, reading_reader, recall, remember
+from streaming.host import Output, PolicyHost, reading_reader, recall, remember
 
 OUTPUT_SCHEMA = "topic string, key string, value binary"
 STATE_SCHEMA = "value binary, timer_ms bigint"
@@ -65,7 +65,7 @@ class PolicyOperator(StatefulProcessor):
         value, timer_ms = kept if kept else (None, None)
         before = recall(bytes(value)) if value is not None else None
         observations = [observation for _, observation in observed]
-        after, step, failure = self._host.step(policy, cluster, before, observations, from_millis(now_ms))
+        after, _, failure, records = self._host.step(policy, cluster, before, observations, from_millis(now_ms))
         pending = timer_ms is not None and timer_ms > now_ms
         if after.wake_ms is not None and not (pending and timer_ms <= after.wake_ms):
             timer_ms = max(after.wake_ms, now_ms + 1)
@@ -74,7 +74,7 @@ class PolicyOperator(StatefulProcessor):
         if failure is not None:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{policy}: {failure}")
             yield from (self._row(dead_letter(record, failed)) for record, _ in observed)
-        yield from map(self._row, outputs(step))
+        yield from map(self._row, records)
 
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)

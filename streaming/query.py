@@ -19,7 +19,7 @@ BATCH_TIMES = "batch_times"
 """Name of the observed metric that says how old the records of a batch are."""
 
 _LARGEST_REQUEST_BYTES = 8 * 1024 * 1024
-"""A dead letter holds a whole record in base64."""
+"""Room for the largest audit entry: no record is larger."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Replay:
     def _step(
         self, key: tuple[str, str], observations: list[Observation], place: str | None = None
     ) -> Iterator[Decision]:
-        self._kept[key], step, failure = self.host.step(*key, self._kept.get(key), observations, self._now)
+        self._kept[key], step, failure, _ = self.host.step(*key, self._kept.get(key), observations, self._now)
         if failure is not None and place is not None:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {failure}")
             self.rejected.append(Rejected(place, failed))

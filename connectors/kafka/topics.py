@@ -8,10 +8,12 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies import registry
 from policies.units import PositiveDuration, Size, millis_of, parse_duration
-from policies.wire import MAX_RECORD_BYTES
+from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
 
 _MEBIBYTE = 1024 * 1024
 _BROKER_DEFAULT = -1
+_OVERHEAD_BYTES = 64 * 1024
+"""For key, headers and batch, which Kafka counts too."""
 
 
 class TopicSettings(BaseModel):
@@ -43,7 +45,7 @@ class TopicSettings(BaseModel):
     )
     large_record: Size = Field(
         default=ByteSize(8 * _MEBIBYTE),
-        description="The most an audit entry or dead letter takes: an observation in base64.",
+        description="The most an audit entry or dead letter takes.",
     )
 
     def topic(self, name: str) -> str:
@@ -132,6 +134,7 @@ def _decided(settings: TopicSettings) -> dict[str, str]:
         "max.compaction.lag.ms": str(2 * segment_ms),
         "min.cleanable.dirty.ratio": "0.1",
         "delete.retention.ms": str(millis_of(parse_duration("1d"))),
+        "max.message.bytes": str(MAX_DECISION_BYTES + _OVERHEAD_BYTES),
     }
 
 

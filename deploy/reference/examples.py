@@ -12,7 +12,7 @@ from policies.registry import AUDIT, POLICIES, topic_of
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import ObservedRecord, dead_letter
-from streaming.host import PolicyHost, outputs, reading_reader
+from streaming.host import PolicyHost, reading_reader
 
 
 class Example(NamedTuple):
@@ -67,10 +67,10 @@ def _step(kind: PolicyKind, scenario: Examples) -> Iterator[Example]:
     for batch in scenario.batches:
         observations = [Observation(each.id, each.time, each.reading) for each in batch]
         cluster, now = observations[0].reading.cluster, max(o.at for o in observations)
-        kept, step, failure = host.step(kind.name, cluster, kept, observations, now)
+        kept, _, failure, records = host.step(kind.name, cluster, kept, observations, now)
         if failure is not None:
             raise UserError(f"policy {kind.name}: it fails on its own examples: {failure}")
-        for topic, key, value in outputs(step):
+        for topic, key, value in records:
             yield Example(topic, key, json.loads(value))
 
 

@@ -15,12 +15,14 @@ class VolumeReading(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    log_dir: str = Field(min_length=1, description="Absolute path on the broker.")
+    log_dir: str = Field(min_length=1, max_length=4096, description="Absolute path on the broker.")
     total_bytes: int = Field(
         default=-1, ge=-1, le=MAX_INT64, description="Size of the file system it is on; -1 unknown."
     )
     usable_bytes: int = Field(default=-1, ge=-1, le=MAX_INT64, description="Free for the broker; -1 unknown.")
-    error: str | None = Field(default=None, description="The broker's error for this dir, such as a failed disk.")
+    error: str | None = Field(
+        default=None, max_length=4096, description="The broker's error for this dir, such as a failed disk."
+    )
     cordoned: bool = Field(default=False, description="The broker places no new partitions here.")
 
     @property
@@ -35,7 +37,9 @@ class LogDirs(Reading):
     event_type: ClassVar[str] = "headgate.log-dirs.v1"
 
     broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
-    volumes: tuple[VolumeReading, ...] = Field(default=(), description="Empty unless the outcome is `ok`.")
+    volumes: tuple[VolumeReading, ...] = Field(
+        default=(), max_length=1000, description="Empty unless the outcome is `ok`."
+    )
 
     def subject(self) -> str:
         """``<cluster>/<broker>``."""
@@ -48,7 +52,7 @@ class BrokerMember(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
-    rack: str | None = Field(default=None)
+    rack: str | None = Field(default=None, max_length=4096)
     fenced: bool = Field(default=False, description="Registered but out of service, as a dead broker is.")
 
 
@@ -57,4 +61,6 @@ class KafkaCluster(Reading):
 
     event_type: ClassVar[str] = "headgate.kafka-cluster.v1"
 
-    brokers: tuple[BrokerMember, ...] = Field(default=(), description="Empty unless the outcome is `ok`.")
+    brokers: tuple[BrokerMember, ...] = Field(
+        default=(), max_length=10_000, description="Empty unless the outcome is `ok`."
+    )

@@ -1,6 +1,7 @@
 """Dead letters: nothing of a record is lost, and the same record gives the same letter."""
 
 import base64
+import hashlib
 import json
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason
-from streaming.dead_letters import DeadLetter, ObservedRecord, dead_letter
+from streaming.dead_letters import KEPT_BYTES, DeadLetter, ObservedRecord, dead_letter
 from tests.policies.scenario import at
 
 ERROR = BadRecordError(DeadLetterReason.INVALID, "data.broker: Input should be a valid integer")
@@ -46,13 +47,25 @@ def test_it_is_an_event_that_says_why_and_where() -> None:
         "offset": 42,
         "appended_at": "2026-11-21T08:00:01.500Z",
         "value_base64": "e30=",
+        "value_bytes": 2,
+        "value_sha256": hashlib.sha256(b"{}").hexdigest(),
     }
 
 
-@pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü".encode(), bytes(range(256)) * 1000, None])
-def test_the_record_is_kept_whole(value: bytes | None) -> None:
+@pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü".encode(), bytes(range(256)) * 64, None])
+def test_a_small_record_is_kept_whole(value: bytes | None) -> None:
     kept = DeadLetter.model_validate(letter(record(value))["data"])
     assert base64.b64decode(kept.value_base64) == (value or b"")
+    assert kept.value_bytes == len(value or b"")
+
+
+def test_of_a_large_one_its_head_is_kept_and_what_tells_it_again() -> None:
+    value = b" " * 20_000_000
+    out = dead_letter(record(value), BadRecordError(DeadLetterReason.TOO_LARGE, "x" * 10_000_000))
+    kept = DeadLetter.model_validate(json.loads(out.value)["data"])
+    assert len(out.value) < 2 * KEPT_BYTES
+    assert base64.b64decode(kept.value_base64) == value[:KEPT_BYTES]
+    assert (kept.value_bytes, kept.value_sha256) == (len(value), hashlib.sha256(value).hexdigest())
 
 
 def test_the_id_depends_on_where_the_record_lies_and_on_nothing_else() -> None:

@@ -17,7 +17,7 @@ from policies.policy import PolicyKind, Step
 from policies.registry import POLICIES, decision_types
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
-from policies.wire import AUDIT_TYPE, EventReader
+from policies.wire import AUDIT_TYPE, MAX_DECISION_BYTES, EventReader
 from streaming.host import PolicyHost, Remembered, UnreadableStateError, outputs, recall, remember
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 
@@ -81,7 +81,7 @@ def kept(version: int, state: Any, *, seconds: float = 0) -> Remembered:
 
 def toy(remembered: Remembered | None, seconds: float = 1, *, observations: int = 0) -> CountV3:
     seen = [log_dirs(seconds, number, GB) for number in range(observations)]
-    _, step, _ = PolicyHost().step("toy", CLUSTER, remembered, seen, at(seconds))
+    _, step, _, _ = PolicyHost().step("toy", CLUSTER, remembered, seen, at(seconds))
     state: CountV3 = step.state
     return state
 
@@ -90,13 +90,13 @@ def toy(remembered: Remembered | None, seconds: float = 1, *, observations: int 
 
 
 def test_what_is_remembered_is_recalled() -> None:
-    remembered, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    remembered, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
     assert recall(remember(remembered)) == remembered
 
 
 def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
-    first, step, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    second, following, _ = HOST.step("throttle", CLUSTER, recall(remember(first)), [log_dirs(9, 3, 2 * GB)], at(9))
+    first, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    second, following, _, _ = HOST.step("throttle", CLUSTER, recall(remember(first)), [log_dirs(9, 3, 2 * GB)], at(9))
     kind = POLICIES["throttle"]
     unbroken = kind.build(CLUSTER, throttle(SOFT_AND_HARD)).step(step.state, [log_dirs(9, 3, 2 * GB)], at(9))
     assert following == unbroken
@@ -104,13 +104,13 @@ def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
 
 
 def test_it_says_when_to_wake_the_policy() -> None:
-    remembered, step, _ = HOST.step("throttle", CLUSTER, None, [], at(0))
+    remembered, step, _, _ = HOST.step("throttle", CLUSTER, None, [], at(0))
     assert step.wake_at is not None
     assert remembered.wake_ms == to_millis(step.wake_at)
 
 
 def test_a_policy_may_sleep_for_ever() -> None:
-    remembered, _, _ = PolicyHost().step("toy", CLUSTER, None, [], at(0))
+    remembered, _, _, _ = PolicyHost().step("toy", CLUSTER, None, [], at(0))
     assert remembered.wake_ms is None
 
 
@@ -122,7 +122,7 @@ def test_a_policy_may_sleep_for_ever() -> None:
 )
 def test_now_never_goes_backwards(then: float, now: float, stepped_at: float) -> None:
     before = kept(3, CountV3(CLUSTER, 1.0), seconds=then)
-    remembered, step, _ = PolicyHost().step("toy", CLUSTER, before, [], at(now))
+    remembered, step, _, _ = PolicyHost().step("toy", CLUSTER, before, [], at(now))
     assert step.state.at_ms == remembered.now_ms == to_millis(at(stepped_at))
 
 
@@ -138,7 +138,7 @@ def test_each_cluster_has_its_own_settings() -> None:
 
 
 def test_a_policy_without_settings_runs_with_its_defaults() -> None:
-    _, step, _ = PolicyHost().step("throttle", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
+    _, step, _, _ = PolicyHost().step("throttle", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
     assert [d.reason for d in step.decisions] == ["unlimited"]
 
 
@@ -177,7 +177,7 @@ def test_bytes_written_by_the_first_version_are_read() -> None:
 
 
 def test_an_upgraded_state_is_kept_as_the_present_version() -> None:
-    remembered, _, _ = PolicyHost().step("toy", CLUSTER, kept(1, [4]), [], at(1))
+    remembered, _, _, _ = PolicyHost().step("toy", CLUSTER, kept(1, [4]), [], at(1))
     assert remembered.state_version == 3
     assert toy(remembered).pairs == 2.0
 
@@ -197,8 +197,8 @@ def test_another_format_around_the_state_is_refused() -> None:
 
 
 def test_decisions_go_to_their_topics_and_with_the_notes_to_the_audit() -> None:
-    remembered, step, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    _, silent, _ = HOST.step("throttle", CLUSTER, remembered, [log_dirs(9, 3, 4 * GB)], at(9))
+    remembered, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    _, silent, _, _ = HOST.step("throttle", CLUSTER, remembered, [log_dirs(9, 3, 4 * GB)], at(9))
 
     said = list(outputs(step))
     assert [(o.topic, o.key) for o in said] == [
@@ -217,7 +217,7 @@ def test_decisions_go_to_their_topics_and_with_the_notes_to_the_audit() -> None:
 
 
 def test_the_audit_alone_has_the_numbers() -> None:
-    _, step, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    _, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
     events = [json.loads(o.value) for o in outputs(step)]
     assert [("numbers" in e["data"]) for e in events] == [e["type"] == AUDIT_TYPE for e in events]
     assert events[2]["data"]["numbers"]["volumes"][0]["usable_bytes"] == 4 * GB
@@ -245,8 +245,8 @@ def fragile(monkeypatch: pytest.MonkeyPatch) -> PolicyHost:
 
 def test_a_policy_that_raises_keeps_its_state_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     host = fragile(monkeypatch)
-    good, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
-    bad, step, failure = host.step("toy", CLUSTER, recall(remember(good)), [log_dirs(1, 13, 1)], at(1))
+    good, _, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
+    bad, step, failure, _ = host.step("toy", CLUSTER, recall(remember(good)), [log_dirs(1, 13, 1)], at(1))
     assert failure is not None
     assert re.fullmatch(r"ValueError at test_host.py:\d+: unlucky", failure)
     assert bytes(bad.state) == bytes(good.state)
@@ -254,9 +254,9 @@ def test_a_policy_that_raises_keeps_its_state_and_says_so_once(monkeypatch: pyte
     assert isinstance(alert, Alert)
     assert (alert.alert, alert.status, alert.severity) == ("policy-failed", "firing", "critical")
     assert alert.summary == f"policy toy fails for {CLUSTER}, what it decided last stays in force: {failure}"
-    again, silent, _ = host.step("toy", CLUSTER, recall(remember(bad)), [log_dirs(2, 13, 1)], at(2))
+    again, silent, _, _ = host.step("toy", CLUSTER, recall(remember(bad)), [log_dirs(2, 13, 1)], at(2))
     assert silent.decisions == ()
-    mended, said, failure = host.step("toy", CLUSTER, recall(remember(again)), [log_dirs(3, 3, 1)], at(3))
+    mended, said, failure, _ = host.step("toy", CLUSTER, recall(remember(again)), [log_dirs(3, 3, 1)], at(3))
     assert failure is None
     assert [(a.status, a.alert_id) for a in said.decisions if isinstance(a, Alert)] == [("resolved", alert.alert_id)]
     assert mended.failures == 0
@@ -266,7 +266,7 @@ def test_a_failing_policy_is_tried_again_with_back_off(monkeypatch: pytest.Monke
     monkeypatch.setattr(FragilePolicy, "broken", True)
     host, kept, now_ms, waits = fragile(monkeypatch), None, to_millis(at(0)), []
     for _ in range(12):
-        kept, _, failure = host.step("toy", CLUSTER, kept, [], from_millis(now_ms))
+        kept, _, failure, _ = host.step("toy", CLUSTER, kept, [], from_millis(now_ms))
         assert failure
         assert kept.wake_ms is not None
         waits.append((kept.wake_ms - now_ms) // 1000)
@@ -276,14 +276,14 @@ def test_a_failing_policy_is_tried_again_with_back_off(monkeypatch: pytest.Monke
 
 def test_a_policy_that_fails_at_first_begins_anew_once_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     host = fragile(monkeypatch)
-    bad, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 13, 1)], at(0))
-    good, _, failure = host.step("toy", CLUSTER, recall(remember(bad)), [log_dirs(1, 3, 1)], at(1))
+    bad, _, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 13, 1)], at(0))
+    good, _, failure, _ = host.step("toy", CLUSTER, recall(remember(bad)), [log_dirs(1, 3, 1)], at(1))
     assert failure is None
     assert msgspec.msgpack.decode(good.state, type=CountV3).pairs == 0.5
 
 
 def test_what_an_earlier_version_remembered_is_read() -> None:
-    first, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+    first, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
     before_failures = msgspec.msgpack.encode(msgspec.msgpack.decode(remember(first))[:5])
     assert recall(before_failures) == first
 
@@ -291,5 +291,29 @@ def test_what_an_earlier_version_remembered_is_read() -> None:
 def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     host = fragile(monkeypatch)
     host.step("toy", "bad", None, [log_dirs(0, 13, 1)], at(0))
-    _, _, failure = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
+    _, _, failure, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
     assert failure is None
+
+
+class VerbosePolicy(CountPolicy):
+    """Decides what no topic takes on every reading of broker 13."""
+
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+        step = super().step(state, observations, now)
+        if not any(getattr(o.reading, "broker", 0) == 13 for o in observations):
+            return step
+        _, throttled, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
+        huge = throttled.decisions[0].model_copy(update={"explanation": "x" * (MAX_DECISION_BYTES + 1)})
+        return replace(step, decisions=(huge,))
+
+
+def test_a_decision_that_no_topic_takes_is_an_alert_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "toy", replace(TOY, build=VerbosePolicy))
+    host = PolicyHost()
+    good, _, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
+    bad, _, failure, records = host.step("toy", CLUSTER, good, [log_dirs(1, 13, 1)], at(1))
+    assert failure is not None
+    assert re.search(r"a record of decided.throttle about \S+ has \d+ bytes, more than 1000000$", failure)
+    assert bytes(bad.state) == bytes(good.state)
+    assert [record.topic for record in records] == ["decided.alerts", "audit"]
+    assert all(len(record.value) < 10_000 for record in records)

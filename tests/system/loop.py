@@ -196,9 +196,16 @@ def await_ready(headgate: Headgate, port: int) -> None:
     eventually("/-/ready", ready)
 
 
-def produce(servers: str, topic: str, *records: tuple[str, bytes]) -> None:
+def produce(servers: str, topic: str, *records: tuple[str, bytes], compression: str = "none") -> None:
     """Append records (key, value) in order."""
-    producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 8_000_000, "linger.ms": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "message.max.bytes": 8_000_000 if compression == "none" else 64_000_000,
+            "linger.ms": 0,
+            "compression.type": compression,
+        }
+    )
     for key, value in records:
         producer.produce(topic, key=key, value=value)
     assert producer.flush(DEADLINE_SECONDS) == 0

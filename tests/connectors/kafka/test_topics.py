@@ -37,6 +37,7 @@ def test_defaults_are_pinned() -> None:
         "max.compaction.lag.ms": "7200000",
         "min.cleanable.dirty.ratio": "0.1",
         "delete.retention.ms": "86400000",
+        "max.message.bytes": "1065536",
     }
     for name, days in (("audit", 30), ("dead-letters", 14)):
         config = planned[f"headgate.{name}"].config
