@@ -1,4 +1,4 @@
-"""Writes what is generated under docs/reference: schemas, AsyncAPI, and the pages on settings, events and metrics.
+"""Writes what is generated under docs/reference: schemas, AsyncAPI, and pages on settings, events, metrics and alerts.
 
 ``python -m deploy.generate`` writes, ``--check`` only compares: status 1 where a file is stale, missing or left over.
 """
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from deploy.reference.alerts_page import alerts_page
 from deploy.reference.asyncapi import asyncapi
 from deploy.reference.catalogue import catalogue
 from deploy.reference.events_page import events_page
@@ -27,6 +28,7 @@ def generated() -> dict[str, str]:
         for kind in catalogue()
     }
     return {
+        "alerts.md": alerts_page(),
         "asyncapi.yaml": asyncapi(),
         "events.md": events_page(),
         "metrics.md": metrics_page(),

@@ -105,7 +105,8 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
     if isinstance(default, BaseModel):
         return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
     if default == {} or get_origin(field.annotation) is dict:
-        lines = [f"{row.name}:", *_indented(_entries(inner, example or {}))]
+        # A map that no example fills is shown empty, as it is by default.
+        lines = [f"{row.name}:", *_indented(_entries(inner, example))] if example else [f"{row.name}: {{}}"]
         return lines if field.is_required() else _commented(lines)
     if default is not None:
         return [f"{row.name}: {_scalar(_human(default, row.type))}"]

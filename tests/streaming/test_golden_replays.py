@@ -6,6 +6,7 @@ difference before it is committed::
     python -m tests.streaming.test_golden_replays
 """
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from deploy.settings_file import load_settings
+from policies import registry
+from policies.decisions import Alert
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
@@ -45,6 +48,20 @@ def test_recorded_events_give_the_recorded_decisions(policy: str) -> None:
     for number, (one, other) in enumerate(zip(ours, recorded, strict=False), 1):
         assert one == other, f"{policy}.decided.jsonl:{number}"
     assert len(ours) == len(recorded)
+
+
+def test_every_alert_of_the_recorded_decisions_is_declared_with_its_severity() -> None:
+    declared = {
+        (kind.name, alert.name, each)
+        for kind in registry.POLICIES.values()
+        for alert in kind.alerts
+        for each in alert.severities
+    }
+    lines = (line for policy in POLICIES for line in (DATA / f"{policy}.decided.jsonl").read_bytes().splitlines())
+    alerts = [event["data"] for event in map(json.loads, lines) if event["type"] == Alert.event_type]
+    raised = {(alert["policy"], alert["alert"], alert["severity"]) for alert in alerts}
+    assert raised, "no alert is recorded: this shows nothing"
+    assert raised <= declared
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from typer.testing import CliRunner
 
-from deploy.cli import app
+from deploy.commands import app
 from deploy.settings_file import load_settings
 from deploy.switch.precheck_command import Checked, check
 from policies.errors import UserError

@@ -1,0 +1,258 @@
+"""What the `headgate` command can do; `deploy.cli` runs it."""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from deploy.logs import set_up_logging
+from deploy.settings import Settings
+from deploy.settings_file import load_settings
+from deploy.switch.cli import switch_app
+from policies.errors import UserError
+from policies.isolation.settings import RuleSet
+
+app = typer.Typer(
+    name="headgate",
+    help="A control loop for the storage under Kafka and Pulsar fleets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(switch_app, name="switch")
+
+
+@topics_app.callback()
+def topics() -> None:
+    """The loop's own topics."""
+    # What the client says of each attempt to connect, the one error at the end says better.
+    logging.getLogger("headgate.librdkafka").setLevel(logging.CRITICAL)
+
+
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more of what Headgate does.")]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def headgate(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """A control loop for the storage under Kafka and Pulsar fleets."""
+
+
+@app.command()
+def up(
+    settings: SettingsFile = None,
+    brokers: Annotated[int | None, typer.Option(min=1, max=9, help="How many brokers to start.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept; a second `up` resumes.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start a Kafka on this machine and the whole loop on it, watching the disks it lies on."""
+    from deploy.stack import run_embedded
+    from deploy.terminal import Terminal
+
+    set_up_logging(verbose=verbose)
+    run_embedded(lambda: _with_options(load_settings(settings), brokers, data_dir, port), Terminal())
+
+
+def _with_options(settings: Settings, brokers: int | None, data_dir: Path | None, port: int | None) -> Settings:
+    update: dict[str, object] = {}
+    if brokers is not None:
+        update["embedded"] = settings.embedded.model_copy(update={"brokers": brokers})
+    if data_dir is not None:
+        update["data_dir"] = data_dir.absolute()
+    if port is not None:
+        update["http"] = settings.http.model_copy(update={"port": port})
+    return settings.model_copy(update=update)
+
+
+@app.command()
+def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the whole loop on your Kafka: collectors, query and exporter in one process."""
+    from deploy.stack import run_loop
+    from deploy.terminal import Terminal
+
+    set_up_logging(verbose=verbose)
+    run_loop(lambda: load_settings(settings), Terminal())
+
+
+@app.command()
+def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the collectors alone."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    parts.run_collectors(load_settings(settings))
+
+
+@app.command()
+def decide(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the query alone."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    parts.run_query(load_settings(settings))
+
+
+@app.command()
+def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the exporter alone."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    parts.run_exporter(load_settings(settings))
+
+
+@app.command()
+def act(
+    settings: SettingsFile = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="Put back the quotas that were there before Headgate, and end.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Carry decisions out: run the actuators alone. What they did stays as it is when they stop."""
+    from deploy import parts
+
+    set_up_logging(verbose=verbose)
+    given = load_settings(settings)
+    if release:
+        parts.release(given)
+        typer.echo("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
+    else:
+        parts.run_actuators(given)
+
+
+@app.command()
+def placement(
+    cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one to look at.")],
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; by default all, the worst first.")] = None,
+    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, in place of the namespace's own.")] = None,
+    rules: Annotated[RuleSet | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(help="A change to think of: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")] = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Show which bookies a namespace may place its data on now, from live data: who is in, who is out, and why."""
+    from deploy.placement import PlacementQuery, show_placement
+    from policies.isolation.what_if import parse_change
+
+    set_up_logging()
+    logging.getLogger().setLevel(logging.ERROR)  # the answer says what a reading came to
+    changes = tuple(parse_change(text) for text in what_if or ())
+    show_placement(
+        load_settings(settings), PlacementQuery(cluster, namespace, ensemble, rules, changes), as_json=as_json
+    )
+
+
+@app.command()
+def check(file: Annotated[Path, typer.Argument(help="The settings file.")]) -> None:
+    """Say whether a settings file is good, and of every mistake where it is."""
+    settings = load_settings(file)
+    watched = ", ".join(settings.clusters) or "no cluster"
+    typer.echo(f"{file} is good: {watched} watched.")
+
+
+@app.command("import-strimzi")
+def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
+    """Print settings that do what a broker's Strimzi quotas plugin does."""
+    from deploy.strimzi import import_properties
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from None
+    typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
+
+
+@topics_app.command("create")
+def topics_create(settings: SettingsFile = None) -> None:
+    """Create the topics that are missing; existing ones are never changed."""
+    from connectors.kafka.topic_admin import create_topics
+
+    given = load_settings(settings)
+    report = create_topics(given.loop_kafka(), given.topics)
+    for topic in report.created:
+        typer.echo(f"created {topic}")
+    _print_differences(report.existing, report.differences)
+
+
+@topics_app.command("check")
+def topics_check(settings: SettingsFile = None) -> None:
+    """Compare the topics with what the loop needs; ends with status 1 where they differ."""
+    from connectors.kafka.topic_admin import check_topics
+
+    given = load_settings(settings)
+    report = check_topics(given.loop_kafka(), given.topics)
+    for topic in report.missing:
+        typer.echo(f"missing {topic}: create it with `headgate topics create`")
+    _print_differences(report.existing, report.differences)
+    if not report.as_planned:
+        raise typer.Exit(1)
+
+
+def _print_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
+    typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
+    if differences:
+        table = Table("topic", "key", "expected", "found", "remedy")
+        for d in differences:
+            table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found", "remedy")))
+        Console().print(table)
+
+
+@app.command()
+def replay(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Recorded events, one JSON object a line, in order.")
+    ] = None,
+    settings: SettingsFile = None,
+    until: Annotated[str | None, typer.Option(help="Let the clock run on to this time.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Other settings: print where the decisions differ.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Without files: read the topics from this time on.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="With --from: up to this time; by default now.")] = None,
+) -> None:
+    """Step the policies through recorded events and print what they decide, as JSON lines."""
+    from deploy.replaying import replay_to_stdout
+
+    replay_to_stdout(
+        load_settings(settings),
+        files or [],
+        until=_instant("--until", until),
+        against=load_settings(against) if against is not None else None,
+        since=_instant("--from", since),
+        to=_instant("--to", to),
+    )
+
+
+def _instant(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"{option}: '{text}' is not a time such as 2026-11-21T08:00:00Z") from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

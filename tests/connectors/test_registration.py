@@ -1,0 +1,45 @@
+"""A policy's part with I/O: found by its name, and when it is not, one sentence says what is missing."""
+
+from dataclasses import replace
+
+import pytest
+
+from connectors.by_policy.throttle import CONNECTORS
+from connectors.registration import PolicyConnectors, connectors_of
+from policies.errors import UserError
+from policies.registry import POLICIES
+
+THROTTLE = POLICIES["throttle"]
+
+
+def test_a_policys_connectors_are_those_it_names() -> None:
+    assert connectors_of(THROTTLE) is CONNECTORS
+
+
+def test_a_policy_that_names_none_has_none() -> None:
+    assert connectors_of(replace(THROTTLE, connectors=None)) == PolicyConnectors()
+
+
+@pytest.mark.parametrize("kind", POLICIES.values(), ids=POLICIES)
+def test_all_registered_connectors_resolve(kind: object) -> None:
+    assert isinstance(connectors_of(kind), PolicyConnectors)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("no_such_package:CONNECTORS", "cannot be loaded (No module named 'no_such_package')"),
+        ("connectors.by_policy.throttle:CONNECTOR", "cannot be loaded (module 'connectors.by_policy.throttle' has no"),
+        ("connectors.by_policy.throttle", "it must be module:attribute"),
+        (":CONNECTORS", "it must be module:attribute"),
+        ("connectors.by_policy.throttle:ThrottleView", "must be a connectors.registration.PolicyConnectors, and is a"),
+    ],
+)
+def test_connectors_that_are_none_are_named_with_what_they_must_be(place: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        connectors_of(replace(THROTTLE, name="mine", connectors=place))
+    message = str(refused.value)
+    assert message.startswith("policy mine: ")
+    assert place in message
+    assert said in message
+    assert "\n" not in message

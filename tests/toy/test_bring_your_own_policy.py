@@ -1,0 +1,168 @@
+"""Somebody else's policy, found by its entry point in an installed package: it works everywhere, no file touched.
+
+Each command runs in a process of its own that has the package on its path, so that this one's registry stays as it is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from policies.registry import POLICIES
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parent / "package"
+"""What `pip install` would put into site-packages."""
+USER_ERROR = 2
+
+
+def python(*arguments: object, packages: Path = PACKAGE) -> "subprocess.CompletedProcess[str]":
+    """Run Python where the packages are installed."""
+    path = os.pathsep.join(map(str, (ROOT, packages)))
+    command = [sys.executable, "-P", *map(str, arguments)]
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def headgate(*arguments: object, packages: Path = PACKAGE) -> "subprocess.CompletedProcess[str]":
+    """Run the command."""
+    return python("-m", "deploy.cli", *arguments, packages=packages)
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def reading(minute: int, under_replicated: int) -> str:
+    data = {"cluster": "payments", "outcome": "ok", "under_replicated": under_replicated, "partitions": 12}
+    event = {
+        "specversion": "1.0", "id": f"reading-{minute}", "source": "test", "type": "headgate.under-replicated.v1",
+        "subject": "payments", "time": f"2026-11-21T08:0{minute}:00Z", "data": data,
+    }  # fmt: skip
+    return json.dumps(event) + "\n"
+
+
+def test_this_process_knows_nothing_of_it() -> None:
+    assert "replication" not in POLICIES
+
+
+def test_replay_gives_its_decisions_and_its_alert(tmp_path: Path) -> None:
+    events = write(tmp_path / "events.jsonl", reading(0, 0) + reading(1, 3) + reading(2, 0))
+    settings = write(tmp_path / "settings.yaml", "policies: {replication: {hold: 90s, heartbeat: 1h}}")
+    ended = headgate("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    decided = [json.loads(line) for line in ended.stdout.splitlines()]
+    verdicts = [(event["time"][11:19], event["data"]["verdict"], event["data"]["reason"]) for event in decided]
+    assert verdicts == [
+        ("08:00:00", "ok", "replicated"),
+        ("08:01:00", "degraded", "under_replicated"),
+        ("08:01:00", "firing", "under_replicated"),
+        ("08:02:00", "degraded", "hold"),
+        ("08:02:00", "resolved", "under_replicated"),
+        ("08:03:30", "ok", "replicated"),
+    ]
+
+
+GOOD = """\
+policies:
+  replication: {degraded_above: 2, clusters: {"dev-*": {mode: shadow}}}
+clusters:
+  payments:
+    kafka: {bootstrap_servers: "kafka-1:9092"}
+    replication: {poll_interval: 10s}
+"""
+
+
+def test_check_knows_its_settings_of_the_policy_and_of_a_cluster(tmp_path: Path) -> None:
+    ended = headgate("check", write(tmp_path / "settings.yaml", GOOD))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+BAD = """\
+policies:
+  replication: {degraded_above: -1, clusters: {"dev-*": {hold: -1s}}}
+clusters:
+  payments:
+    kafka: {bootstrap_servers: "kafka-1:9092"}
+    replication: {poll_interval: 0s}
+  orders:
+    replication: {}
+"""
+MISTAKES = (
+    "clusters.payments.replication.poll_interval: ",
+    "clusters.orders: replication: needs kafka.bootstrap_servers, too",
+    "policies.replication.degraded_above: ",
+    "policies.replication.clusters.dev-*.hold: ",
+)
+
+
+def test_check_names_the_place_of_every_mistake_in_them(tmp_path: Path) -> None:
+    ended = headgate("check", write(tmp_path / "settings.yaml", BAD))
+    assert ended.returncode == USER_ERROR
+    assert [place for place in MISTAKES if place not in ended.stderr] == []
+    assert len(ended.stderr.splitlines()) == len(MISTAKES)
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    ended = python("-m", "deploy.generate", "--folder", folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("events.md", "## headgate.under-replicated.v1"),
+        ("events.md", "## headgate.replication.v1"),
+        ("events.md", "| `hold` | It is well again, but not for `hold` yet. |"),
+        ("asyncapi.yaml", "address: '{prefix}.observed.replication'"),
+        ("asyncapi.yaml", "address: '{prefix}.decided.replication'"),
+        ("settings.yaml", "degraded_above: 0"),
+        ("settings.yaml", "poll_interval: 30s"),
+        ("metrics.md", "| `headgate_under_replicated_partitions` | gauge | `cluster` |"),
+        ("alerts.md", "| `partitions-under-replicated` | `replication` | `warning` |"),
+        ("schemas/headgate.replication.v1.json", '"urn:headgate:headgate.replication.v1"'),
+    ],
+)
+def test_the_references_have_it(page: str, said: str, references: Path) -> None:
+    assert said in (references / page).read_text()
+
+
+def test_the_settings_page_with_it_is_a_good_settings_file(references: Path) -> None:
+    assert headgate("check", references / "settings.yaml").returncode == 0
+
+
+def test_the_operator_and_the_exporter_host_it() -> None:
+    ended = python("-m", "pytest", Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("import no_such_library", "it cannot be loaded (ModuleNotFoundError: No module named 'no_such_library')"),
+        ("KIND = 'replication'", "it must name a policies.policy.PolicyKind, and names a str"),
+        (
+            "from dataclasses import replace\nfrom policies.throttle.registration import KIND as THROTTLE\n"
+            "KIND = replace(THROTTLE, name='broken')",
+            "policy broken: topic observed.log-dirs is read by policy throttle",
+        ),
+    ],
+)
+def test_a_package_that_is_broken_is_one_line_whatever_the_command(module: str, said: str, tmp_path: Path) -> None:
+    info = tmp_path / "broken-1.0.dist-info"
+    write(info / "METADATA", "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    write(info / "entry_points.txt", "[headgate.policies]\nbroken = broken:KIND\n")
+    write(tmp_path / "broken.py", module)
+    ended = headgate("check", write(tmp_path / "settings.yaml", ""), packages=tmp_path)
+    assert (ended.returncode, ended.stdout) == (USER_ERROR, "")
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
