@@ -21,8 +21,8 @@ resolves once.
 _OF_THE_HOST = AlertKind(
     POLICY_FAILED,
     (Severity.CRITICAL,),
-    "The policy raised an error for this cluster: what it decided last stays in force, what it could not take is in "
-    "the dead letters, and it is tried again. Other clusters go on.",
+    "For this cluster the policy raised an error, or decided more than a record may hold: what it decided last stays "
+    "in force, what it could not take is in the dead letters, and it is tried again. Other clusters go on.",
 )
 
 
