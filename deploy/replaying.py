@@ -79,4 +79,5 @@ def _of_files(files: Sequence[Path]) -> Iterator[Recorded]:
 def _of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
     topics = [settings.topics.topic(name) for name in observed_topics()]
     for record in read_history(settings.loop_kafka(), topics, since, to):
-        yield Recorded(record.place, record.value, record.appended_at)
+        name = record.place.split("/")[0].removeprefix(f"{settings.topics.prefix}.")
+        yield Recorded(record.place, record.value, record.appended_at, name)

@@ -39,6 +39,7 @@ class DeadLetterReason(ClosedEnum):
     UNKNOWN_TYPE = "unknown_type", "An event, but of a type that nothing here reads."
     INVALID = "invalid", "The data does not fit its type."
     POLICY_FAILED = "policy-failed", "A policy could not take it: an error in the policy, not in the record."
+    WRONG_TOPIC = "wrong-topic", "A reading that belongs to another topic."
     CLUSTER_MISMATCH = "cluster_mismatch", "The cluster it names is not the one it was routed by."
 
 

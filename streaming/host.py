@@ -17,10 +17,19 @@ from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, Severity
 from policies.observations import Observation, Reading
 from policies.policy import Policy, PolicyKind, Step
-from policies.registry import AUDIT, POLICIES, reading_types
+from policies.registry import AUDIT, POLICIES, reading_types, topic_of
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
-from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, EventReader, audit_event, decision_event
+from policies.wire import (
+    MAX_AUDIT_BYTES,
+    MAX_DECISION_BYTES,
+    BadRecordError,
+    DeadLetterReason,
+    Event,
+    EventReader,
+    audit_event,
+    decision_event,
+)
 
 POLICY_FAILED = "policy-failed"
 """The alert of a policy that raised."""
@@ -180,6 +189,22 @@ def _check_sizes(records: Iterable[Output]) -> None:
 def reading_reader() -> EventReader[Reading]:
     """Decodes observed records of every registered kind; built once a process."""
     return EventReader(reading_types())
+
+
+def read_record(value: bytes, topic: str | None) -> Event[Reading]:
+    """Decode an observed record.
+
+    Args:
+        value: the record's.
+        topic: where it lies, without its prefix; None for one that lies in a file.
+
+    Raises:
+        BadRecordError: it is no event, of no known type, its data does not fit its type, or its type not its topic.
+    """
+    event = reading_reader().read(value)
+    if topic is not None and (own := topic_of(type(event.data))) != topic:
+        raise BadRecordError(DeadLetterReason.WRONG_TOPIC, f"type: {event.type} belongs to {own}, not to {topic}")
+    return event
 
 
 def remember(remembered: Remembered) -> bytes:

@@ -15,7 +15,7 @@ from policies.observations import Observation
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord, dead_letter
-from streaming.host import Output, PolicyHost, reading_reader, recall, remember
+from streaming.host import Output, PolicyHost, read_record, recall, remember
 
 OUTPUT_SCHEMA = "topic string, key string, value binary"
 STATE_SCHEMA = "value binary, timer_ms bigint"
@@ -44,7 +44,7 @@ class PolicyOperator(StatefulProcessor):
         for row in rows:
             record = ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value)
             try:
-                observed.append((record, _observation(record, cluster)))
+                observed.append((record, self._observation(record, cluster)))
             except BadRecordError as error:
                 yield self._row(dead_letter(record, error))
         if observed:
@@ -76,18 +76,17 @@ class PolicyOperator(StatefulProcessor):
             yield from (self._row(dead_letter(record, failed)) for record, _ in observed)
         yield from map(self._row, records)
 
+    def _observation(self, record: ObservedRecord, cluster: str) -> Observation:
+        event = read_record(record.value or b"", record.topic.removeprefix(f"{self._prefix}."))
+        if event.data.cluster != cluster:
+            raise BadRecordError(
+                DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{event.data.cluster}' was routed as '{cluster}'"
+            )
+        return Observation(event.id, record.appended_at(), event.data)
+
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
 
 
 def _split(key: Any) -> tuple[str, str]:
     return (key[0], key[1])
-
-
-def _observation(record: ObservedRecord, cluster: str) -> Observation:
-    event = reading_reader().read(record.value or b"")
-    if event.data.cluster != cluster:
-        raise BadRecordError(
-            DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{event.data.cluster}' was routed as '{cluster}'"
-        )
-    return Observation(event.id, record.appended_at(), event.data)

@@ -14,7 +14,7 @@ from policies.observations import Observation
 from policies.registry import POLICIES
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.host import PolicyHost, Remembered, reading_reader
+from streaming.host import PolicyHost, Remembered, read_record
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
@@ -27,6 +27,8 @@ class Recorded(NamedTuple):
     place: str
     value: bytes
     at: datetime | None = None
+    topic: str | None = None
+    """Where it lay, without its prefix; None for one of a file."""
 
 
 class Rejected(NamedTuple):
@@ -87,7 +89,7 @@ class Replay:
 
 
 def _observation(record: Recorded) -> Observation:
-    event = reading_reader().read(record.value)
+    event = read_record(record.value, record.topic)
     at = record.at or event.time
     if at is None:
         raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")

@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from policies.observations import Observation
+from policies.isolation import Bookies
+from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
 from policies.units import to_millis
-from policies.wire import MAX_RECORD_BYTES
+from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import KEPT_BYTES, DeadLetter
 from streaming.host import PolicyHost, Remembered, recall
 from streaming.operator import PolicyOperator
@@ -375,3 +376,14 @@ def test_what_a_failing_policy_was_given_becomes_dead_letters(monkeypatch: pytes
     mended = query.run(Batch(1, rows(READING)))
     assert [a["status"] for a in data(mended, "decided.alerts") if a["alert"] == "policy-failed"] == ["resolved"]
     assert len(data(mended, "decided.throttle")) == 1
+
+
+def test_a_reading_on_the_topic_of_another_policy_decides_nothing() -> None:
+    bookies = Bookies(cluster=CLUSTER, outcome=Outcome.OK)
+    value = observation_event(bookies, id="b1", source="test", time=at(0))
+    (out,) = Query().run(Batch(1, [row(value, appended_ms=to_millis(at(0)))]))
+    letter = DeadLetter.model_validate(json.loads(out.value)["data"])
+    assert (letter.reason, letter.detail) == (
+        "wrong-topic",
+        "type: headgate.bookies.v1 belongs to observed.bookies, not to observed.log-dirs",
+    )

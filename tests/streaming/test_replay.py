@@ -169,3 +169,11 @@ def test_an_alert_that_only_one_side_has_is_a_difference() -> None:
 def test_a_difference_tells_both_explanations() -> None:
     (first, *_) = different(SETTINGS, ThrottleSettings())
     assert {"explanation", "factor", "reason"} == first["settings"].keys() == first["against"].keys()
+
+
+def test_what_lay_on_another_topic_than_its_own_is_rejected_as_the_query_does() -> None:
+    replayed = Replay(PolicyHost({"throttle": SETTINGS}))
+    value = event(log_dirs(0, 3, 4 * GB))
+    assert list(replayed.run([Recorded("t/0/1", value, at(0), "observed.bookies")])) == []
+    assert [each.error.reason for each in replayed.rejected] == ["wrong-topic"]
+    assert list(replayed.run([Recorded("t/0/2", value, at(0), "observed.log-dirs")]))
