@@ -23,7 +23,7 @@ CLUSTERS = {
     REFUSED: SHARED,
     ANEW: {**SHARED, **SLOW, "strategies": {"schema": "remap"}},
 }
-BACK_SECONDS = 20
+BACK_SECONDS = 60
 """In which a switch that went live can be cleaned up in vain and taken back, and after which the copies go."""
 
 
