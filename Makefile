@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
 PYTEST ?=
 
-.PHONY: help run test unit lean system long check lint types layers generated setup generate requirements bench docker clean
+.PHONY: help run test unit lean system again long check lint types layers generated setup generate requirements bench docker clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -25,8 +25,11 @@ unit: $(VENV)/.dev ## Tests without servers: under three minutes
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
 	$(SYSTEM) -m lean
 
-system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 12 minutes on 2 cores
+system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: about 25 minutes on 2 cores
 	$(SYSTEM) -m "(system or streaming) and not lean and not long"
+
+again: $(VENV)/.dev ## What failed last, alone
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 long: $(VENV)/.dev ## The same with every kill, outage and repetition
 	$(SYSTEM) -m long
