@@ -312,7 +312,7 @@ def looks_at_a_start(topics: Topics) -> list[Look]:
 
 
 def test_topics_and_partitions_that_appear_later_are_followed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_SURVEY_SECONDS", 0.2)
+    monkeypatch.setattr(tail, "_REFRESH_SECONDS", 0.2)
     loop = loop_from_now(min_hold="0s")
     with Running(topics) as running:
         # Nothing to catch up with.
@@ -336,7 +336,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_followed(
     kafka: EmbeddedKafka, survey_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = Topics(kafka, f"again-{survey_seconds}")
-    monkeypatch.setattr(tail, "_SURVEY_SECONDS", survey_seconds)
+    monkeypatch.setattr(tail, "_REFRESH_SECONDS", survey_seconds)
     topics.create()
     loop = loop_from_now()
     for free in (600, 700, 800):
@@ -388,8 +388,8 @@ def test_dead_letters_count_from_the_start_of_the_exporter(topics: Topics) -> No
 
 def test_changed_files_connect_anew_without_loss_or_repetition(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     topics.create()
-    monkeypatch.setattr(tail, "_SURVEY_SECONDS", 0.05)
-    monkeypatch.setattr(tail, "_HASTY_SURVEY_SECONDS", 0.05)
+    monkeypatch.setattr(tail, "_REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(tail, "_RETRY_REFRESH_SECONDS", 0.05)
     monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: str(time.monotonic() // 0.5))
     histories = {topics.name("observed.log-dirs"): timedelta(minutes=5), topics.name("decided.throttle"): None}
     written = 0
@@ -424,7 +424,7 @@ def killed(kafka: EmbeddedKafka) -> Iterator[None]:
 def test_a_broker_that_dies_and_comes_back_is_told_and_survived(
     kafka: EmbeddedKafka, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tail, "_SURVEY_SECONDS", 0.5)
+    monkeypatch.setattr(tail, "_REFRESH_SECONDS", 0.5)
     topics.create()
     loop = loop_from_now(min_hold="0s")
     topics.play(loop, log_dirs(300))
