@@ -90,7 +90,7 @@ class LoopView:
         self._commands = f"{prefix}.{COMMANDS}"
         self._readings = EventReader(reading_types())
         self._decisions: EventReader[Decision] = EventReader(decision_types())
-        # Not an EventReader: a dead letter holds a whole record in base64, so it may be larger than any event.
+        # Not an EventReader: letters that older versions wrote hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
         self._in_force: dict[tuple[str, str], _InForce] = {}
         self._firing: dict[str, Alert] = {}
