@@ -105,7 +105,7 @@ def _with_limits(settings: Settings) -> Any:
     given = next((block for name, block in throttle.clusters.items() if fnmatchcase(EMBEDDED_CLUSTER, name)), {})
     others = {name: block for name, block in throttle.clusters.items() if name != EMBEDDED_CLUSTER}
     limited = ThrottleSettings.model_validate(
-        throttle.model_dump(exclude_unset=True)
+        throttle.given
         # The first match wins: so it stands first, with what the user says of it on top of the built-in limits.
         | {"clusters": {EMBEDDED_CLUSTER: {**_EMBEDDED_LIMITS, **given}, **others}}
     )

@@ -35,12 +35,18 @@ class PolicySettings(BaseModel):
     clusters: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Overrides by cluster name or glob, in order; the first match wins."
     )
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _resolved: dict[str, Self] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
         """Replace a shorthand in one block (a preset) by what it stands for; by default there is none."""
         return dict(block)
+
+    @classmethod
+    def overridden(cls, block: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """A block with an override laid over it field by field; neither has its shorthands expanded."""
+        return {**block, **override}
 
     @model_validator(mode="before")
     @classmethod
@@ -49,16 +55,20 @@ class PolicySettings(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _all_mistakes(cls, block: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_overrides(cls, block: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Where the defaults hold mistakes, the overrides' own are found as well, so that all show at once."""
         try:
-            return handler(block)
+            settings = handler(block)
         except ValidationError as error:
             mistakes = _at((), error)
             if any(mistake.get("loc", ())[:1] == ("clusters",) for mistake in mistakes):
                 raise
             mistakes += cls._mistakes_of_overrides(block.get("clusters") if isinstance(block, Mapping) else None)
             raise ValidationError.from_exception_data(cls.__name__, mistakes) from None
+        if isinstance(block, Mapping):  # else they are settings already
+            settings._given = {name: value for name, value in block.items() if name != "clusters"}
+            settings._resolve_overrides()
+        return settings
 
     @classmethod
     def _mistakes_of_overrides(cls, overrides: Any) -> list[InitErrorDetails]:
@@ -70,8 +80,7 @@ class PolicySettings(BaseModel):
                 found += _at(("clusters", str(pattern)), error)
         return found
 
-    @model_validator(mode="after")
-    def _resolve_overrides(self) -> Self:
+    def _resolve_overrides(self) -> None:
         errors: list[InitErrorDetails] = []
         for pattern, override in self.clusters.items():
             try:
@@ -80,13 +89,16 @@ class PolicySettings(BaseModel):
                 errors.extend(_at(("clusters", pattern), error))
         if errors:
             raise ValidationError.from_exception_data(type(self).__name__, errors)
-        return self
 
     def _with(self, override: Mapping[str, Any]) -> Self:
         if "clusters" in override:
             raise ValidationError.from_exception_data("override", [_nested_clusters(override["clusters"])])
-        own = self.model_dump(exclude={"clusters"}, exclude_unset=True)
-        return type(self).model_validate({**own, **self.expand(override)})
+        return type(self).model_validate(self.overridden(self._given, override))
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the block says, overrides included, with its shorthands as they were written."""
+        return {**self._given, "clusters": self.clusters}
 
     def for_cluster(self, cluster: str) -> Self:
         """The settings in force for a cluster: the first override whose name or glob matches, else the defaults."""

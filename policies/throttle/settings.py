@@ -67,6 +67,14 @@ class ThrottleSettings(PolicySettings):
         preset = block.get("preset")
         return {**_PRESETS.get(preset, {}), **block} if isinstance(preset, str) else dict(block)
 
+    @classmethod
+    def overridden(cls, block: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """An override's preset, none included, takes the place of the block's, with all that it stands for."""
+        if "preset" not in override:
+            return {**block, **override}
+        own = {name: value for name, value in block.items() if name != "preset"}
+        return {**own, **cls.expand(override)}
+
     @model_validator(mode="after")
     def _soft_above_hard(self) -> Self:
         if self.soft and self.hard and self.soft.lies_above(self.hard) is False:
