@@ -7,8 +7,9 @@ import connectors.zookeeper.ownership
 import connectors.zookeeper.sessions
 from connectors.part import Part
 from connectors.prometheus.sessions_view import SessionsView
+from connectors.pulsar.connection import plain_http_problem
 from connectors.pulsar.health import MemberHealthCollector, WatchedHealth
-from connectors.registration import ActuatorContext, ClusterSetting, CollectorContext, PolicyConnectors
+from connectors.registration import ActuatorContext, ClusterSetting, ClusterSources, CollectorContext, PolicyConnectors
 from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
 from connectors.zookeeper.ownership import OwnershipCollector, WatchedOwnership
 from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
@@ -45,6 +46,12 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
         yield Part("unload actuator", actuator.run, None, actuator.caught_up)
 
 
+def _mistakes(cluster: ClusterSources) -> Iterator[str]:
+    for name, block in (("health", cluster.setting(WatchedHealth)), ("unload", cluster.setting(UnloadSettings))):
+        if block is not None:
+            yield from plain_http_problem(f"{name}.member_url", block, block.member_url, cluster.pulsar)
+
+
 CONNECTORS = PolicyConnectors(
     cluster_settings={
         "sessions": ClusterSetting(
@@ -68,6 +75,7 @@ CONNECTORS = PolicyConnectors(
             needs=("pulsar.admin_url",),
         ),
     },
+    mistakes=_mistakes,
     collectors=_collectors,
     actuators=_actuators,
     view=SessionsView,

@@ -1,19 +1,21 @@
 """OAuth 2 tokens by the client credentials grant, for kafka-python (the other clients fetch their own)."""
 
 import base64
-import json
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from connectors.http_client import bounded_client
+from connectors.tls import Tls
+
 TOKEN_TIMEOUT_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 1024 * 1024
 _RENEW_AT_SHARE = 0.8
 _DEFAULT_LIFE_SECONDS = 300.0
 
@@ -60,28 +62,34 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
             if self._clock() < self._renew_at:
                 return
             answer = self._fetch()
-            life_seconds = float(answer.get("expires_in") or _DEFAULT_LIFE_SECONDS)
+            life_seconds = _life_seconds(answer.get("expires_in"))
             self._token = str(answer["access_token"])
             self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
 
     def _fetch(self) -> dict[str, Any]:
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
-        request = urllib.request.Request(  # noqa: S310  # the settings allow http and https only
-            self._endpoint,
-            data=urllib.parse.urlencode(form).encode(),
-            headers={"Authorization": self._authorization, "Accept": "application/json"},
-        )
+        headers = {"Authorization": self._authorization, "Accept": "application/json"}
         try:
-            with urllib.request.urlopen(request, timeout=TOKEN_TIMEOUT_SECONDS) as response:  # noqa: S310
-                answer = json.load(response)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise _failed(f"the token endpoint answers {error.code}") from None
-        except (OSError, ValueError) as error:
+            # A new client each time, as tokens are few and certificates change.
+            with bounded_client(
+                Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES
+            ) as client:
+                response = client.post(self._endpoint, data=form, headers=headers)
+            if not response.is_success:  # a redirect, too: the secret is for this endpoint
+                raise _failed(f"the token endpoint answers {response.status_code}")
+            answer = response.json()
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
         if not isinstance(answer, dict) or not answer.get("access_token"):
             raise _failed("the token endpoint answers no access_token")
         return answer
+
+
+def _life_seconds(expires_in: Any) -> float:
+    try:
+        return max(0.0, float(expires_in or _DEFAULT_LIFE_SECONDS))
+    except (TypeError, ValueError):
+        raise _failed("the token endpoint answers an expires_in that is no number") from None
 
 
 def _basic(client_id: str, client_secret: str) -> str:

@@ -8,11 +8,11 @@ from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.connection import PulsarAdmin, is_member
 from connectors.pulsar.outcomes import AdminError
-from connectors.pulsar.rest import RestClient
+from connectors.pulsar.rest import Names, RestClient
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from connectors.zookeeper.registrations import RackGroups, none_as_empty
 from policies.isolation.readings import RackInfo
@@ -30,7 +30,7 @@ class _Bookie(_AdminDocument):
 
 
 class _Bookies(_AdminDocument):
-    bookies: tuple[_Bookie, ...]
+    bookies: Annotated[tuple[_Bookie, ...], FailFast()]
 
 
 class Lookup(_AdminDocument):
@@ -40,7 +40,8 @@ class Lookup(_AdminDocument):
     http_url: str | None = Field(default=None, alias="httpUrl")
 
 
-_NAMES = TypeAdapter(tuple[str, ...])
+_BROKERS = "/admin/v2/brokers"
+_NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(Names)
 _KNOWN = TypeAdapter(_Bookies)
 _GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
     Annotated[RackGroups, BeforeValidator(none_as_empty)]
@@ -60,7 +61,9 @@ class AdminApi:
 
     def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
         self.settings = settings
-        self._rest = RestClient(lambda: settings.http_client(transport), settings.fingerprint)
+        self._rest = RestClient(
+            lambda: settings.http_client(transport), settings.fingerprint, settings.timeout_seconds, self._is_listed
+        )
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -103,7 +106,7 @@ class AdminApi:
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """Ids (`host:port`) of the brokers that are registered, whatever `cluster` is named."""
-        return self._rest.get(_path("/admin/v2/brokers", cluster), _NAMES)
+        return self._rest.get(_path(_BROKERS, cluster), _NAMES)
 
     def check_health(self) -> None:
         """Ask the broker that answers to write and read a message of its own; it raises when it cannot."""
@@ -119,6 +122,12 @@ class AdminApi:
         tenant, namespace, name = topic.split("/", 2)
         return self._rest.get(_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
 
+    def _is_listed(self, url: httpx.URL) -> bool:
+        """Whether a redirect leads to the host of a registered broker; asking for those must not be redirected."""
+        if url.path.startswith(_BROKERS):
+            return False
+        return any(_host(member) == url.host for member in self.brokers("local") if is_member(member))
+
     def _unless_missing(self, path: str, shape: TypeAdapter[Parsed], otherwise: Parsed) -> Parsed:
         try:
             return self._rest.get(path, shape)
@@ -126,6 +135,10 @@ class AdminApi:
             if error.missing:
                 return otherwise
             raise
+
+
+def _host(member: str) -> str:
+    return member.rpartition(":")[0].strip("[]").lower()
 
 
 def _path(root: str, *names: str) -> str:

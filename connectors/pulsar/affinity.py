@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from connectors.http_client import MAX_CONNECTIONS
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import MAX_CONNECTIONS
 from connectors.pulsar.outcomes import AdminError
 from connectors.zookeeper.affinity import PersistenceDocument
 from policies.isolation.readings import BookieAffinity, NamespaceAffinity

@@ -23,7 +23,9 @@ class BookieHttp:
     """
 
     def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
-        self._rest = RestClient(lambda: plain_client(url, settings, transport), settings.fingerprint)
+        self._rest = RestClient(
+            lambda: plain_client(url, settings, transport), settings.fingerprint, settings.timeout_seconds
+        )
 
     def writable(self) -> tuple[str, ...]:
         """Bookies that are registered and take new data, sorted. Raises as `RestClient.get` does."""

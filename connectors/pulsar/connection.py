@@ -1,24 +1,22 @@
 """How to reach a Pulsar cluster's admin REST, and how to be let in."""
 
-import logging
 import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import httpx
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
+from connectors.http_client import bounded_client
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.tls import Tls
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
 
-MAX_CONNECTIONS = 16
-"""Requests under way at once: a broker serves them from a pool of threads that its own work needs too."""
-
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _MEMBER_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
+_MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(?P<port>[0-9]{1,5})")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # anything else an HTTP library refuses, and quotes
 
 
@@ -30,6 +28,22 @@ def _checked_member_url(url: str) -> str:
 
 MemberUrl = Annotated[str, AfterValidator(_checked_member_url)]
 """An address for all brokers: `{member}` stands for `host:port` as a broker registers itself, `{host}` for the host."""
+
+
+def is_member(name: str) -> bool:
+    """Whether a name is `host:port` and nothing more, so that it can stand in an address."""
+    match = _MEMBER.fullmatch(name)
+    return match is not None and 0 < int(match["port"]) < 65536
+
+
+def plain_http_problem(field: str, block: BaseModel, url: str, admin: "PulsarAdmin | None") -> Iterator[str]:
+    """Why a token would go in the clear to an address that nobody wrote down: a default is no consent."""
+    is_default = field.rpartition(".")[2] not in block.model_fields_set
+    if admin is not None and admin.sends_token and is_default and not admin.is_plain and url.startswith("http:"):
+        yield (
+            f"{field}: would send the token over plain http, where pulsar.admin_url is https: set "
+            "https://{host}:8443, with the brokers' own port, or http://{member} to allow it"
+        )
 
 
 class PulsarAdmin(RedactedBlock):
@@ -46,13 +60,13 @@ class PulsarAdmin(RedactedBlock):
     token_file: Path | None = Field(default=None, description="The token in a file; a changed one is used at once.")
     timeout: PositiveDuration = Field(
         default=parse_duration("5s"),
-        description="How long a server may be silent, to connect and to answer; each retry has as much again.",
+        description="How long a request may take in all: connecting, the whole answer, and trying again.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is no address, no token, or does not belong together."""
         yield from url_problems("admin_url", self.admin_url)
-        if self.tls is not None and not self.admin_url.lower().startswith("https:"):
+        if self.tls is not None and self.is_plain:
             yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
         if self.token is not None and self.token_file is not None:
             yield "token", "give either token or token_file, not both"
@@ -61,8 +75,18 @@ class PulsarAdmin(RedactedBlock):
         yield from unreadable_files({"token_file": self.token_file})
 
     @property
+    def sends_token(self) -> bool:
+        """Whether requests carry a token."""
+        return self.token is not None or self.token_file is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its own address is not encrypted."""
+        return not self.admin_url.lower().startswith("https:")
+
+    @property
     def timeout_seconds(self) -> float:
-        """How long a server may be silent."""
+        """How long a request may take in all."""
         return self.timeout.total_seconds()
 
     def bearer_token(self) -> str | None:
@@ -118,18 +142,8 @@ class BearerAuth(httpx.Auth):
 
 def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> httpx.Client:
     """A client of an address of the cluster, with its certificates and without its token."""
-    # At INFO httpx reports each request, thousands of them at each reading of the namespaces; what comes of them the
-    # collectors say.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("httpcore").setLevel(logging.WARNING)
-    return httpx.Client(
-        base_url=url,
-        verify=(settings.tls or Tls()).ssl_context(),
-        timeout=settings.timeout_seconds,
-        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
-        trust_env=False,
-        transport=transport,
-    )
+    verify = (settings.tls or Tls()).ssl_context()
+    return bounded_client(verify, settings.timeout_seconds, base_url=url, transport=transport)
 
 
 def url_of_member(url: MemberUrl, member: str) -> str:

@@ -4,7 +4,6 @@ A broker that is healthy by its own word and not listed is the zombie that the s
 remembered: one that drops off the list is asked on.
 """
 
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import MemberUrl, PulsarAdmin, url_of_member
+from connectors.pulsar.connection import MemberUrl, PulsarAdmin, is_member, url_of_member
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError, detail_of, outcome_of
 from connectors.schedule import ticks
 from policies.observations import Outcome, Reading
@@ -31,15 +30,13 @@ SOURCE = "headgate/collector/pulsar-health"
 CONCURRENCY = 16
 """Brokers asked at once."""
 
-_MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
-
 _Answer = tuple[Outcome, str | None, bool | None]
 
 _log = structlog.get_logger(__name__)
 
 
 def _member(member: str) -> str:
-    if not _MEMBER.fullmatch(member):
+    if not is_member(member):
         raise ValueError(f"'{member}' is not host:port, as a broker registers itself")
     return member
 
@@ -53,7 +50,7 @@ class WatchedHealth(BaseModel):
         default=parse_duration("10s"),
         description="From one question to the next; for each, a broker writes and reads a message of its own.",
     )
-    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="How long a broker may be silent.")
+    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="How long a broker may take to answer.")
     member_url: MemberUrl = Field(
         default="http://{member}",
         description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
@@ -153,7 +150,7 @@ class MemberHealthCollector:
     def _members(self, listed: frozenset[str] | None) -> list[str]:
         """Whom to ask: the configured, the listed, and those remembered."""
         now = self._clock()
-        self._seen_at.update(dict.fromkeys((member for member in listed or () if _MEMBER.fullmatch(member)), now))
+        self._seen_at.update(dict.fromkeys((member for member in listed or () if is_member(member)), now))
         forgotten_at = now - self._settings.forget_after.total_seconds()
         self._seen_at = {member: at for member, at in self._seen_at.items() if at > forgotten_at}
         members = sorted({*self._seen_at, *self._settings.members})

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import httpx
 import tenacity
-from pydantic import TypeAdapter, ValidationError
+from pydantic import FailFast, TypeAdapter, ValidationError
 
+from connectors.http_client import deadline
 from connectors.pulsar.outcomes import AdminError, misshapen, refusal, request_line
 from policies.observations import Outcome
 
@@ -16,9 +17,20 @@ _ATTEMPTS = 3
 _LONGEST_WAIT_SECONDS = 0.5
 _REDIRECTS = 5  # a broker that does not own a bundle names the one that does, and that may just have changed
 
+_MAX_OBJECT_BYTES = 2 * 1024 * 1024
+"""Of an answer that is no list: that of 15,000 bundles. All mistakes of a wrong one are listed, at 1 kB each; of a list
+only the first, see `Names`."""
+
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 
+Names = Annotated[tuple[str, ...], FailFast()]
+"""A list of names, which may be long."""
+
 Parsed = TypeVar("Parsed")
+
+
+def _to_nobody(_: httpx.URL) -> bool:
+    return False
 
 
 class RestClient:
@@ -27,11 +39,21 @@ class RestClient:
     Args:
         build: makes a client.
         fingerprint: of the files that a client is made of; when it changes, another client is made.
+        timeout_seconds: for a call in all, with its retries and redirects.
+        may_follow: whether a redirect to another host is to be followed, token and all; default: to none.
     """
 
-    def __init__(self, build: Callable[[], httpx.Client], fingerprint: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        build: Callable[[], httpx.Client],
+        fingerprint: Callable[[], object],
+        timeout_seconds: float,
+        may_follow: Callable[[httpx.URL], bool] = _to_nobody,
+    ) -> None:
         self._build = build
         self._fingerprint = fingerprint
+        self._timeout_seconds = timeout_seconds
+        self._may_follow = may_follow
         self._lock = threading.Lock()
         self._made_of: object = None
         self._client: httpx.Client | None = None
@@ -54,22 +76,25 @@ class RestClient:
             retry=tenacity.retry_if_exception(_passes),
             reraise=True,
         )
-        return _shaped(retrying(self.send, "GET", path, params=params), shape)
+        with deadline(self._timeout_seconds):
+            return _shaped(retrying(self.send, "GET", path, params=params), shape)
 
     def send(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: Any = None
     ) -> httpx.Response:
         """Send one request, once, and return the answer if it is a success. Raises as `get` does.
 
-        Redirects are followed, with the token, as Pulsar's own clients do; but never from https to http.
+        Redirects are followed, with the token, as Pulsar's own clients do; but never from https to http, nor to a host
+        that the settings do not name and that `may_follow` does not know.
         """
         client = self._current()
         request = client.build_request(method, path, params=params, json=json)
-        for _ in range(_REDIRECTS):
-            response = client.send(request)
-            if response.next_request is None:
-                break
-            request = _redirected(request, response.next_request)
+        with deadline(self._timeout_seconds):
+            for _ in range(_REDIRECTS):
+                response = client.send(request)
+                if response.next_request is None:
+                    break
+                request = self._redirected(client, request, response.next_request)
         error = refusal(response)
         if error is not None:
             raise error
@@ -82,6 +107,15 @@ class RestClient:
             self._client, self._retired = None, []
         for client in clients:
             client.close()
+
+    def _redirected(self, client: httpx.Client, request: httpx.Request, target: httpx.Request) -> httpx.Request:
+        if request.url.scheme == "https" and target.url.scheme != "https":
+            message = f"{request_line(request)}: redirected to plain http, where it would be seen by others"
+            raise AdminError(Outcome.ERROR, message)
+        if target.url.userinfo or not (target.url.host == client.base_url.host or self._may_follow(target.url)):
+            message = f"{request_line(request)}: redirected to a host that is neither the one asked nor a listed broker"
+            raise AdminError(Outcome.ERROR, message)
+        return target
 
     def _current(self) -> httpx.Client:
         """The client, made anew when a certificate has changed on disk."""
@@ -103,14 +137,9 @@ def _passes(error: BaseException) -> bool:
     return is_dropped and not isinstance(error, httpx.ConnectError)
 
 
-def _redirected(request: httpx.Request, target: httpx.Request) -> httpx.Request:
-    if request.url.scheme == "https" and target.url.scheme != "https":
-        message = f"{request_line(request)}: redirected to plain http, where it would be seen by others"
-        raise AdminError(Outcome.ERROR, message)
-    return target
-
-
 def _shaped(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
+    if len(response.content) > _MAX_OBJECT_BYTES and not response.content.lstrip().startswith(b"["):
+        raise misshapen(response, f"the answer is longer than {_MAX_OBJECT_BYTES // 1024**2} MiB")
     try:
         return shape.validate_json(response.content or b"null")
     except ValidationError as error:

@@ -168,6 +168,11 @@ def _ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> 
     settings, sessions, admin = watched.settings, watched.sessions, watched.admin
     replication = settings.replication.sizes() if settings.replication else None
     copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password())
-    owners = OwnerClient(sessions.brokers, settings.owner_url, admin) if settings.owner_url and admin else None
+    brokers_path = settings.brokers_path
+    owners = (
+        OwnerClient(sessions.brokers, settings.owner_url, admin, brokers_path=brokers_path)
+        if settings.owner_url and admin
+        else None
+    )
     copiers, references = LedgerCopiers(sessions, copies, jvm), ReferenceZnodes(sessions.brokers)
     return LedgerOrders(sessions, copiers, references, sessions.owner_of, owners)

@@ -18,12 +18,14 @@ import msgspec
 import structlog
 
 from connectors.http_server import HttpServer
-from connectors.pulsar.connection import BearerAuth, MemberUrl, PulsarAdmin, plain_client, url_of_member
+from connectors.pulsar.connection import BearerAuth, MemberUrl, PulsarAdmin, is_member, plain_client, url_of_member
 from connectors.pulsar.outcomes import detail_of as http_detail_of
 from connectors.switching.topic_owner import Cursor, cursor_of, owner_of_topic
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
+from policies.sessions.readings import BROKERS
 from policies.units import MAX_INT64
 
 PATH = "/headgate/v1/cursors/rollover"
@@ -158,6 +160,7 @@ class OwnerClient:
         session: of the brokers' ZooKeeper, where it stands who owns what.
         owner_url: a broker's endpoint, of `{member}` or `{host}`.
         admin: how to be let in; its own address is not used, its `timeout` is that of one request.
+        brokers_path: where live brokers are registered; nobody else is asked, or sent the token.
         transport: in place of the network, for tests.
     """
 
@@ -167,8 +170,10 @@ class OwnerClient:
         owner_url: MemberUrl,
         admin: PulsarAdmin,
         transport: httpx.BaseTransport | None = None,
+        brokers_path: str = BROKERS,
     ) -> None:
         self._session = session
+        self._brokers_path = brokers_path
         self._owner_url = owner_url
         self._admin = admin
         self._transport = transport
@@ -183,14 +188,24 @@ class OwnerClient:
         """
         try:
             cursor = cursor_of(path)
-            member = owner_of_topic(self._session.reader(lambda: self._session.connection.timeout_seconds), cursor)
+            reader = self._session.reader(lambda: self._session.connection.timeout_seconds)
+            member = owner_of_topic(reader, cursor)
+            is_registered = member is not None and self._is_registered(reader, member)
         except ValueError as error:
             return RolloverFailed(str(error))
         except (UnreadError, NotConnectedError, UserError) as error:
             return RolloverFailed(detail_of(error))
         if member is None:
             return TopicNotOwned(f"nobody has {cursor.topic} loaded")
+        if not is_registered:
+            return RolloverFailed(f"the owner of {cursor.topic} is not registered in {self._brokers_path}: not asked")
         return self._ask(member, cursor, target, epoch)
+
+    def _is_registered(self, reader: Reader, member: str) -> bool:
+        """Whether a name that some znode holds is that of a broker; anything else is no address for a token."""
+        return (
+            is_member(member) and reader.one(reader.client.exists_async, f"{self._brokers_path}/{member}") is not None
+        )
 
     def _ask(self, member: str, cursor: Cursor, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         request = RolloverRequest(topic=cursor.topic, cursor=cursor.name, target=target, epoch=epoch)

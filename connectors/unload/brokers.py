@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import MemberUrl, PulsarAdmin, url_of_member
+from connectors.pulsar.connection import MemberUrl, PulsarAdmin, is_member, url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, request_line, was_not_done
-from connectors.pulsar.rest import RestClient
+from connectors.pulsar.rest import Names, RestClient
 from policies.errors import UserError
 from policies.units import Duration, PositiveDuration, parse_duration
 
@@ -62,7 +62,7 @@ class _Owned(BaseModel):
 
 
 _OWNED = TypeAdapter(dict[str, _Owned])
-_NAMES = TypeAdapter(tuple[str, ...])
+_NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(Names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,10 @@ class Brokers:
         self._members: dict[str, RestClient] = {}
 
     def survey(self, members: Iterable[str]) -> Survey:
-        """Ask `members`, and all brokers that are registered, what they serve.
+        """Ask all brokers that are registered what they serve.
+
+        Of `members`, whom decisions name, those that are not registered are not asked: anybody who can write a decision
+        could have our token sent anywhere. A broker without a session would only hang.
 
         Raises:
             ActionError: it cannot be said who is registered.
@@ -107,10 +110,11 @@ class Brokers:
             listed = frozenset(self._admin.brokers(self._cluster))
         except _FAILURES as error:
             raise ActionError(detail_of(error)) from None
-        asked = sorted(listed.union(members))
+        asked = sorted(filter(is_member, listed))
         self._keep_only(asked)
         owned: dict[str, Mapping[str, bool]] = {}
-        unanswered: dict[str, str] = {}
+        unanswered = {member: f"{member} is not registered, so it is not asked" for member in set(members) - listed}
+        unanswered |= dict.fromkeys(listed.difference(asked), "a broker is registered as what is no host:port")
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="who serves") as workers:
             answers = [(member, workers.submit(self._owned, member)) for member in asked]
         for member, answer in answers:
@@ -198,7 +202,7 @@ def _rest(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direc
             client.event_hooks = {"response": [_refuse_redirect]}
         return client
 
-    return RestClient(build, settings.fingerprint)
+    return RestClient(build, settings.fingerprint, settings.timeout_seconds)
 
 
 def _refuse_redirect(response: httpx.Response) -> None:

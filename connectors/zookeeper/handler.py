@@ -11,6 +11,7 @@ from typing import Any
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from connectors.tls import Tls
+from connectors.zookeeper.frames import FrameLimit, LimitedSocket, LimitedTlsSocket
 from policies.errors import UserError
 
 
@@ -21,20 +22,23 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
       next connection, and nobody is asked for a key's password on the terminal, as kazoo would.
     - Replies that lie decrypted in a TLS socket are seen at once: kazoo would wait for more bytes on the wire.
     - `obstacles` tells why there is no connection: kazoo only logs that.
-    - `hang_up` ends a connection to a server that does not answer.
+    - `hang_up` ends a connection to a server that does not answer; one to a server that answers without an end, or a
+      byte now and then, ends by itself.
 
     Args:
         name: of its threads.
         tls: None for no encryption.
         connect_seconds: the most that connecting to one server may take.
+        frame_seconds: the most that the bytes of one answer may take to come.
     """
 
-    def __init__(self, name: str, tls: Tls | None, connect_seconds: float) -> None:
+    def __init__(self, name: str, tls: Tls | None, connect_seconds: float, frame_seconds: float = 10.0) -> None:
         super().__init__()
         self.obstacles: dict[str, BaseException] = {}
         self._name = name
         self._tls = tls
         self._connect_seconds = connect_seconds
+        self._frame_seconds = frame_seconds
         self._threads: list[threading.Thread] = []
         self._socket: socket.socket | None = None
 
@@ -74,10 +78,12 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
         plain = socket.create_connection(address, self._connect_seconds)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return plain if context is None else context.wrap_socket(plain, server_hostname=hostname)
+            limited = _limited(plain) if context is None else _encrypted(plain, context, hostname)
         except BaseException:
             plain.close()
             raise
+        limited.limit = FrameLimit(self._frame_seconds)
+        return limited
 
     def select(self, reads: list[Any], writes: list[Any], errors: list[Any], timeout: float | None = None) -> Any:
         """Wait until one of the sockets is ready."""
@@ -92,3 +98,17 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _limited(plain: socket.socket) -> LimitedSocket:
+    timeout_seconds = plain.gettimeout()
+    limited = LimitedSocket(fileno=plain.detach())
+    limited.settimeout(timeout_seconds)
+    return limited
+
+
+def _encrypted(plain: socket.socket, context: ssl.SSLContext, hostname: str) -> LimitedTlsSocket:
+    context.sslsocket_class = LimitedTlsSocket
+    encrypted = context.wrap_socket(plain, server_hostname=hostname)
+    assert isinstance(encrypted, LimitedTlsSocket)  # noqa: S101 - of the class above
+    return encrypted

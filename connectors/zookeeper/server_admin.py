@@ -3,14 +3,12 @@
 The commands are `server_stats`, `dump` and `connections`, as ZooKeeper 3.5 and later have them below `/commands/`.
 """
 
-import logging
-import time
-from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import httpx
-from pydantic import AfterValidator, BaseModel, ValidationError
+import msgspec
 
+from connectors.http_client import OversizedAnswerError, bounded_client
 from connectors.tls import Tls
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
@@ -22,38 +20,37 @@ from connectors.zookeeper.server_status import (
     StatusError,
     not_serving,
     session_id,
-    too_long,
 )
 from policies.observations import Outcome
 
-_SessionId = Annotated[int, AfterValidator(session_id)]
 
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Structs, not models: of a long answer in another shape those would list all that is wrong, these the first."""
 
-class _Answer(BaseModel):
     error: str | None = None
 
 
-class _Stats(BaseModel):
+class _Stats(msgspec.Struct, frozen=True, kw_only=True):
     server_state: str
     last_processed_zxid: int = 0
 
 
-class _ServerStats(_Answer):
+class _ServerStats(_Answer, frozen=True, kw_only=True):
     server_stats: _Stats
 
 
-class _Dump(_Answer):
-    expiry_time_to_session_ids: Mapping[int, tuple[_SessionId, ...]]
-    session_id_to_ephemeral_paths: Mapping[_SessionId, tuple[str, ...]]
+class _Dump(_Answer, frozen=True, kw_only=True):
+    expiry_time_to_session_ids: dict[int, tuple[int, ...]]
+    session_id_to_ephemeral_paths: dict[int, tuple[str, ...]]
 
 
-class _Connected(BaseModel):
-    session_id: _SessionId = 0
+class _Connected(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: int = 0
     session_timeout: int = 0
     packets_received: int = 0
 
 
-class _Connections(_Answer):
+class _Connections(_Answer, frozen=True, kw_only=True):
     connections: tuple[_Connected, ...]
     secure_connections: tuple[_Connected, ...] = ()
 
@@ -88,19 +85,22 @@ class AdminServer:
     def sessions(self, keep: KeepPath) -> SessionTable:
         """All sessions, from `dump`."""
         dump = self._ask("dump", _Dump)
-        expiries_ms = {each: expiry_ms for expiry_ms, ids in dump.expiry_time_to_session_ids.items() for each in ids}
+        expiring = dump.expiry_time_to_session_ids.items()
+        expiries_ms = {session_id(each): expiry_ms for expiry_ms, ids in expiring for each in ids}
         owned = dump.session_id_to_ephemeral_paths.items()
         if owned and not expiries_ms:
             # A follower answers so: it knows the nodes, but not when their sessions end.
             raise StatusError(Outcome.ERROR, "it does not lead the ensemble any more")
-        kept = {session: tuple(path for path in paths if keep(path)) for session, paths in owned}
+        kept = {session_id(session): tuple(path for path in paths if keep(path)) for session, paths in owned}
         return SessionTable(expiries_ms, {session: paths for session, paths in kept.items() if paths})
 
     def connections(self) -> tuple[Connection, ...]:
         """Who is connected, from `connections`."""
         answer = self._ask("connections", _Connections)
         each = (*answer.connections, *answer.secure_connections)
-        return tuple(Connection(c.session_id, c.session_timeout, c.packets_received) for c in each if c.session_id)
+        return tuple(
+            Connection(session_id(c.session_id), c.session_timeout, c.packets_received) for c in each if c.session_id
+        )
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one, with the certificates as they are then."""
@@ -114,31 +114,25 @@ class AdminServer:
         except httpx.TimeoutException:
             self.close()
             raise TimeoutError(f"no answer within {self._timeout_seconds:.2g} s") from None
+        except OversizedAnswerError as error:
+            self.close()
+            raise StatusError(Outcome.ERROR, str(error)) from None
         except httpx.HTTPError as error:
             self.close()
             raise StatusError(_outcome_of(error), str(error) or type(error).__name__) from None
 
     def _get(self, url: str) -> bytes:
-        until = time.monotonic() + self._timeout_seconds
         if self._client is None:
             self._client = self._connect()
-        answer = bytearray()
-        with self._client.stream("GET", url) as response:
-            _check(response)
-            for chunk in response.iter_bytes():
-                answer += chunk
-                if len(answer) > MAX_ANSWER_BYTES:
-                    raise too_long()
-                if time.monotonic() > until:
-                    raise httpx.ReadTimeout("")
-        return bytes(answer)
+        response = self._client.get(url)
+        _check(response)
+        return response.content
 
     def _connect(self) -> httpx.Client:
-        # At INFO httpx reports each request, several a second.
-        logging.getLogger("httpx").setLevel(logging.WARNING)
-        logging.getLogger("httpcore").setLevel(logging.WARNING)
         context = (self._tls or Tls()).ssl_context()
-        return httpx.Client(verify=context, timeout=self._timeout_seconds, trust_env=False, transport=self._transport)
+        return bounded_client(
+            context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport
+        )
 
 
 def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
@@ -148,10 +142,10 @@ def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
         StatusError: the server serves nobody, reports an error of its own, or the answer is not what it should be.
     """
     try:
-        error = _Answer.model_validate_json(answer).error
+        error = msgspec.json.decode(answer, type=_Answer).error
         if error is None:
-            return kind.model_validate_json(answer)
-    except ValidationError:
+            return msgspec.json.decode(answer, type=kind)
+    except msgspec.MsgspecError:
         raise StatusError(Outcome.ERROR, f"its answer to {command} is not that of a ZooKeeper 3.5 or later") from None
     raise not_serving() if error == NOT_SERVING else StatusError(Outcome.ERROR, f"{command}: {error}")
 

@@ -26,10 +26,10 @@ _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0  # for the server to take note that a session ends
 
-# At debug level kazoo logs its requests, passwords among them; below errors, each failed attempt to connect. What
-# matters is in the readings.
+# Kazoo logs requests, passwords among them: at debug level all, as errors those whose answer makes no sense, with what
+# lets anybody take the session over. What matters is in the readings.
 _kazoo_log = logging.getLogger("kazoo.headgate")
-_kazoo_log.setLevel(logging.ERROR)
+_kazoo_log.setLevel(logging.CRITICAL)
 
 _log = structlog.get_logger(__name__)
 
@@ -124,7 +124,8 @@ class ZooKeeperSession:
     def _start(self) -> _LiveClient:
         connection, credential = self.connection, self.connection.credential()
         hosts = connection.hosts()
-        handler = KazooHandler(self.name, connection.tls, connection.session_timeout_seconds / len(hosts))
+        timeout_seconds = connection.session_timeout_seconds
+        handler = KazooHandler(self.name, connection.tls, timeout_seconds / len(hosts), timeout_seconds)
         client = KazooClient(
             ",".join(hosts) + connection.chroot,
             timeout=connection.session_timeout_seconds,

@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
@@ -91,34 +92,6 @@ def test_the_example_of_the_design_is_good(written: Written) -> None:
     assert throttle(settings).for_cluster("dev-1").fallback_factor == 0.5
     assert throttle(settings).for_cluster("payments").fallback_factor == 1.0
     assert throttle(settings).for_cluster("dev-1").hard == throttle(settings).hard
-
-
-@pytest.mark.parametrize(
-    ("cluster", "throttle_block", "has_actuator"),
-    [
-        ("payments", "{}", False),
-        ("carried", "{}", True),
-        ("elsewhere", "{}", None),
-        ("payments", "{has_actuator: true}", True),
-        ("payments", '{clusters: {"pay*": {has_actuator: true, fallback_factor: 0.5}}}', True),
-        ("payments", '{clusters: {"pay*": {fallback_factor: 0.5}}}', False),
-    ],
-)
-def test_whether_anything_carries_a_factor_out_is_known_of_watched_clusters(
-    written: Written, cluster: str, throttle_block: str, has_actuator: bool | None
-) -> None:
-    file = written(f"""\
-        clusters:
-          payments: {{kafka: {{bootstrap_servers: "kafka-1:9092"}}}}
-          carried:
-            kafka: {{bootstrap_servers: "kafka-1:9092"}}
-            quotas: {{entities: [{{client_id: default, base: 10MB}}]}}
-        policies:
-          throttle: {throttle_block}
-    """)
-    own = throttle(load_settings(file)).for_cluster(cluster)
-    assert own.has_actuator is has_actuator
-    assert own.fallback_factor == (0.5 if "fallback" in throttle_block else 1.0)
 
 
 # Bad files
@@ -236,6 +209,33 @@ BAD = [
 @pytest.mark.parametrize(("text", "expected"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_a_mistake_is_told_with_its_line_and_path(written: Written, text: str, expected: list[str]) -> None:
     assert mistakes(written(text)) == expected
+
+
+HTTPS = {"admin_url": "https://p:8443"}
+
+
+@pytest.mark.parametrize("block", ["health", "unload"])
+@pytest.mark.parametrize(
+    ("pulsar", "url", "good"),
+    [
+        pytest.param({**HTTPS, "token": SECRET}, None, False, id="a token, and a default in the clear"),
+        pytest.param({**HTTPS, "token": SECRET}, "https://{host}:8443", True, id="a token, encrypted"),
+        pytest.param({**HTTPS, "token": SECRET}, "http://{member}", True, id="a token, in the clear on purpose"),
+        pytest.param(HTTPS, None, True, id="no token"),
+        pytest.param({"admin_url": "http://p:8080", "token": SECRET}, None, True, id="all in the clear on purpose"),
+    ],
+)
+def test_a_token_goes_in_the_clear_only_where_the_settings_say_so(
+    written: Written, block: str, pulsar: dict[str, str], url: str | None, good: bool
+) -> None:
+    cluster = {"pulsar": pulsar, block: {} if url is None else {"member_url": url}}
+    file = written(yaml.safe_dump({"clusters": {"c1": cluster}}))
+    if good:
+        load_settings(file)
+    else:
+        (said,) = mistakes(file)
+        assert f"{block}.member_url: would send the token over plain http" in said
+        assert SECRET not in said
 
 
 def test_all_mistakes_are_told_at_once(written: Written) -> None:

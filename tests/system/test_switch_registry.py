@@ -926,6 +926,7 @@ class Rollovers:
         """Have the broker own the bundle of the topic."""
         for bundle in ("0x00000000_0x80000000", "0x80000000_0xffffffff"):
             self._tree.create(f"/namespace/t/n/{bundle}", value, ephemeral=True, makepath=True)
+        self._tree.ensure_path("/loadbalance/brokers/127.0.0.1:8080")
 
     def ask(self, target: str = "new", epoch: int = 1, path: str = PATH, port: int | None = None) -> Any:
         owners = OwnerClient(self._session, f"http://{{host}}:{port or self.server.port}", ADMIN)
@@ -1010,6 +1011,7 @@ def test_only_who_rolls_cursors_over_is_believed(
 ) -> None:
     """A topic that is taken for one that nobody has loaded would be changed under its owner's hands."""
     tree.create("/namespace/t/n/0x00000000_0xffffffff", b'{"brokerId": "b1:8080"}', ephemeral=True, makepath=True)
+    tree.ensure_path("/loadbalance/brokers/b1:8080")
     asked: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1024,3 +1026,15 @@ def test_only_who_rolls_cursors_over_is_believed(
     assert [str(request.url) for request in asked] == ["https://b1:8080/headgate/v1/cursors/rollover"]
     assert asked[0].headers["Authorization"] == "Bearer s3cret"
     assert json.loads(asked[0].content) == {"topic": TOPIC, "cursor": CURSOR, "target": "new", "epoch": 1}
+
+
+@pytest.mark.parametrize("owner", ["evil:8080", "b1:8080@evil:80", "evil/b1:8080", "b1"])
+def test_an_owner_that_is_no_registered_broker_is_not_asked_and_sent_no_token(
+    opened: Open, tree: KazooClient, owner: str
+) -> None:
+    value = json.dumps({"brokerId": owner}).encode()
+    tree.create("/namespace/t/n/0x00000000_0xffffffff", value, ephemeral=True, makepath=True)
+    tree.ensure_path("/loadbalance/brokers/b1:8080")
+    owners = OwnerClient(opened(), "https://{member}", ADMIN, httpx.MockTransport(lambda _: httpx.Response(200)))
+    said = owners.roll_over(PATH, "new", 1)
+    assert said == RolloverFailed(f"the owner of {TOPIC} is not registered in /loadbalance/brokers: not asked")

@@ -76,7 +76,13 @@ def test_a_token_is_kept_until_four_fifths_of_its_life_are_over(endpoint: Endpoi
 
 @pytest.mark.parametrize(
     ("status", "answer", "message"),
-    [(401, {"error": "invalid_client"}, "answers 401"), (200, {"token": "x"}, "answers no access_token")],
+    [
+        (401, {"error": "invalid_client"}, "answers 401"),
+        (307, {}, "answers 307"),
+        (200, {"token": "x"}, "answers no access_token"),
+        (200, {"access_token": "x", "expires_in": ["soon"]}, "an expires_in that is no number"),
+        (200, {"access_token": "x" * 2_000_000}, "no token from the endpoint"),
+    ],
 )
 def test_a_refusal_is_a_failed_login(endpoint: Endpoint, status: int, answer: dict[str, str], message: str) -> None:
     endpoint.status, endpoint.answer = status, answer

@@ -11,11 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
+from connectors.http_client import MAX_CONNECTIONS
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar import affinity
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
-from connectors.pulsar.connection import MAX_CONNECTIONS, PulsarAdmin
+from connectors.pulsar.connection import PulsarAdmin
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration

@@ -183,11 +183,39 @@ def test_a_change_is_tried_once(act: Callable[[AdminApi], object]) -> None:
 def test_a_redirect_to_another_broker_is_followed_with_the_token() -> None:
     asked: list[httpx.Request] = []
     elsewhere = httpx.Response(307, headers={"Location": "https://other:8443/admin/v2/there"})
-    api(elsewhere, httpx.Response(204), asked=asked).unload("t/n", "0x0_0x1")
+    listed = httpx.Response(200, json=["pulsar:8080", "other:8080"])
+    api(elsewhere, listed, httpx.Response(204), asked=asked).unload("t/n", "0x0_0x1")
     assert [(r.method, str(r.url), r.headers["Authorization"]) for r in asked] == [
         ("PUT", f"{URL}/admin/v2/namespaces/t/n/0x0_0x1/unload", f"Bearer {TOKEN}"),
+        ("GET", f"{URL}/admin/v2/brokers/local", f"Bearer {TOKEN}"),
         ("PUT", "https://other:8443/admin/v2/there", f"Bearer {TOKEN}"),
     ]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param("https://evil:8443/there", id="a host that is not listed"),
+        pytest.param("https://other.evil:8443/there", id="a name that begins like a listed one"),
+        pytest.param("https://other:8443@evil:443/there", id="a listed one as a user"),
+        pytest.param("https://me:pw@other:8443/there", id="a listed one, with a user of its own"),
+        pytest.param("//evil/there", id="without a scheme"),
+    ],
+)
+def test_a_redirect_elsewhere_is_not_followed_so_that_nobody_else_is_sent_the_token(target: str) -> None:
+    asked: list[httpx.Request] = []
+    elsewhere = httpx.Response(307, headers={"Location": target})
+    listed = httpx.Response(200, json=["pulsar:8080", "other:8080", "evil/x:80", "@evil:80"])
+    outcome, detail = failure(lambda: api(elsewhere, listed, asked=asked).unload("t/n", "0x0_0x1"))
+    assert (outcome, "neither the one asked nor a listed broker" in detail) == ("error", True)
+    assert {request.url.host for request in asked} == {"pulsar"}
+
+
+def test_the_list_of_brokers_is_not_taken_from_elsewhere() -> None:
+    asked: list[httpx.Request] = []
+    elsewhere = [httpx.Response(307, headers={"Location": "https://evil/admin/v2/brokers/x"}) for _ in range(9)]
+    assert failure(lambda: api(*elsewhere, asked=asked).brokers("c"))[0] == "error"
+    assert [str(request.url) for request in asked] == [f"{URL}/admin/v2/brokers/c"]
 
 
 def test_a_redirect_to_plain_http_is_not_followed() -> None:

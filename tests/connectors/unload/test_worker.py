@@ -42,12 +42,14 @@ class Pulsar:
     token: str | None = None
     before_unload: list[Callable[[], None]] = field(default_factory=list)
     after_unload: list[Callable[[], None]] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
     surveys: int = 0
     unloads: list[tuple[str, str]] = field(default_factory=list)
     lookups: list[str] = field(default_factory=list)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         host = f"{request.url.host}:{request.url.port}"
+        self.asked.add(host)
         if host in self.silent:
             raise httpx.ReadTimeout("silent", request=request)
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
@@ -278,6 +280,34 @@ def test_an_unload_that_failed_is_repeated_no_sooner_than_the_pace_allows(bench:
     assert bench.reconcile(after=5) == []
     assert bench.metric("_failing") == 1
     assert bench.reconcile(after=5) == ["done"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        pytest.param({"member": "evil:80"}, id="the member"),
+        pytest.param({"member": f"{MEMBER}@evil:80"}, id="a broker as a user"),
+        pytest.param({"member": f"evil/{MEMBER}"}, id="a broker as a path"),
+        pytest.param({"owner": "evil:80"}, id="the owner"),
+        pytest.param({"verdict": "re-own", "member": "evil:80", "owner": "evil:81"}, id="of a bundle to own again"),
+    ],
+)
+def test_who_is_not_registered_is_never_asked_whatever_a_decision_says(bench: Bench, named: dict[str, str]) -> None:
+    bench.admin["token"] = "s3cret"
+    bench.worker = bench.made()
+    bench.reconcile(decision(**named))
+    assert bench.pulsar.asked <= {ANY, MEMBER, OTHER}
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize("listed", ["evil/x:80", "me@evil:80", "evil:0", "evil:99999", "evil", "ev il:80"])
+def test_what_is_registered_as_no_host_and_port_is_not_asked_and_keeps_bundles_where_they_are(
+    bench: Bench, listed: str
+) -> None:
+    bench.pulsar.listed.append(listed)
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == "who else serves it is not known: a broker is registered as what is no host:port"
+    assert bench.pulsar.unloads == []
 
 
 # --- re-own

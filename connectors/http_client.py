@@ -1,0 +1,181 @@
+"""HTTP requests that end: one deadline for a whole call, and a limit of what its answer may hold.
+
+httpx bounds each wait for a byte, so a server that drips holds a call for as long as it likes, and it reads whatever
+is sent. Here every wait on the network ends at the call's deadline: name service aside, which has bounds of its own.
+"""
+
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+import httpcore
+import httpx
+
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""Of any answer whose reader names no other limit: that of 100,000 topics is half as long."""
+
+MAX_CONNECTIONS = 16
+"""Requests under way at once: a server serves them from a pool of threads that its own work needs too."""
+
+_TIMEOUTS = ("connect", "read", "write", "pool")
+_ends_at: ContextVar[float | None] = ContextVar("ends_at", default=None)
+
+
+class OversizedAnswerError(httpx.RequestError):
+    """The answer is longer than what is read."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """All requests of this thread within end after so long, in all; a deadline already in force stays if earlier."""
+    ends_at, outer = time.monotonic() + seconds, _ends_at.get()
+    token = _ends_at.set(ends_at if outer is None else min(outer, ends_at))
+    try:
+        yield
+    finally:
+        _ends_at.reset(token)
+
+
+def bounded_client(
+    verify: ssl.SSLContext,
+    timeout_seconds: float,
+    *,
+    base_url: str = "",
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
+    transport: httpx.BaseTransport | None = None,
+) -> httpx.Client:
+    """A client of which each request, answer and all, takes at most `timeout_seconds`, or what `deadline` leaves.
+
+    It follows no redirect, so that nobody is sent a credential unseen, and takes no proxy from the environment.
+
+    Args:
+        verify: what to trust, and our certificate.
+        timeout_seconds: for one request, connecting included.
+        base_url: before every path.
+        max_answer_bytes: a longer answer is an OversizedAnswerError.
+        transport: in place of the network, for tests.
+    """
+    # At INFO httpx reports each request, thousands of them at each reading; what comes of them the readers say.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpcore").setLevel(logging.WARNING)
+    bounded = _Bounded(transport or _Network(verify), timeout_seconds, max_answer_bytes)
+    # Compressed, a short answer may hold a long one.
+    return httpx.Client(base_url=base_url, headers={"Accept-Encoding": "identity"}, trust_env=False, transport=bounded)
+
+
+class _Bounded(httpx.BaseTransport):
+    """Reads answers whole, within the bounds."""
+
+    def __init__(self, wrapped: httpx.BaseTransport, timeout_seconds: float, max_answer_bytes: int) -> None:
+        self._wrapped = wrapped
+        self._timeout_seconds = timeout_seconds
+        self._max_answer_bytes = max_answer_bytes
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        with deadline(self._timeout_seconds):
+            left_seconds = _left_seconds(lambda: httpx.ConnectTimeout("no time was left for it", request=request))
+            request.extensions["timeout"] = dict.fromkeys(_TIMEOUTS, left_seconds)
+            answer = self._wrapped.handle_request(request)
+            try:
+                return self._read(request, answer)
+            finally:
+                answer.close()
+
+    def _read(self, request: httpx.Request, answer: httpx.Response) -> httpx.Response:
+        if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise httpx.DecodingError("the answer is compressed, which was not asked for", request=request)
+        content = bytearray()
+        assert isinstance(answer.stream, httpx.SyncByteStream)  # noqa: S101 - what the transport of a client gives
+        for chunk in answer.stream:
+            content += chunk
+            if len(content) > self._max_answer_bytes:
+                limit = f"{self._max_answer_bytes / 1024**2:g} MiB"
+                raise OversizedAnswerError(f"the answer is longer than {limit}", request=request)
+            _left_seconds(lambda: httpx.ReadTimeout("", request=request))
+        stream = httpx.ByteStream(bytes(content))
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=stream, extensions=answer.extensions)
+
+    def close(self) -> None:
+        self._wrapped.close()
+
+
+class _Network(httpx.HTTPTransport):
+    def __init__(self, verify: ssl.SSLContext) -> None:
+        super().__init__(verify=verify, trust_env=False)
+        # httpx has no parameter for how bytes are read; its exceptions are kept this way.
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=verify,
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_CONNECTIONS,
+            keepalive_expiry=5.0,
+            network_backend=_Backend(),
+        )
+
+
+class _Backend(httpcore.SyncBackend):
+    """Connects to one address after the other, all within the deadline."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ARG002 - the deadline is shorter
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from None
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        for *_, address in found:
+            try:
+                left_seconds = _left_seconds(httpcore.ConnectTimeout)
+                stream = super().connect_tcp(str(address[0]), port, left_seconds, local_address, socket_options)
+                return _Stream(stream)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection on which each wait ends at the deadline of the call that waits."""
+
+    def __init__(self, wrapped: httpcore.NetworkStream) -> None:
+        self._wrapped = wrapped
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002 - the deadline is shorter
+        return self._wrapped.read(max_bytes, _left_seconds(httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002 - the deadline is shorter
+        self._wrapped.write(buffer, _left_seconds(httpcore.WriteTimeout))
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ARG002 - the deadline is shorter
+    ) -> httpcore.NetworkStream:
+        left_seconds = _left_seconds(httpcore.ConnectTimeout)
+        return _Stream(self._wrapped.start_tls(ssl_context, server_hostname, left_seconds))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._wrapped.get_extra_info(info)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._wrapped.close()
+
+
+def _left_seconds(too_late: Callable[[], Exception]) -> float:
+    """Until the deadline in force."""
+    ends_at = _ends_at.get()
+    left_seconds = float("inf") if ends_at is None else ends_at - time.monotonic()
+    if left_seconds <= 0:
+        raise too_late()
+    return left_seconds
