@@ -21,6 +21,7 @@ from prometheus_client import (
 from pyspark.sql import SparkSession
 
 from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.kafka.ticker import Ticker
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
@@ -41,6 +42,8 @@ VERSION = version("headgate")
 
 _READY_CHECK_SECONDS = 0.1
 _SIGNAL_CHECK_SECONDS = 0.5
+_SLOW_TICK_SECONDS = 20.0
+"""Without a batch for so long one is made: it shows that the query lives."""
 
 _disable_created_metrics: Callable[[], None] = disable_created_metrics
 
@@ -79,17 +82,29 @@ class Sessions:
         return start_session(self._settings.stream, self._jars, self._log_file)
 
 
-def query_part(settings: Settings, registry: CollectorRegistry, sessions: Sessions) -> Part:
-    """The query, supervised."""
-    health = QueryHealth(registry, settings.stream.stall_timeout.total_seconds())
+def query_parts(
+    settings: Settings, registry: CollectorRegistry, sessions: Sessions, publisher: Publisher
+) -> list[Part]:
+    """The query, supervised, and what tells it the time."""
+    stall_seconds = settings.stream.stall_timeout.total_seconds()
+    health = QueryHealth(registry, stall_seconds)
+    ticker = Ticker(
+        settings.loop_kafka(),
+        settings.topics,
+        publisher.publish,
+        silent_seconds=health.silent_seconds,
+        slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
+    )
     supervisor = QuerySupervisor(
         open_session=sessions.open,
         wiring=lambda: Wiring(settings.loop_kafka().for_spark(), settings.topics.prefix, settings.checkpoint_dir()),
         host=PolicyHost(settings.policy_settings()),
         settings=settings.stream,
         health=health,
+        tick=ticker.start,
     )
-    return Part("query", supervisor.run, health.problem, health.not_ready)
+    query = Part("query", supervisor.run, health.problem, health.not_ready)
+    return [query, Part("ticker", ticker.run)]
 
 
 def _unheard(decision: Decision, caught_up: bool) -> None:

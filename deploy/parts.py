@@ -12,7 +12,7 @@ from deploy.app import (
     exporter_part,
     new_registry,
     publishing,
-    query_part,
+    query_parts,
     run_parts,
     serving,
 )
@@ -37,7 +37,8 @@ def run_query(settings: Settings) -> None:
     try:
         _require_topics(settings)
         registry = new_registry()
-        _run(settings, registry, [query_part(settings, registry, sessions)])
+        with publishing(settings, registry) as publisher:
+            _run(settings, registry, query_parts(settings, registry, sessions, publisher))
     finally:
         sessions.close()
 

@@ -30,7 +30,6 @@ class QueryHealth:
         self._started = clock()
         self._last_batch: float | None = None
         self._failure: str | None = None
-        self._idle_batches = 0
         self._duration = Histogram(
             "headgate_query_batch_duration_seconds",
             "Time a micro-batch took.",
@@ -56,12 +55,11 @@ class QueryHealth:
 
     def on_start(self) -> None:
         """The query is being started: it may take its time again."""
-        self._started, self._last_batch, self._idle_batches = self._clock(), None, 0
+        self._started, self._last_batch = self._clock(), None
 
     def on_batch(self, batch: BatchProgress) -> None:
         """A micro-batch has finished."""
         self._last_batch, self._failure = self._clock(), None
-        self._idle_batches = 0 if batch.input_records or batch.lag_records else self._idle_batches + 1
         self._duration.observe(batch.duration_seconds)
         self._records.inc(batch.input_records)
         self._rate.set(batch.input_records_per_second)
@@ -76,21 +74,15 @@ class QueryHealth:
         self._failure = reason
         self._restarts.inc()
 
-    def forget_idleness(self) -> None:
-        """Count idle batches from now on."""
-        self._idle_batches = 0
-
-    def has_drained(self) -> bool:
-        """Whether all that was observed before `forget_idleness` is decided on: one batch may have begun before it."""
-        return self._idle_batches >= 2
+    def silent_seconds(self) -> float:
+        """Since when no batch has finished."""
+        return self._clock() - (self._started if self._last_batch is None else self._last_batch)
 
     def stalled_seconds(self) -> float | None:
         """For how long it has made no progress, when that is longer than it may take."""
-        if self._last_batch is None:
-            silent = self._clock() - self._started
-            return silent if silent > max(_START_SECONDS, self._stall_seconds) else None
-        silent = self._clock() - self._last_batch
-        return silent if silent > self._stall_seconds else None
+        silent = self.silent_seconds()
+        most = self._stall_seconds if self._last_batch is not None else max(_START_SECONDS, self._stall_seconds)
+        return silent if silent > most else None
 
     def problem(self) -> str | None:
         """What is wrong, in a sentence for /-/healthy; None when nothing is."""

@@ -18,7 +18,7 @@ from deploy.app import (
     exporter_part,
     new_registry,
     publishing,
-    query_part,
+    query_parts,
     run_parts,
     serving,
     tell,
@@ -129,10 +129,9 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        query = query_part(settings, registry, sessions)
         parts = [
             *collector_parts(settings, registry, publisher, connections),
-            query,
+            *query_parts(settings, registry, sessions, publisher),
             *actuator_parts(settings, registry, publisher, connections),
             exporter_part(settings, registry, terminal.decision),
             Part("settings reload", reload.watch(registry, stop)),

@@ -23,7 +23,6 @@ _log = structlog.get_logger(__name__)
 
 _CHECK_SECONDS = 1
 _DRAIN_SECONDS = 10.0
-_DRAIN_CHECK_SECONDS = 0.05
 _HANG_SECONDS = 10.0
 """A stalled query that can't be stopped within so long hangs with its JVM."""
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -47,6 +46,7 @@ class QuerySupervisor:
         host: the policies it hosts.
         settings: those of the query.
         health: told of starts, batches and failures.
+        tick: makes a first batch, in which timers fire that came due while no query ran.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class QuerySupervisor:
         host: PolicyHost,
         settings: StreamSettings,
         health: QueryHealth,
+        tick: Callable[[], None],
     ) -> None:
         self._open_session = open_session
         self._wiring = wiring
         self._host = host
         self._settings = settings
         self._health = health
+        self._tick = tick
         self._session: SparkSession | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -99,6 +101,7 @@ class QuerySupervisor:
         self._health.on_start()
         wiring, session = self._wiring(), self._open()
         with _ended_when_hanging(session, self._health):
+            self._tick()
             query = start_query(session, wiring, self._host, self._settings)
             try:
                 self._watch(query, wiring, stop)
@@ -128,10 +131,16 @@ class QuerySupervisor:
 
     def _drain(self, query: StreamingQuery) -> None:
         """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""
-        self._health.forget_idleness()
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while query.isActive and not self._health.has_drained() and time.monotonic() < deadline:
-            time.sleep(_DRAIN_CHECK_SECONDS)
+        drained = threading.Event()
+
+        def drain() -> None:
+            with suppress(*_FAILURES):
+                query.processAllAvailable()
+            drained.set()
+
+        # A thread of its own: the call waits for as long as records keep coming, or for ever for one that hangs.
+        threading.Thread(target=drain, name="drain", daemon=True).start()
+        drained.wait(_DRAIN_SECONDS)
 
     def _open(self) -> SparkSession:
         if self._session is not None and not is_alive(self._session):

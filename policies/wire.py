@@ -25,6 +25,9 @@ MAX_AUDIT_BYTES = 4 * MAX_DECISION_BYTES
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 """A larger record is not read but put into the dead letters: no reading of a real fleet comes near it."""
 
+CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
+"""The header `content-type` of every record: CloudEvents' structured mode."""
+
 AUDIT_TYPE = "headgate.audit-entry.v1"
 DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
 

@@ -2,7 +2,8 @@
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
 read, one write, and a timer only when the next step is due before the one already set. A timer that fires early steps
-without observations, which changes nothing.
+without observations, which changes nothing. Each timer that is set is said on a topic, too: without records there is no
+batch, so somebody must know when one is due (`policies/timers.py`).
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from policies.observations import Observation
+from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord, dead_letter
@@ -70,6 +72,7 @@ class PolicyOperator(StatefulProcessor):
         if after.wake_ms is not None and not (pending and timer_ms <= after.wake_ms):
             timer_ms = max(after.wake_ms, now_ms + 1)
             self._handle.registerTimer(timer_ms)
+            yield self._row(_timer(policy, cluster, timer_ms, now_ms))
         self._state.update((remember(after), timer_ms))
         if failure is not None:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{policy}: {failure}")
@@ -86,6 +89,11 @@ class PolicyOperator(StatefulProcessor):
 
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
+
+
+def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:
+    event = timer_event(policy, cluster, from_millis(due_ms), now=from_millis(now_ms))
+    return Output(TIMERS, timer_key(policy, cluster), event)
 
 
 def _split(key: Any) -> tuple[str, str]:

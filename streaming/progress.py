@@ -20,6 +20,7 @@ class BatchProgress:
     batch_id: int
     duration_seconds: float
     input_records: int
+    """Observed ones: ticks do not count."""
     input_records_per_second: float
     lag_records: int
     """How many records the topics held beyond this batch when it began."""
@@ -50,7 +51,7 @@ class ProgressListener(StreamingQueryListener):
         self._on_batch(read_progress(json.loads(event.progress().json())))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Never: the loop runs a batch at each trigger."""
+        """Nothing: without records there is no batch, and a tick comes in time."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """The supervisor awaits the end itself."""
@@ -72,11 +73,11 @@ def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
     sources, operators = progress.get("sources") or [{}], progress.get("stateOperators") or []
     times = (progress.get("observedMetrics") or {}).get(BATCH_TIMES) or {}
     began_ms = to_millis(datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")))
-    oldest_ms = times.get("oldest_ms")
+    oldest_ms, records = times.get("oldest_ms"), int(times.get("records") or 0)
     return BatchProgress(
         batch_id=int(progress["batchId"]),
         duration_seconds=int(progress.get("batchDuration", 0)) / 1000,
-        input_records=int(progress.get("numInputRows", 0)),
+        input_records=records,
         input_records_per_second=float(progress.get("inputRowsPerSecond", 0.0)),
         lag_records=int((sources[0].get("metrics") or {}).get("maxOffsetsBehindLatest", 0)),
         lag_seconds=0.0 if oldest_ms is None else max(0, began_ms - int(oldest_ms)) / 1000,

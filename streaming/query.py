@@ -9,14 +9,16 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policies.registry import observed_topics
+from policies.timers import TICKS
 from policies.units import millis_of
+from policies.wire import CONTENT_TYPE
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
 from streaming.settings import StreamSettings
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"
-"""Name of the observed metric that says how old the records of a batch are."""
+"""Name of the observed metric that says how many observed records a batch has, and how old they are."""
 
 _LARGEST_REQUEST_BYTES = 8 * 1024 * 1024
 """Room for the largest audit entry: no record is larger."""
@@ -51,7 +53,8 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         timeMode="ProcessingTime",
     )
     writer = (
-        decided.writeStream.format("kafka")
+        decided.withColumn("headers", _content_type())
+        .writeStream.format("kafka")
         .queryName(QUERY_NAME)
         .outputMode("append")
         .options(**wiring.options())
@@ -64,7 +67,7 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
 
 
 def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> DataFrame:
-    topics = ",".join(f"{wiring.prefix}.{topic}" for topic in observed_topics())
+    topics = ",".join(f"{wiring.prefix}.{topic}" for topic in (*observed_topics(), TICKS))
     reader = (
         spark.readStream.format("kafka")
         .options(**wiring.options())
@@ -81,9 +84,12 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
 
 
 def _routed(records: DataFrame, prefix: str) -> DataFrame:
-    """With the key of its state: the policy by topic, the cluster by content (a record without one has the key '')."""
+    """With the key of its state: the policy by topic, the cluster by content (a record without one has the key '').
+
+    A tick ends here: that it came has made the batch, in which every timer fires that is due.
+    """
     appended = fn.unix_millis(fn.col("timestamp"))
-    routed = records.select(
+    routed = records.where(fn.col("topic") != f"{prefix}.{TICKS}").select(
         _policy_of_topic(prefix).alias("policy"),
         fn.coalesce(fn.get_json_object(fn.col("value").cast("string"), "$.data.cluster"), fn.lit("")).alias("cluster"),
         "value",
@@ -92,7 +98,13 @@ def _routed(records: DataFrame, prefix: str) -> DataFrame:
         "offset",
         appended.alias("appended_ms"),
     )
-    return routed.observe(BATCH_TIMES, fn.min("appended_ms").alias("oldest_ms"))
+    return routed.observe(BATCH_TIMES, fn.min("appended_ms").alias("oldest_ms"), fn.count(fn.lit(1)).alias("records"))
+
+
+def _content_type() -> Column:
+    """What the record's value is, as CloudEvents wants it said beside it."""
+    value = fn.lit(CONTENT_TYPE).cast("binary")
+    return fn.array(fn.struct(fn.lit("content-type").alias("key"), value.alias("value")))
 
 
 def _policy_of_topic(prefix: str) -> Column:

@@ -34,6 +34,9 @@ _TUNING = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # No batch without records: else one runs at each trigger for the timers, a whole core while nothing happens. A tick
+    # makes one when a timer is due (`policies/timers.py`).
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     # Python workers over a socket file instead of TCP.

@@ -20,7 +20,7 @@ class StreamSettings(BaseModel):
     )
     trigger_interval: Duration = Field(
         default=parse_duration("100ms"),
-        description="A micro-batch starts at most this often; shorter answers sooner and costs more when idle.",
+        description="How often the query looks for new records, and starts a micro-batch when there are some.",
     )
     shuffle_partitions: int = Field(
         default=1, ge=1, le=16, description="State partitions; fixed for the life of a checkpoint."

@@ -16,7 +16,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
 from policies.observations import Reading
-from policies.wire import observation_event
+from policies.wire import CONTENT_TYPE, observation_event
 
 DELIVERY_TIMEOUT_SECONDS = 10.0
 """A record that the cluster has not taken by then is given up, and counted.
@@ -24,6 +24,9 @@ DELIVERY_TIMEOUT_SECONDS = 10.0
 Short on purpose: an observation's age counts from when Kafka appended it, so one that waited here for minutes would
 look fresh. Its successor is on the way anyhow.
 """
+
+CONTENT_TYPE_HEADER: dict[str, str | bytes | None] = {"content-type": CONTENT_TYPE}
+"""The headers of each record."""
 
 _POLL_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
@@ -130,7 +133,9 @@ class Publisher(Closing):
                 producer.flush(1.0)
 
     def _produce(self, topic: str, key: str, value: bytes) -> None:
-        self._producer.produce(topic, value=value, key=key, on_delivery=self._count_delivery)
+        self._producer.produce(
+            topic, value=value, key=key, headers=CONTENT_TYPE_HEADER, on_delivery=self._count_delivery
+        )
 
     def _retry_once(self, topic: str, key: str, value: bytes) -> None:
         try:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies import registry
+from policies.timers import TICKS, TIMERS
 from policies.units import PositiveDuration, Size, millis_of, parse_duration
 from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
 
@@ -14,6 +15,8 @@ _MEBIBYTE = 1024 * 1024
 _BROKER_DEFAULT = -1
 _OVERHEAD_BYTES = 64 * 1024
 """For key, headers and batch, which Kafka counts too."""
+
+_TICKS_KEPT = timedelta(hours=1)
 
 
 class TopicSettings(BaseModel):
@@ -79,11 +82,13 @@ class TopicDifference:
 
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
-    """All topics of the loop, by name: observed and decided ones, the audit, applied quotas, dead letters."""
+    """All topics of the loop, by name: observed and decided, audit, applied quotas, dead letters, timers and ticks."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _kept(settings.audit_retention, settings.large_record)
     configs[registry.APPLIED_QUOTAS] = _decided(settings)
+    configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
+    configs[TICKS] = _ticks()
     configs[registry.DEAD_LETTERS] = _kept(settings.dead_letter_retention, settings.large_record)
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
@@ -145,6 +150,11 @@ def _kept(retention: timedelta, record_bytes: int) -> dict[str, str]:
         "retention.ms": str(millis_of(retention)),
         "max.message.bytes": str(int(record_bytes)),
     }
+
+
+def _ticks() -> dict[str, str]:
+    # A tick is over once it is read. Segments as short as that, as the active one is never deleted.
+    return {**_kept(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES)), "segment.ms": str(millis_of(_TICKS_KEPT))}
 
 
 def _common() -> dict[str, str]:

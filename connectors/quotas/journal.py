@@ -6,6 +6,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.publisher import CONTENT_TYPE_HEADER
 from policies.errors import UserError
 
 
@@ -46,7 +47,7 @@ class QuotaJournal:
         try:
             producer = self._current()
             for key, value in entries:
-                producer.produce(self._topic, value, key, on_delivery=delivered)
+                producer.produce(self._topic, value, key, headers=CONTENT_TYPE_HEADER, on_delivery=delivered)
             left = producer.flush(self._timeout_seconds + 1.0)
         except (KafkaException, UserError) as error:
             self._producer = None

@@ -9,9 +9,11 @@ import yaml
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
 from deploy.reference.catalogue import EventKind, catalogue
 from deploy.reference.examples import Example, examples
+from policies.wire import CONTENT_TYPE
 
 _HEAD = "# Made by `make generate` from the models in the code; `make check` fails when it is stale.\n"
 _BINDING = "0.5.0"
+_CONTENT_TYPE = CONTENT_TYPE.partition(";")[0]
 _LISTS = ("cleanup.policy",)
 _CONFIGS = ("cleanup.policy", "retention.ms", "delete.retention.ms", "max.message.bytes")
 """Of a topic's configuration, what the Kafka binding knows."""
@@ -34,7 +36,7 @@ def document() -> dict[str, Any]:
             "description": "What Headgate observes and decides, each record one CloudEvent in structured JSON mode.",
             "license": {"name": "Apache-2.0"},
         },
-        "defaultContentType": "application/json",
+        "defaultContentType": _CONTENT_TYPE,
         "channels": {channel_name(topic): _channel(topic, _of(kinds, topic)) for topic in topics},
         "operations": dict(_operations(kinds, topics)),
         "components": {"messages": {message_name(k): _message(k, shown[k.event_type]) for k in kinds}},
@@ -107,7 +109,8 @@ def _message(kind: EventKind, example: Example) -> dict[str, Any]:
         "name": kind.event_type,
         "title": kind.event_type,
         "summary": kind.summary,
-        "contentType": "application/json",
+        "contentType": _CONTENT_TYPE,
+        "headers": {"type": "object", "properties": {"content-type": {"const": CONTENT_TYPE}}},
         "payload": {"$ref": f"./schemas/{kind.schema_file}"},
         "bindings": {
             "kafka": {"key": {"type": "string", "description": _sentence(kind.key)}, "bindingVersion": _BINDING}

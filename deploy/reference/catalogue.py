@@ -15,6 +15,7 @@ from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import ReportKind
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, Event
 from streaming.dead_letters import DeadLetter
@@ -87,7 +88,7 @@ class EventKind:
 
 
 def catalogue() -> tuple[EventKind, ...]:
-    """All kinds of events: observed, decided, audit, what the actuators did, dead letters."""
+    """All kinds of events: observed, decided, audit, what the actuators did, dead letters, timers, ticks."""
     observed = (
         _observed(topic, reading, kind.written_by.get(reading, "the collectors"))
         for kind in POLICIES.values()
@@ -96,7 +97,7 @@ def catalogue() -> tuple[EventKind, ...]:
     )
     decided = (_decided(decision) for decision in decision_types())
     reported = (_reported(report) for kind in POLICIES.values() for report in kind.reports)
-    return (*observed, *decided, _audit(), *reported, _dead_letter())
+    return (*observed, *decided, _audit(), *reported, _dead_letter(), _timer(), _tick())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -198,5 +199,29 @@ def _dead_letter() -> EventKind:
         written_by="the query",
         data=DeadLetter,
         envelope=Event[DeadLetter],
+        mode="serialization",
+    )
+
+
+def _timer() -> EventKind:
+    return EventKind(
+        event_type=Timer.event_type,
+        topic=TIMERS,
+        key="a digest of policy and cluster",
+        written_by="the query",
+        data=Timer,
+        envelope=Event[Timer],
+        mode="serialization",
+    )
+
+
+def _tick() -> EventKind:
+    return EventKind(
+        event_type=Tick.event_type,
+        topic=TICKS,
+        key="the reason",
+        written_by="the query's process, for the query to read",
+        data=Tick,
+        envelope=Event[Tick],
         mode="serialization",
     )

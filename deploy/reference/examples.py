@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from policies.errors import UserError
@@ -9,6 +10,7 @@ from policies.examples import START, Examples
 from policies.observations import Observation
 from policies.policy import PolicyKind
 from policies.registry import AUDIT, POLICIES, topic_of
+from policies.timers import TICKS, TIMERS, TickReason, tick_event, timer_event, timer_key
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import ObservedRecord, dead_letter
@@ -36,7 +38,7 @@ def examples() -> dict[str, Example]:
         for example in (*_observed(scenario), *_decided(kind, scenario), *_reported(kind, scenario)):
             found.setdefault(example.event["type"], example)
         _check(kind, found)
-    for example in _dead_letters():
+    for example in (*_dead_letters(), *_timers()):
         found.setdefault(example.event["type"], example)
     return found
 
@@ -89,3 +91,11 @@ def _dead_letters() -> Iterator[Example]:
     except BadRecordError as error:
         topic, key, value = dead_letter(record, error)
         yield Example(topic, key, json.loads(value))
+
+
+def _timers() -> Iterator[Example]:
+    due_at = START + timedelta(minutes=1)
+    timer = timer_event("throttle", "payments", due_at, now=START)
+    yield Example(TIMERS, timer_key("throttle", "payments"), json.loads(timer))
+    tick = tick_event(TickReason.TIMER, id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
+    yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))

@@ -1,6 +1,5 @@
 """When the query counts as healthy, stalled and ready, in virtual time; and what it counts."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -100,28 +99,11 @@ def test_it_is_ready_with_its_first_batch(watched: Watched, ready: bool) -> None
     assert watched.health.not_ready() == (None if ready else "the query has not finished its first micro-batch")
 
 
-IDLE = {"input_records": 0, "lag_records": 0}
-BEHIND = {"input_records": 0, "lag_records": 1}
-
-
-@pytest.mark.parametrize(
-    ("batches", "drained"),
-    [
-        ([], False),
-        ([IDLE], False),
-        ([IDLE, IDLE], True),
-        ([IDLE, {}, IDLE], False),
-        ([IDLE, BEHIND, IDLE], False),
-        ([{}, BEHIND, IDLE, IDLE], True),
-    ],
-    ids=["none", "one may have begun before", "two idle", "records between", "more in the topics", "worked off"],
-)
-def test_it_has_drained_after_two_idle_batches(batches: Sequence[dict[str, int]], drained: bool) -> None:
-    watched = Watched().start().batch(**IDLE).batch(**IDLE)
-    watched.health.forget_idleness()
-    for fields in batches:
-        watched.batch(**fields)
-    assert watched.health.has_drained() is drained
+def test_its_silence_counts_from_the_last_batch_or_from_the_start() -> None:
+    watched = Watched().start().wait(3)
+    assert watched.health.silent_seconds() == 3
+    assert watched.batch().wait(2).health.silent_seconds() == 2
+    assert watched.start().wait(1).health.silent_seconds() == 1
 
 
 def test_a_failure_is_a_problem_until_a_batch_finishes() -> None:

@@ -102,8 +102,13 @@ class Query:
             raise self.course.end
         return True
 
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        self.loop.said.append("drained")
+        assert self.loop.may_drain.wait(30)
+
     def stop(self) -> None:
         self.isActive = False
+        self.loop.may_drain.set()
         self.loop.said.append("query stopped")
 
 
@@ -138,6 +143,8 @@ class Loop:
         self.said: list[str] = []
         self.started_with: list[Wiring] = []
         self.sessions: list[Session] = []
+        self.may_drain = threading.Event()
+        self.may_drain.set()
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
         self.stop = Stop(self.time, stop_after)
@@ -148,6 +155,7 @@ class Loop:
             PolicyHost(),
             StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
             self.health,
+            lambda: self.said.append("ticked"),
         )
         monkeypatch.setattr(supervisor, "time", self.time)
         monkeypatch.setattr(supervisor, "start_query", self._start_query)
@@ -184,7 +192,8 @@ class Loop:
 
 def test_it_runs_until_it_is_stopped_and_closes_what_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(monkeypatch, stop_after=100).run()
-    assert loop.said == ["session opened", "query started", "query stopped", "session stopped"]
+    expected = ["session opened", "ticked", "query started", "drained", "query stopped", "session stopped"]
+    assert loop.said == expected, "the tick is there when the query first looks"
     assert (loop.restarts, loop.stop.pauses, loop.health.problem()) == (0, [], None)
 
 
@@ -194,24 +203,21 @@ def test_it_starts_nothing_when_it_is_stopped_before(monkeypatch: pytest.MonkeyP
     assert loop.run().said == []
 
 
-def test_a_stop_drains_what_was_observed_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, stop_after=10)
-    batches = [loop.time.now + 10 + seconds for seconds in (0.2, 0.4)]
-
-    def finish_batches(now: float) -> None:
-        if batches and now >= batches[0]:
-            batches.pop(0)
-            loop.health.on_batch(IDLE)
-
-    loop.time.passed.append(finish_batches)
-    loop.run()
-    assert loop.time.now == pytest.approx(1010.4, abs=0.1)
-
-
 def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.05)
+    loop = Loop(monkeypatch, stop_after=10)
+    loop.may_drain.clear()
+    loop.run()
+    assert loop.said[-3:] == ["drained", "query stopped", "session stopped"]
+
+
+def test_a_jvm_lost_while_draining_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: Query) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(Query, "processAllAvailable", lost)
     loop = Loop(monkeypatch, stop_after=10).run()
-    assert loop.time.now == pytest.approx(1020, abs=0.1)
-    assert loop.said[-2:] == ["query stopped", "session stopped"]
+    assert (loop.restarts, loop.said[-1]) == (0, "session stopped")
 
 
 # Failures
@@ -238,7 +244,7 @@ def test_a_failure_starts_the_query_again_and_says_why(
     assert f"the query failed and is being started again: {reason}" in said
     assert loop.restarts == 1
     assert loop.health.problem() is None
-    assert loop.said[-3:] == ["query started", "query stopped", "session stopped"]
+    assert loop.said[-4:] == ["query started", "drained", "query stopped", "session stopped"]
     assert loop.said.count("session opened") == 1, "the session is kept"
 
 

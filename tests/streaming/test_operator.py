@@ -93,8 +93,18 @@ def seconds_of(millis: int) -> float:
     return (millis - to_millis(at(0))) / 1000
 
 
+TIMERS = "headgate.timers"
+
+
 def topics(out: Iterable[Row]) -> list[str]:
-    return [r.topic for r in out]
+    """Of what is said to others; the timers are the loop's own."""
+    return [r.topic for r in out if r.topic != TIMERS]
+
+
+def said_timers(out: Iterable[Row]) -> list[float]:
+    """When the timers are due that a batch said it has set, in seconds after the start."""
+    dues = [datetime.fromisoformat(timer["due_at"]) for timer in data(out, "timers")]
+    return [seconds_of(to_millis(due)) for due in dues]
 
 
 def data(out: Iterable[Row], topic: str) -> list[dict[str, Any]]:
@@ -107,11 +117,12 @@ def data(out: Iterable[Row], topic: str) -> list[dict[str, Any]]:
 def test_a_reading_gives_a_decision_its_alert_and_both_in_the_audit() -> None:
     out = Query().run(Batch(0.5, rows(READING)))
     assert topics(out) == ["headgate.decided.throttle", "headgate.decided.alerts", "headgate.audit", "headgate.audit"]
-    assert [r.key for r in out] == [CLUSTER, f"throttle/volume-below-soft-limit/{CLUSTER}/3/data/a", CLUSTER, CLUSTER]
+    alert = f"throttle/volume-below-soft-limit/{CLUSTER}/3/data/a"
+    assert [r.key for r in out if r.topic != TIMERS] == [CLUSTER, alert, CLUSTER, CLUSTER]
     (decision,) = data(out, "decided.throttle")
     assert (decision["factor"], decision["evidence"], decision["sequence"]) == (0.75, [READING.id], FIRST)
     assert [entry["decision"]["decision_id"] for entry in data(out, "audit")] == [
-        json.loads(r.value)["id"] for r in out[:2]
+        json.loads(r.value)["id"] for r in out if "decided" in r.topic
     ]
 
 
@@ -272,6 +283,27 @@ def test_a_policy_that_wants_to_be_woken_at_once_is_woken_after_this_batch(monke
     query = Query()
     query.run(Batch(0, rows(READING)))
     assert query.timers == [to_millis(at(0)) + 1]
+
+
+def test_every_timer_that_is_set_is_said_and_no_other() -> None:
+    query = Query()
+    set_before: set[int] = set()
+    for batch in COURSE:
+        said = said_timers(query.run(batch))
+        now = to_millis(at(batch.seconds))
+        set_before = {timer for timer in set_before if timer > now}
+        assert sorted(said) == [seconds_of(timer) for timer in sorted(set(query.timers) - set_before)]
+        set_before = set(query.timers)
+    assert set_before, "the course sets some"
+
+
+def test_a_timers_record_is_short_and_the_latest_of_a_key_is_its_earliest() -> None:
+    query = Query()
+    first = query.run(Batch(0, rows(READING)))
+    second = query.run(Batch(10, rows(log_dirs(10, 3, 20 * GB))))  # may rise after min_hold, before the heartbeat
+    assert (said_timers(first), said_timers(second)) == ([60], [30])
+    (key,) = {r.key for r in (*first, *second) if r.topic == TIMERS}
+    assert len(key) == 36
 
 
 def test_silence_ends_in_the_fallback_without_any_record() -> None:

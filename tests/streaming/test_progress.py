@@ -15,7 +15,7 @@ RECORDED: dict[str, Any] = {
     "timestamp": "2026-11-21T08:00:00.600Z",
     "batchId": 17,
     "batchDuration": 183,
-    "numInputRows": 3,
+    "numInputRows": 4,  # a tick among them
     "inputRowsPerSecond": 27.27,
     "processedRowsPerSecond": 16.39,
     "durationMs": {"addBatch": 121, "commitOffsets": 11, "triggerExecution": 183, "walCommit": 9},
@@ -35,12 +35,12 @@ RECORDED: dict[str, Any] = {
             "startOffset": {"headgate.observed.log-dirs": {"0": 40}},
             "endOffset": {"headgate.observed.log-dirs": {"0": 43}},
             "latestOffset": {"headgate.observed.log-dirs": {"0": 48}},
-            "numInputRows": 3,
+            "numInputRows": 4,
             "metrics": {"avgOffsetsBehindLatest": "5.0", "maxOffsetsBehindLatest": "5", "minOffsetsBehindLatest": "5"},
         }
     ],
     "sink": {"description": "org.apache.spark.sql.kafka010.KafkaSourceProvider", "numOutputRows": 6},
-    "observedMetrics": {"batch_times": {"oldest_ms": 1795248000100, "newest_ms": 1795248000550}},
+    "observedMetrics": {"batch_times": {"oldest_ms": 1795248000100, "records": 3}},
 }
 
 WHOLE = BatchProgress(
@@ -73,17 +73,14 @@ def test_a_whole_progress_is_read() -> None:
     ("progress", "field"),
     [
         (without("batchDuration"), "duration_seconds"),
-        (without("numInputRows"), "input_records"),
+        (without("observedMetrics", "batch_times", "records"), "input_records"),
         (without("inputRowsPerSecond"), "input_records_per_second"),
         (without("sources"), "lag_records"),
         (RECORDED | {"sources": []}, "lag_records"),
         (without("sources", 0, "metrics"), "lag_records"),
         (without("sources", 0, "metrics", "maxOffsetsBehindLatest"), "lag_records"),
         (RECORDED | {"sources": [{"metrics": None}]}, "lag_records"),
-        (without("observedMetrics"), "lag_seconds"),
-        (RECORDED | {"observedMetrics": {}}, "lag_seconds"),
-        (RECORDED | {"observedMetrics": {"batch_times": None}}, "lag_seconds"),
-        (RECORDED | {"observedMetrics": {"batch_times": {"oldest_ms": None, "newest_ms": None}}}, "lag_seconds"),
+        (RECORDED | {"observedMetrics": {"batch_times": {"oldest_ms": None, "records": 3}}}, "lag_seconds"),
         (without("stateOperators", 0, "numRowsTotal"), "state_keys"),
         (without("stateOperators", 0, "memoryUsedBytes"), "state_bytes"),
     ],
@@ -95,9 +92,16 @@ def test_what_is_left_out_counts_as_nothing_and_spoils_nothing_else(progress: di
     assert {name: getattr(read, name) for name in others} == {name: getattr(WHOLE, name) for name in others}
 
 
-def test_an_idle_batch_has_no_lag() -> None:
-    idle = RECORDED | {"numInputRows": 0, "observedMetrics": {"batch_times": {"oldest_ms": None}}}
-    assert read_progress(idle).lag_seconds == 0.0
+def test_a_batch_of_a_tick_alone_has_no_lag_and_no_records() -> None:
+    idle = RECORDED | {"numInputRows": 1, "observedMetrics": {"batch_times": {"oldest_ms": None, "records": 0}}}
+    read = read_progress(idle)
+    assert (read.lag_seconds, read.input_records) == (0.0, 0)
+
+
+@pytest.mark.parametrize("metrics", [None, {}, {"batch_times": None}], ids=["left out", "empty", "without values"])
+def test_without_the_observed_metric_there_are_no_records_and_no_lag(metrics: Any) -> None:
+    read = read_progress(RECORDED | {"observedMetrics": metrics})
+    assert (read.lag_seconds, read.input_records) == (0.0, 0)
 
 
 def test_a_record_newer_than_its_batch_is_not_older_than_nothing() -> None:

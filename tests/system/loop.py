@@ -28,6 +28,8 @@ class Entry:
     event: dict[str, Any]
     appended_ms: int
     offset: int
+    content_type: str | None = None
+    """Its header of this name."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -79,7 +81,9 @@ class Topic:
             return
         self._next_offset = offset + 1
         key, value = message.key() or b"", message.value() or b""
-        self._entries.append(Entry(key.decode(), json.loads(value), message.timestamp()[1], offset))
+        headers: dict[str, Any] = dict(message.headers() or ())
+        content_type = headers["content-type"].decode() if "content-type" in headers else None
+        self._entries.append(Entry(key.decode(), json.loads(value), message.timestamp()[1], offset, content_type))
 
     def data(self) -> list[dict[str, Any]]:
         """The data of everything so far."""

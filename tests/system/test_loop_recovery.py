@@ -22,7 +22,7 @@ from policies.throttle.readings import VolumeReading
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import KEPT_BYTES
 from tests.system.loop import Headgate, Topic, await_ready, http_get, is_running, produce, write_settings
-from tests.system.waiting import eventually
+from tests.system.waiting import eventually, on_this_machine, paced
 
 EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
 LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
@@ -85,6 +85,41 @@ def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unb
 
             eventually("the last readings are decided on", settled)
         _assert_unbroken(decided, clusters)
+
+
+def test_a_timer_set_before_a_kill_fires_in_time_after_it_and_nothing_else_makes_batches(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    """The heartbeat of a silent cluster: no record comes but ticks, and the slow tick would be late by seconds."""
+    heartbeat_seconds, prefix, port = paced(18), settings["topics"]["prefix"], settings["http"]["port"]
+    settings["policies"]["throttle"]["heartbeat"] = f"{heartbeat_seconds}s"
+    create_topics(settings, tmp_path)
+    with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
+        with query_in(tmp_path) as query:
+            await_ready(query, port)
+            produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 500_000)))
+            eventually("a first decision", lambda: len(decided.data()) == 1)
+            query.kill()
+        with query_in(tmp_path) as query:
+            await_ready(query, port)
+            ready_ms = time.time_ns() // 1_000_000
+            eventually("the heartbeat", lambda: len(_distinct(decided)) == 2)
+            batches = _value(http_get(port, "/metrics"), "headgate_query_batch_duration_seconds_count")
+            assert query.stop() == 0
+        first, beat = decided.entries()[0], decided.entries()[-1]
+        due_ms = first.appended_ms + 1000 * heartbeat_seconds
+        late_seconds = (beat.appended_ms - max(due_ms, ready_ms)) / 1000
+        assert late_seconds < on_this_machine(1), "from its append: with the batch that it took"
+        assert batches <= 1 + 1 + heartbeat_seconds / 20 + 1, "the start, the timer, slow ticks"
+    for name in ("decided.throttle", "decided.alerts", "audit", "timers", "ticks"):
+        with Topic(loop_kafka, f"{prefix}.{name}") as topic:
+            said = {entry.content_type for entry in topic.entries()}
+            assert said == {"application/cloudevents+json; charset=UTF-8"}, name
+
+
+def _value(answer: tuple[int, str] | None, metric: str) -> float:
+    assert answer is not None
+    return next(float(line.split()[1]) for line in answer[1].splitlines() if line.startswith(f"{metric} "))
 
 
 def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(

@@ -70,7 +70,10 @@ class FakeProducer:
     def __len__(self) -> int:
         return len(self.waiting)
 
-    def produce(self, topic: str, value: bytes, key: str, on_delivery: Callable[..., None]) -> None:
+    def produce(
+        self, topic: str, value: bytes, key: str, headers: dict[str, str], on_delivery: Callable[..., None]
+    ) -> None:
+        assert headers == {"content-type": "application/cloudevents+json; charset=UTF-8"}
         if self.cluster.refuses.get(topic) == TOO_LARGE:
             raise KafkaException(KafkaError(TOO_LARGE))
         if len(self.waiting) >= self.cluster.capacity:

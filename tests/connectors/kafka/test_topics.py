@@ -17,7 +17,8 @@ def by_name(settings: TopicSettings) -> dict[str, TopicPlan]:
 
 
 def test_every_topic_of_the_registry_is_planned_under_the_prefix() -> None:
-    expected = {*registry.observed_topics(), *registry.decided_topics(), "audit", "applied.quotas", "dead-letters"}
+    internal = {"audit", "applied.quotas", "dead-letters", "timers", "ticks"}
+    expected = {*registry.observed_topics(), *registry.decided_topics(), *internal}
     assert set(by_name(TopicSettings(prefix="x.y"))) == {f"x.y.{name}" for name in expected}
 
 
@@ -43,6 +44,10 @@ def test_defaults_are_pinned() -> None:
         config = planned[f"headgate.{name}"].config
         assert config["retention.ms"] == str(days * 86_400_000)
         assert config["max.message.bytes"] == str(8 * 1024 * 1024)
+    timers, ticks = (planned[f"headgate.{name}"].config for name in ("timers", "ticks"))
+    assert (timers["cleanup.policy"], ticks["cleanup.policy"]) == ("compact", "delete")
+    assert (ticks["retention.ms"], ticks["segment.ms"]) == ("3600000", "3600000"), "the active segment is never deleted"
+    assert {timers["max.message.bytes"], ticks["max.message.bytes"]} == {"65536"}
 
 
 def test_every_topic_takes_the_brokers_time() -> None:

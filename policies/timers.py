@@ -1,0 +1,71 @@
+"""How time reaches the query: its timers as it sets them, and the ticks that make a micro-batch when one is due.
+
+The query runs no micro-batch without records, so nothing would fire a timer of a cluster that is silent. Each timer it
+sets goes to a compacted topic; whoever follows that appends a tick to a topic the query reads, when the timer is due. A
+tick says nothing: it makes a batch, and which timers fire is decided by the query's own state and clock. So a forged
+one costs a batch and changes no decision, and a lost one makes a timer late until the next.
+"""
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.closed_enum import ClosedEnum
+from policies.decisions import deterministic_id
+from policies.units import Instant, to_millis
+from policies.wire import Event
+
+TIMERS = "timers"
+"""The topic (without its prefix) of timers; keyed by a digest of policy and cluster, the latest is the earliest due."""
+TICKS = "ticks"
+"""The topic (without its prefix) of ticks."""
+
+
+class TickReason(ClosedEnum):
+    """What a tick was appended for."""
+
+    START = "start", "The query is being started: timers may have come due while it was away."
+    TIMER = "timer", "A timer is due."
+    SILENCE = "silence", "No micro-batch for a while: the query lives, and a timer nobody heard of fires late."
+
+
+class Timer(BaseModel):
+    """The query wants to look at a cluster again by then, even without a reading."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    event_type: ClassVar[str] = "headgate.timer.v1"
+
+    policy: str = Field(description="Whose it is.")
+    due_at: Instant = Field(description="When it fires.")
+
+
+class Tick(BaseModel):
+    """Makes the query run a micro-batch, in which every timer fires that is due."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    event_type: ClassVar[str] = "headgate.tick.v1"
+
+    reason: TickReason = Field(description="What it was appended for.")
+
+
+def timer_key(policy: str, cluster: str) -> str:
+    """The key of a timer's record: short, however long a cluster's name is."""
+    return deterministic_id(TIMERS, policy, cluster)
+
+
+def timer_event(policy: str, cluster: str, due_at: datetime, *, now: datetime) -> bytes:
+    """Encode a timer; a repeated batch gives the same bytes."""
+    id_ = f"{timer_key(policy, cluster)}/{to_millis(due_at)}"
+    return _event(Timer(policy=policy, due_at=due_at), id_, "headgate/query", now)
+
+
+def tick_event(reason: TickReason, *, id: str, at: datetime) -> bytes:  # noqa: A002
+    """Encode a tick."""
+    return _event(Tick(reason=reason), id, "headgate/ticker", at)
+
+
+def _event(data: Timer | Tick, id_: str, source: str, time: datetime) -> bytes:
+    values = data.model_dump(mode="json")
+    event = Event[Any](id=id_, source=source, type=data.event_type, subject=TIMERS, time=time, data=values)
+    return event.model_dump_json().encode()
