@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 
+_TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -28,6 +29,12 @@ def _znode_name(name: str) -> str:
     return name
 
 
+def _below_a_tree(path: str) -> str:
+    if not path.startswith(_TREES):
+        raise ValueError(f"only what lies below {', '.join(tree.rstrip('/') for tree in _TREES)} can be left out")
+    return path
+
+
 class BookKeeperClusters(BaseModel):
     """The BookKeeper clusters of one broker cluster, by name."""
 
@@ -43,6 +50,12 @@ class BookKeeperClusters(BaseModel):
     active: str | None = Field(
         default=None,
         description="The one that the brokers write to now: a switch leads away from it. Default: bootstrap.",
+    )
+
+    leave_out: tuple[Annotated[ZnodePath, AfterValidator(_below_a_tree)], ...] = Field(
+        default=(),
+        description="Znodes of the brokers' ZooKeeper, each with all below it, that an inventory leaves out although "
+        "they may name ledgers: what lies there is neither moved nor counted, and every report names it.",
     )
 
     @model_validator(mode="after")

@@ -1,26 +1,34 @@
-"""Who refers to which ledger, in the brokers' ZooKeeper: the schema locators and the cursors.
+"""What Pulsar's znodes say of ledgers: schema locators, cursors, topics, and the segments of DistributedLogs.
 
 Sources: `SchemaStorageFormat.proto`, `MLDataFormats.proto` and `MetaStoreImpl` of Pulsar 4.2; where the cluster that
-holds a ledger is named: PIP-477, revision 3 (`PositionInfo.properties`, `ManagedCursorInfo.cursorProperties`).
+holds a ledger is named: PIP-477, revision 3 (`PositionInfo.properties`, `ManagedCursorInfo.cursorProperties`,
+`LedgerInfo.properties`). Segments: `LogSegmentMetadata` of DistributedLog 4.17.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from connectors.protobuf import build, optional, parse, repeated, required
-from connectors.zookeeper.tree import Reader
-from policies.switching.references import LedgerKind, Reference
+from policies.switching.ledgers import NO_LEDGER
+from policies.switching.references import LedgerKind, Reference, StayingKind
 
 SCHEMAS = "/schemas"
 MANAGED_LEDGERS = "/managed-ledgers"
 CLUSTER_PROPERTY = "_pulsar.bookieClusterName"
 """Names the BookKeeper cluster that holds a ledger."""
 
+_TRANSACTION_LOG = "__transaction_log_"
+_PENDING_ACK = "__transaction_pending_ack"
+_COMPACTION = "__compaction"
+_COMPACTED = "CompactedTopicLedger"
+_DELAYED_INDEX = "#pulsar.internal.delayed.bucket"
+_SEGMENTS = ("inprogress", "logrecs")
+_LEAST_FIELDS = 3
+
 _MAGIC = b"\x47\x78"
 _SIZE_BYTES = 4
-_PERSISTENT = "persistent"
 _MAX_BYTES = 2**26
 """Larger values no broker writes: ZooKeeper takes 1 MiB, and they are not compressed a hundredfold."""
 
@@ -36,8 +44,18 @@ _MESSAGES = build(
         },
         "ManagedCursorInfo": {
             "cursorsLedgerId": required("int64", 1),
+            "properties": repeated("LongProperty", 5),
             "cursorProperties": repeated("Property", 8),
         },
+        "ManagedLedgerInfo": {"ledgerInfo": repeated("LedgerInfo", 1)},
+        "LedgerInfo": {
+            "ledgerId": optional("int64", 1),
+            "offloadContext": optional("OffloadContext", 5),
+            "properties": repeated("Property", 6),
+        },
+        "OffloadContext": {"complete": optional("bool", 3), "bookkeeperDeleted": optional("bool", 4)},
+        "LongProperty": {"name": optional("string", 1), "value": optional("int64", 2)},
+        # A topic's has the same header, by another name.
         "ManagedCursorInfoMetadata": {
             "compressionType": required("CompressionType", 1),
             "uncompressedSize": required("int32", 2),
@@ -52,12 +70,13 @@ _NONE, _ZLIB = 0, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
-    """All references that were found."""
+class StayingReference:
+    """A place that names a ledger which stays where it is."""
 
-    references: list[Reference] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    """What could not be parsed or placed: with any, the references are not complete."""
+    kind: StayingKind
+    ledger_id: int
+    attribution: str | None = None
+    """Of topics alone; the other kinds have none, so the clusters are asked which one has it."""
 
 
 def parse_locator(path: str, data: bytes) -> list[Reference]:
@@ -74,6 +93,17 @@ def parse_locator(path: str, data: bytes) -> list[Reference]:
     ]
 
 
+def check_versions(data: bytes) -> None:
+    """See that a locator names every version. Each schema entry names the ones before it, too, and is not read.
+
+    Raises:
+        ValueError: the first versions are missing, so they are named inside schema entries only.
+    """
+    versions = [entry.version for entry in locator_message(data).index]
+    if versions and (first := min(versions)) > 0:
+        raise ValueError(f"its versions before {first} are named inside schema entries only, which are not read")
+
+
 def parse_cursor(path: str, data: bytes) -> Reference:
     """The ledger that a cursor names, plain or compressed; -1 where it keeps none.
 
@@ -82,6 +112,80 @@ def parse_cursor(path: str, data: bytes) -> Reference:
     """
     cursor = cursor_message(data)
     return Reference(LedgerKind.CURSOR, path, cursor.cursorsLedgerId, attribution_of(cursor.cursorProperties))
+
+
+def parse_topic(path: str, data: bytes) -> list[StayingReference]:
+    """The ledgers that a topic names; those that are offloaded and deleted from BookKeeper are none any more.
+
+    Raises:
+        ValueError: it is no managed ledger, or it cannot be decompressed.
+    """
+    topic, kind = parse(_MESSAGES["ManagedLedgerInfo"], decompressed(data)), _kind_of_topic(path)
+    # A ledger without an id names none, but only where it has nothing else either.
+    found = [each for each in topic.ledgerInfo if each.ByteSize()]
+    if any(not each.HasField("ledgerId") for each in found):
+        raise ValueError("one of its ledgers has no id")
+    return [
+        StayingReference(
+            StayingKind.OFFLOADED if each.offloadContext.complete else kind,
+            each.ledgerId,
+            attribution_of(each.properties),
+        )
+        for each in found
+        if not each.offloadContext.bookkeeperDeleted
+    ]
+
+
+def _kind_of_topic(path: str) -> StayingKind:
+    name = path.rpartition("/")[2]
+    if name.startswith(_TRANSACTION_LOG):
+        return StayingKind.TRANSACTION_LOG
+    return StayingKind.PENDING_ACK if name.endswith(_PENDING_ACK) else StayingKind.TOPIC
+
+
+def parse_cursor_extras(path: str, data: bytes) -> list[StayingReference]:
+    """What a cursor names beside its own ledger: what its compaction kept, and the indexes of its delayed messages.
+
+    While a compaction's cursor has an open ledger, the newest one that it kept is said there alone: then one more is
+    given, without an id.
+
+    Raises:
+        ValueError: it is no cursor, or a property that should be a ledger's id is none.
+    """
+    cursor = cursor_message(data)
+    found = [
+        StayingReference(StayingKind.DELAYED_INDEX, int(each.value))
+        for each in cursor.cursorProperties
+        if each.name.startswith(_DELAYED_INDEX)
+    ]
+    found += [
+        StayingReference(StayingKind.COMPACTED, each.value) for each in cursor.properties if each.name == _COMPACTED
+    ]
+    if path.endswith(f"/{_COMPACTION}") and cursor.cursorsLedgerId != NO_LEDGER:
+        found.append(StayingReference(StayingKind.COMPACTED, NO_LEDGER))
+    return found
+
+
+def parse_segment(path: str, data: bytes) -> StayingReference | None:
+    """The ledger that a znode of a DistributedLog names; None for one that names none.
+
+    A segment holds `version;ledger;first transaction;…`, an allocator the id of a ledger that is not yet used.
+
+    Raises:
+        ValueError: it is a segment, or an allocator, and holds something else.
+    """
+    parent, _, name = path.rpartition("/")
+    text = data.decode("ascii", errors="replace").strip()
+    if name.startswith(_SEGMENTS):
+        fields = text.split(";")
+        if len(fields) < _LEAST_FIELDS or not fields[1].isdecimal():
+            raise ValueError("it is no segment of a log")
+        return StayingReference(StayingKind.LOG, int(fields[1]))
+    if (name == "allocation" or "/.allocation_pool/" in f"{parent}/") and text:
+        if not text.isdecimal():
+            raise ValueError("it holds no ledger's id")
+        return StayingReference(StayingKind.LOG, int(text))
+    return None
 
 
 def locator_message(data: bytes) -> Any:
@@ -132,84 +236,3 @@ def _decompress(compression: int, data: bytes, size: int) -> bytes:
         return bytes(pa.decompress(data, size, codec=_ARROW_CODECS[compression], asbytes=True))
     except (zlib.error, OSError, ValueError) as error:
         raise ValueError(f"it cannot be decompressed: {error}") from None
-
-
-def read_references(reader: Reader) -> Inventory:
-    """Read all schema locators and cursors of a broker cluster.
-
-    Costs a request for each schema and namespace, and for each topic one and one for each of its cursors. What goes
-    away meanwhile is left out.
-
-    Raises:
-        UnreadError: a znode cannot be read; nothing is known then.
-    """
-    found = Inventory()
-    for path, data in _locators(reader):
-        _add(found, path, data, parse_locator)
-    for path, data in _cursors(reader, found.problems):
-        _add(found, path, data, lambda where, value: [parse_cursor(where, value)])
-    return found
-
-
-def _add(found: Inventory, path: str, data: bytes, read: Callable[[str, bytes], list[Reference]]) -> None:
-    try:
-        found.references.extend(read(path, data))
-    except ValueError as error:
-        found.problems.append(f"{path}: {error}")
-
-
-def _locators(reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """Whatever holds something below the schemas' root: a tenant and a namespace do not."""
-    ahead = [SCHEMAS]
-    while ahead:
-        folders = []
-        for path, answer in reader.each(reader.client.get_async, ahead):
-            data, children = _content(answer)
-            if data:
-                yield path, data
-            if children:
-                folders.append(path)
-        ahead = list(_below(reader, folders))
-
-
-def _cursors(reader: Reader, problems: list[str]) -> Iterator[tuple[str, bytes]]:
-    """The children of all topics, which are those of each namespace's `persistent`."""
-    topics = _below(reader, _domains(reader, problems))
-    for path, answer in reader.each(reader.client.get_async, _below(reader, topics)):
-        if answer is not None:
-            yield path, answer[0]
-
-
-def _domains(reader: Reader, problems: list[str]) -> list[str]:
-    """`tenant/namespace/persistent`, and of Pulsar's first topic names `tenant/cluster/namespace/persistent`."""
-    tenants = _below(reader, _empty(reader, [MANAGED_LEDGERS], problems))
-    # Below a tenant are namespaces, or clusters with namespaces below them.
-    inner = list(_below(reader, _empty(reader, _below(reader, _empty(reader, tenants, problems)), problems)))
-    old_namespaces = [path for path in inner if not _is_domain(path)]
-    innermost = list(_below(reader, _empty(reader, old_namespaces, problems)))
-    problems += (f"{path}: is not where topics keep their cursors" for path in innermost if not _is_domain(path))
-    return [path for path in (*inner, *innermost) if _is_domain(path)]
-
-
-def _is_domain(path: str) -> bool:
-    return path.endswith(f"/{_PERSISTENT}")
-
-
-def _empty(reader: Reader, paths: Iterable[str], problems: list[str]) -> Iterator[str]:
-    """Of nodes that only lead to topics, those that hold nothing: one that does is itself a managed ledger."""
-    for path, answer in reader.each(reader.client.get_async, paths):
-        if _content(answer)[0]:
-            problems.append(f"{path}: is not where a topic keeps its managed ledger")
-        elif answer is not None:
-            yield path
-
-
-def _below(reader: Reader, folders: Iterable[str]) -> Iterator[str]:
-    """The children of nodes; of one that is gone, none."""
-    for folder, names in reader.each(reader.client.get_children_async, folders):
-        yield from (f"{folder}/{name}" for name in names or ())
-
-
-def _content(answer: Any) -> tuple[bytes, int]:
-    """What a node holds, and how many children it has."""
-    return (b"", 0) if answer is None else (answer[0] or b"", answer[1].numChildren)

@@ -2,11 +2,11 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.provenance import confirmed
-from connectors.pulsar.metadata import read_references
+from connectors.pulsar.referrers import Inventory, read_references
 from connectors.switching.cluster_sessions import ClusterSessions, within
 from connectors.switching.inventory import inventory_readings
 from connectors.switching.precheck_snapshot import take_snapshot
@@ -71,6 +71,7 @@ class ClusterReader:
                 self._sessions.metadata_of(target),
                 bootstrap,
                 self._rules,
+                self._sessions.leave_out,
             )
         except (*_UNREAD, UserError) as error:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_unread(error))
@@ -83,17 +84,26 @@ class ClusterReader:
         """
         name, began = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}", time.monotonic()
         try:
-            references = self._references()
+            found = self._found()
+            references, staying = found.references, found.staying(bootstrap, self._holders)
             existing = self._existing(references, bootstrap, source, target) if target else {}
-            yield from inventory_readings(self._cluster, name, references, existing, target, _ms_since(began))
+            yield from inventory_readings(
+                self._cluster, name, references, existing, target, _ms_since(began),
+                staying=staying, left_out=found.left_out,
+            )  # fmt: skip
         except (*_UNREAD, CopyJournalError, UserError, ValueError) as error:
             yield SwitchInventory(cluster=self._cluster, inventory=name, **_unread(error))
 
-    def _references(self) -> list[Reference]:
-        found = read_references(self._sessions.brokers.reader(within(_INVENTORY_SECONDS)))
+    def _found(self) -> Inventory:
+        reader = self._sessions.brokers.reader(within(_INVENTORY_SECONDS))
+        found = read_references(reader, self._sessions.leave_out)
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
-        return found.references
+        return found
+
+    def _holders(self, ledger_ids: Collection[int]) -> dict[str, set[int]]:
+        """Which BookKeeper cluster has which of these ledgers."""
+        return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in self._sessions.names}
 
     def _existing(self, references: list[Reference], bootstrap: str, source: str, target: str) -> dict[int, Ledger]:
         wanted = {r.ledger_id for r in with_ledger(references) if owner_of(r, bootstrap) == source}

@@ -77,6 +77,11 @@ class ClusterSessions:
         """The BookKeeper cluster that holds what is not attributed."""
         return self._clusters.bootstrap
 
+    @property
+    def leave_out(self) -> tuple[str, ...]:
+        """Znodes that an inventory does not read."""
+        return self._clusters.leave_out
+
     def connection(self, name: str) -> ZooKeeperConnection:
         """How the ZooKeeper of a BookKeeper cluster is reached; raises as `metadata_of` does."""
         return self._known(name).zookeeper or self._connection

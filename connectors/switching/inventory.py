@@ -13,8 +13,14 @@ from pydantic import ValidationError
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.switching.ledgers import Ledger
-from policies.switching.readings import LedgerReading, ReferenceReading, SwitchInventory, SwitchInventoryPart
-from policies.switching.references import Reference
+from policies.switching.readings import (
+    LedgerReading,
+    ReferenceReading,
+    StayingReading,
+    SwitchInventory,
+    SwitchInventoryPart,
+)
+from policies.switching.references import Reference, StayingLedgers
 
 MAX_PART_REFERENCES = 1_000
 """A part has no more references than so many."""
@@ -62,6 +68,8 @@ def inventory_readings(
     took_ms: int,
     *,
     target_ids: Iterable[int] | None = None,
+    staying: Iterable[StayingLedgers] = (),
+    left_out: Iterable[str] = (),
 ) -> Iterator[Reading]:
     """Give the parts of an inventory, and its manifest last. What is given is read as the parts are taken.
 
@@ -73,6 +81,8 @@ def inventory_readings(
         target: the cluster that was asked for each ledger that is referred to; empty: none was.
         took_ms: how long reading all this took.
         target_ids: all ledgers of the target, with or without a reference; None: it was not listed.
+        staying: what else names ledgers, counted.
+        left_out: znodes that were not read, as the settings say.
 
     Raises:
         UserError: a reference does not fit the wire, such as one to a negative id.
@@ -98,6 +108,8 @@ def inventory_readings(
         references=count,
         target=target,
         took_ms=took_ms,
+        staying=tuple(StayingReading(**structs.asdict(each)) for each in staying),
+        left_out=tuple(left_out),
     )
 
 

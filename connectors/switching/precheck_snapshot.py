@@ -4,7 +4,7 @@ Nothing is written and no id is taken. Whatever cannot be read stays unknown in 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCo
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirmed
-from connectors.pulsar.metadata import Inventory, read_references
+from connectors.pulsar.referrers import Inventory, read_references
 from connectors.switching.cluster_sessions import ClusterMetadata
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -40,7 +40,12 @@ class SnapshotResult:
 
 
 def take_snapshot(
-    brokers: ZooKeeperSession, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: PrecheckRules
+    brokers: ZooKeeperSession,
+    source: ClusterMetadata,
+    target: ClusterMetadata,
+    bootstrap: str,
+    rules: PrecheckRules,
+    leave_out: Collection[str] = (),
 ) -> SnapshotResult:
     """Read everything a precheck rests on, within the time a reading counts.
 
@@ -50,18 +55,21 @@ def take_snapshot(
         target: the one they are to write to.
         bootstrap: name of the cluster that holds what is not attributed.
         rules: of the precheck to come.
+        leave_out: znodes of the brokers that are not read.
 
     Raises:
         UserError: a file that a connection names cannot be used, or there is no such chroot or root.
     """
-    return _SnapshotReader(time.monotonic() + rules.validity_ms / 1000).take(brokers, source, target, bootstrap, rules)
+    reader = _SnapshotReader(time.monotonic() + rules.validity_ms / 1000, leave_out)
+    return reader.take(brokers, source, target, bootstrap, rules)
 
 
 class _SnapshotReader:
     """Reads one thing after the other, and keeps in mind what could not be read."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, leave_out: Collection[str]) -> None:
         self._until = until
+        self._leave_out = leave_out
         self._problems: list[str] = []
 
     def take(
@@ -72,7 +80,8 @@ class _SnapshotReader:
         bootstrap: str,
         rules: PrecheckRules,
     ) -> SnapshotResult:
-        references_ms, inventory = _now_ms(), self._attempt(brokers, read_references)
+        references_ms = _now_ms()
+        inventory = self._attempt(brokers, lambda reader: read_references(reader, self._leave_out))
         source_seen, target_seen = self._cluster(source), self._cluster(target)
         known = inventory or Inventory()
         self._problems += known.problems
@@ -84,6 +93,10 @@ class _SnapshotReader:
             references_ms=references_ms,
             bootstrap=bootstrap,
             existing=None,
+            staying=known.staying(
+                bootstrap, lambda ids: self._holders((source, target), (source_seen, target_seen), ids)
+            ),
+            left_out=tuple(known.left_out),
         )
         wanted = ids_to_import(seen, rules)
         known_ids = self._existing(target, target_seen.layout, wanted, rules.policy)
@@ -93,6 +106,16 @@ class _SnapshotReader:
             seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
             seen = self._with_journal(brokers, seen, existing, found)
         return SnapshotResult(seen, tuple(dict.fromkeys(self._problems)))
+
+    def _holders(
+        self, clusters: Iterable[ClusterMetadata], seen: Iterable[ClusterSnapshot], ledger_ids: Collection[int]
+    ) -> dict[str, Collection[int]]:
+        """Which of the two has which of these; where that cannot be read, it counts as having them all."""
+        found = {}
+        for cluster, snapshot in zip(clusters, seen, strict=True):
+            ledgers = self._ledgers(cluster, snapshot.layout, ledger_ids)
+            found[cluster.name] = ledger_ids if ledgers is None else ledgers.ids
+        return found
 
     def _with_journal(
         self, brokers: ZooKeeperSession, seen: Snapshot, existing: TargetLedgers, found: FoundLedgers

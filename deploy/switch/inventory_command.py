@@ -70,7 +70,10 @@ def _readings(cluster: str, target: str, seen: Snapshot, took_ms: int) -> Iterat
     if existing is None:
         raise ValueError("the target's ledgers are unknown")
     ids = existing.ids if existing.listed else None
-    return inventory_readings(cluster, name, seen.references, existing.facts, target, took_ms, target_ids=ids)
+    return inventory_readings(
+        cluster, name, seen.references, existing.facts, target, took_ms,
+        target_ids=ids, staying=seen.staying, left_out=seen.left_out,
+    )  # fmt: skip
 
 
 def _publish(connection: KafkaConnection, topic: str, readings: Iterable[Reading]) -> PublishedInventory:

@@ -60,7 +60,12 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
         except UserError as error:
             raise UserError(f"--target: {error}") from None
         taken = take_snapshot(
-            sessions.brokers, sessions.metadata_of(clusters.source), metadata, clusters.bootstrap, rules
+            sessions.brokers,
+            sessions.metadata_of(clusters.source),
+            metadata,
+            clusters.bootstrap,
+            rules,
+            sessions.leave_out,
         )
     return Checked(cluster, precheck(taken.snapshot, rules, time.time_ns() // 1_000_000), taken)
 
@@ -96,6 +101,7 @@ def _plain(checked: Checked) -> dict[str, Any]:
         **structs.asdict(report),
         "hits": {hit.value: structs.asdict(hits) for hit, hits in report.hits.items()},
         "findings": list(_plain_findings(report)),
+        "staying": [structs.asdict(each) for each in report.staying],
         "references": len(checked.taken.snapshot.references),
         "problems": checked.taken.problems,
     }

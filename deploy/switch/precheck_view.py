@@ -14,7 +14,8 @@ from policies.switching.ledgers import NO_LEDGER, HitClass
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import PrecheckReport
 from policies.switching.precheck.snapshot import ClusterSnapshot, Snapshot
-from policies.switching.references import LedgerKind
+from policies.switching.readings import StayingReading
+from policies.switching.references import LedgerKind, StayingLedgers
 
 SHOWN = 10
 """So many problems of reading are shown, and the others counted."""
@@ -34,6 +35,7 @@ def report_lines(report: PrecheckReport, taken: SnapshotResult, *, explained: bo
     yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
     yield _clusters(taken.snapshot)
     yield _references(taken.snapshot, report)
+    yield from staying_lines(report.staying, report.left_out)
     yield _hits(taken.snapshot, report)
     for finding in report.findings:
         yield finding_line(finding.reason, finding.detail)
@@ -98,6 +100,15 @@ def hits_line(target: str, counts: Mapping[HitClass, int]) -> Text:
         text.append(f"  {hit.value} ")
         text.append(str(count), _COLOURS[hit] if count else "dim")
     return text
+
+
+def staying_lines(staying: Iterable[StayingLedgers | StayingReading], left_out: Iterable[str]) -> Iterator[Text]:
+    """What else names ledgers, and what was not even read."""
+    counts = [f"{each.count} {each.kind.value} in {each.cluster or 'any of the clusters'}" for each in staying]
+    if counts:
+        yield Text(f"ledgers that stay: {', '.join(counts)}")
+    for path in left_out:
+        yield Text.assemble(("left out, as the settings say", "bold yellow"), ": ", path)
 
 
 def remedy_lines(remedies: Iterable[tuple[FindingReason, str]]) -> Iterator[RenderableType]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from deploy.switch.precheck_view import finding_line, hits_line, remedy_lines, verdict_line
+from deploy.switch.precheck_view import finding_line, hits_line, remedy_lines, staying_lines, verdict_line
 from policies.observations import Outcome
 from policies.switching.readings import SwitchPrecheck
 from policies.units import counted, human_seconds
@@ -23,6 +23,7 @@ def reading_lines(reading: SwitchPrecheck) -> Iterator[RenderableType]:
         f"{_known(reading.target_next_id)} in {reading.target}"
     )
     yield Text(f"{counted(reading.to_import, 'ledger')} to import; the greatest id is {reading.greatest_id}")
+    yield from staying_lines(reading.staying, reading.left_out)
     if reading.hits:
         yield hits_line(reading.target, {hit: hits.count for hit, hits in reading.hits.items()})
     for finding in reading.findings:

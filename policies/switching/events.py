@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from policies.switching.ledgers import Ledger
 from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import Reference
+from policies.switching.references import Reference, StayingLedgers
 from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
 
 
@@ -135,6 +135,8 @@ class InventorySeen:
     target: str = ""
     """The cluster that was asked for each ledger; empty: none was."""
     existing: Mapping[int, Ledger] = field(default_factory=dict)
+    staying: tuple[StayingLedgers, ...] = ()
+    """What else names ledgers, counted."""
 
 
 @dataclass(frozen=True, slots=True)

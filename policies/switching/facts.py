@@ -10,9 +10,18 @@ from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import CopyIntent
 from policies.switching.plan import LedgerPlan
 from policies.switching.precheck.snapshot import id_floor
-from policies.switching.references import Reference, owner_of
+from policies.switching.references import ANY_CLUSTER, Reference, owner_of
 from policies.switching.settings import SwitchLimits
-from policies.switching.state import FAILED, BrokerReport, LedgerTask, Switch, SwitchAction, SwitchingState, SwitchStage
+from policies.switching.state import (
+    FAILED,
+    BrokerReport,
+    ClusterStatus,
+    LedgerTask,
+    Switch,
+    SwitchAction,
+    SwitchingState,
+    SwitchStage,
+)
 
 JournalKey = tuple[str, int, bool]
 """Of an intent: instance id of the target, the ledger's id in the source, whether it gets a new one."""
@@ -107,6 +116,19 @@ class SwitchFacts:
         return tuple(b for b in self.state.brokers if b.acked_epoch == self.switch.epoch)
 
     # --- references and ledgers
+
+    def count_named(self, name: str) -> int:
+        """How many references name ledgers of a cluster, by the last inventory: also those that may be of any.
+
+        A cluster that is only registered, and that brokers were never sent to, holds none of the latter.
+        """
+        if self.state.inventory is None:
+            return 0
+        counts, entry = self.state.inventory.counts, self.state.entry(name)
+        last = self.state.switch
+        unused = entry is not None and entry.status is ClusterStatus.STANDBY
+        unused = unused and name != self.state.bootstrap and (last is None or name not in (last.source, last.target))
+        return counts.get(name, 0) + (0 if unused else counts.get(ANY_CLUSTER, 0))
 
     def owner(self, reference: Reference) -> str | None:
         """The cluster that holds a reference's ledger."""

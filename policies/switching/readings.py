@@ -14,7 +14,7 @@ from policies.switching.id_generators import MAX_HOB
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass, LedgerState
 from policies.switching.precheck.findings import FindingReason
-from policies.switching.references import LedgerKind
+from policies.switching.references import LedgerKind, StayingKind
 from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
 
@@ -179,6 +179,16 @@ class FindingReading(_Value):
     remedy: str = Field(default="", description="What to do about it.")
 
 
+class StayingReading(_Value):
+    """Ledgers of one kind in one cluster that stay where they are."""
+
+    kind: StayingKind
+    cluster: str = Field(default="", max_length=249, description="That holds them; empty: only their owner knows.")
+    count: Count = Field(description="How many.")
+    greatest_id: LedgerId = Field(default=-1, description="The greatest of their ids; -1: none is known.")
+    samples: tuple[str, ...] = Field(default=(), description="Some of the znodes that name them.")
+
+
 class SwitchPrecheck(Reading):
     """The report of a precheck."""
 
@@ -197,6 +207,8 @@ class SwitchPrecheck(Reading):
     )
     findings: tuple[FindingReading, ...] = Field(default=(), description="Why it is not ready; empty when it is.")
     valid_ms: Millis = Field(default=0, description="How long it counts from the record's time.")
+    staying: tuple[StayingReading, ...] = Field(default=(), description="What else names ledgers, and stays.")
+    left_out: tuple[str, ...] = Field(default=(), description="Znodes not read, as the settings say.")
 
     def subject(self) -> str:
         """``<cluster>/<target>``."""
@@ -263,6 +275,8 @@ class SwitchInventory(Reading):
     parts: int = Field(default=0, ge=0, le=100_001, description="How many parts it has.")
     references: Count = Field(default=0, description="In all parts together.")
     target: str = Field(default="", description="The cluster that was asked for each ledger; empty: none.")
+    staying: tuple[StayingReading, ...] = Field(default=(), description="What else names ledgers, and stays.")
+    left_out: tuple[str, ...] = Field(default=(), description="Znodes not read, as the settings say.")
     took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
 
     def subject(self) -> str:

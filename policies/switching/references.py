@@ -1,4 +1,4 @@
-"""Who refers to a ledger: schema locators and cursors in the brokers' ZooKeeper, each saying which cluster holds it."""
+"""Who refers to a ledger: schema locators and cursors, which are moved; and all that stays, which is counted."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -23,6 +23,35 @@ class IdStrategy(StrEnum):
     """Copied under the id they have."""
     REMAP = "remap"
     """Under a new id: a schema is copied and mapped, a cursor's owner is asked to roll over."""
+
+
+class StayingKind(ClosedEnum):
+    """What else names ledgers. These stay in their cluster: they are counted, and neither copied nor attributed."""
+
+    TOPIC = "topic", "Messages of a topic."
+    OFFLOADED = "offloaded", "Messages of a topic that are in tiered storage, and not yet deleted from BookKeeper."
+    TRANSACTION_LOG = "transaction_log", "What a transaction coordinator remembers."
+    PENDING_ACK = "pending_ack", "Acknowledgements of transactions that are not over."
+    COMPACTED = "compacted", "The messages that a topic's compaction kept."
+    DELAYED_INDEX = "delayed_index", "Which messages of a subscription are delayed, and until when."
+    LOG = "log", "A segment of a DistributedLog: packages and functions."
+
+
+ANY_CLUSTER = ""
+"""It is not known which cluster holds a ledger: it may be any."""
+
+
+class StayingLedgers(Struct, array_like=True, frozen=True):
+    """Ledgers of one kind in one cluster; of topics there are far too many to list each."""
+
+    kind: StayingKind
+    cluster: str
+    """That holds them; `ANY_CLUSTER` where only their owner knows."""
+    count: int
+    greatest_id: int
+    """NO_LEDGER where no id is known."""
+    samples: tuple[str, ...] = ()
+    """Some of the znodes that name them."""
 
 
 class Reference(Struct, array_like=True, frozen=True):

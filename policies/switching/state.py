@@ -13,7 +13,7 @@ from policies.closed_enum import ClosedEnum
 from policies.switching.ledgers import CopyIntent, Ledger
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.snapshot import ClusterSnapshot
-from policies.switching.references import LedgerKind, Reference
+from policies.switching.references import LedgerKind, Reference, StayingLedgers
 
 NEVER = -1
 
@@ -184,11 +184,13 @@ class InventorySummary(Struct, array_like=True, frozen=True):
 
     at_ms: int
     counts: dict[str, int]
-    """References by cluster."""
+    """References by cluster, those to ledgers that stay among them."""
     old_ids: tuple[int, ...]
     """Ledgers still attributed to the switch's source; kept from its hold on, when they should be few. Sorted."""
     greatest_id: int
     """Of the references outside the switch's target."""
+    staying: tuple[StayingLedgers, ...] = ()
+    """Of the references, those to ledgers that stay where they are."""
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):
@@ -264,6 +266,8 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     """When its reading began: it shows nothing older."""
     complete: bool = False
     """Whether it was taken; what comes of it again is dropped."""
+    staying: tuple[StayingLedgers, ...] = ()
+    """What else names ledgers, as the manifest counts it."""
 
 
 class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from connectors.pulsar.metadata import Inventory, read_references
+from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings import Settings

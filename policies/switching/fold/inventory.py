@@ -8,7 +8,7 @@ from policies.observations import Observation, Outcome
 from policies.switching.events import InventorySeen
 from policies.switching.fold.ledgers import ledger_of
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
-from policies.switching.references import Reference, owner_of, with_ledger
+from policies.switching.references import ANY_CLUSTER, Reference, StayingLedgers, owner_of, with_ledger
 from policies.switching.state import (
     NEVER,
     InventoryAssembly,
@@ -46,6 +46,9 @@ def assemble(
         known = replace(
             known, expected_parts=reading.parts, expected_references=reading.references, target=reading.target,
             began_ms=seen.at_ms - reading.took_ms,
+            staying=tuple(
+                StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in reading.staying
+            ),
         )  # fmt: skip
     else:
         known = replace(known, parts=put(known.parts, _part(reading), "number"))
@@ -74,7 +77,7 @@ def _is_whole(known: InventoryAssembly) -> bool:
 def _whole(known: InventoryAssembly) -> InventorySeen:
     references = tuple(r for p in known.parts for r in p.references)
     existing = {ledger.ledger_id: ledger for p in known.parts for ledger in p.existing}
-    return InventorySeen(references, known.began_ms, known.target, existing)
+    return InventorySeen(references, known.began_ms, known.target, existing, known.staying)
 
 
 def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:
@@ -86,10 +89,14 @@ def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState
 
 def _summary(state: SwitchingState, seen: InventorySeen) -> InventorySummary:
     switch, bootstrap = state.switch, state.bootstrap
-    owners = Counter(owner_of(r, bootstrap) or "" for r in with_ledger(seen.references))
+    owners = Counter(owner_of(r, bootstrap) or ANY_CLUSTER for r in with_ledger(seen.references))
+    for staying in seen.staying:
+        owners[staying.cluster] += staying.count
     target = switch.target if switch else None
-    outside = (r.ledger_id for r in seen.references if target is None or owner_of(r, bootstrap) != target)
+    outside = [r.ledger_id for r in seen.references if target is None or owner_of(r, bootstrap) != target]
+    outside += (s.greatest_id for s in seen.staying if target is None or s.cluster != target)
     old: set[int] = set()
     if switch is not None and switch.stage in _COUNTS_WHAT_IS_LEFT:
         old = {r.ledger_id for r in with_ledger(seen.references) if owner_of(r, bootstrap) == switch.source}
-    return InventorySummary(seen.at_ms, dict(sorted(owners.items())), tuple(sorted(old)), max(outside, default=NEVER))
+    greatest_id = max(outside, default=NEVER)
+    return InventorySummary(seen.at_ms, dict(sorted(owners.items())), tuple(sorted(old)), greatest_id, seen.staying)

@@ -11,6 +11,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.id_generators import hob_beyond, hob_name
 from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
 from policies.switching.precheck.snapshot import are_one
+from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, ClusterStatus, LedgerTask
 
 Refusal = str | None
@@ -44,8 +45,7 @@ def is_unused(facts: SwitchFacts, name: str) -> Refusal:
         return f"the switch from {live.source} to {live.target} is not over"
     if inventory is None:
         return "no complete inventory of the references is known"
-    left = inventory.counts.get(name, 0)
-    return f"{left} references are attributed to {name}" if left else None
+    return _still_named(facts, name)
 
 
 # --- starting (row 4)
@@ -246,13 +246,22 @@ def is_unread(facts: SwitchFacts, name: str) -> Refusal:
         return "it is not known which brokers are alive"
     if inventory is None or inventory.at_ms < since_ms:
         return "no inventory since the switch ended"
-    if left := inventory.counts.get(name, 0):
-        return f"{left} references are attributed to {name}"
+    if why := _still_named(facts, name):
+        return why
     for broker in brokers:
         report = facts.report(broker)
         if report is None or report.at_ms < since_ms or name in report.reads:
             return f"{broker} reads it, or has not said that it does not"
     return None
+
+
+def _still_named(facts: SwitchFacts, name: str) -> Refusal:
+    """What names its ledgers: schemas and cursors by the count of all, and of what stays each kind."""
+    left = facts.count_named(name)
+    staying = facts.state.inventory.staying if facts.state.inventory else ()
+    kinds = [f"{s.count} {s.kind.value}" for s in staying if s.cluster in (name, ANY_CLUSTER)]
+    among = f" ({', '.join(kinds)} among them)" if kinds else ""
+    return f"{left} references are attributed to {name}{among}" if left else None
 
 
 def lease_is_newer(facts: SwitchFacts, token: int) -> Refusal:

@@ -79,9 +79,7 @@ def _incomplete(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> Itera
             detail = f"{' and '.join(missing)} of {cluster.name} could not be read"
             yield PrecheckFinding(FindingReason.SNAPSHOT_INCOMPLETE, detail, len(missing))
     if not seen.references_complete:
-        yield PrecheckFinding(
-            FindingReason.SNAPSHOT_INCOMPLETE, "the list of schema locators and cursors is incomplete"
-        )
+        yield PrecheckFinding(FindingReason.SNAPSHOT_INCOMPLETE, "the list of what names ledgers is incomplete")
     if seen.bootstrap is None and (bare := [r for r in with_ledger(seen.references) if not r.attribution]):
         yield _about(
             FindingReason.SNAPSHOT_INCOMPLETE,
@@ -171,8 +169,8 @@ _REMEDIES = {
     ),
     FindingReason.ALIAS: "Name another target: both addresses lead to the same cluster, so there is nothing to switch.",
     FindingReason.SNAPSHOT_INCOMPLETE: (
-        "Make everything readable for headgate (both ZooKeepers, all schema locators and "
-        "cursors), then run the precheck again."
+        "Make everything readable for headgate (both ZooKeepers, all that names ledgers), or name what need not be "
+        "read in `clusters.<name>.bookkeeper.leave_out`, then run the precheck again."
     ),
     FindingReason.STALE: "Run the precheck again: what it read is too old to rely on.",
 }

@@ -3,7 +3,7 @@
 import hashlib
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from policies.observations import Outcome
 from policies.switching.ledgers import HitClass
@@ -17,7 +17,8 @@ from policies.switching.precheck.snapshot import (
     ids_to_import,
     read_times_ms,
 )
-from policies.switching.readings import FindingReading, HitCount, SwitchPrecheck
+from policies.switching.readings import FindingReading, HitCount, StayingReading, SwitchPrecheck
+from policies.switching.references import StayingLedgers
 
 
 class HitSamples(Struct, array_like=True, frozen=True):
@@ -45,6 +46,10 @@ class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
     digest: str
     checked_ms: int
     expires_ms: int
+    staying: tuple[StayingLedgers, ...] = ()
+    """What else names ledgers: it stays where it is. No part of the digest: topics' ledgers come and go."""
+    left_out: tuple[str, ...] = ()
+    """Znodes that were not read, as the settings say."""
 
     @property
     def reasons(self) -> tuple[FindingReason, ...]:
@@ -68,7 +73,7 @@ def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckRepor
     content = (
         (seen.source.name, seen.source.instance_id, seen.source.root, seen.source.layout, source_next),
         (seen.target.name, seen.target.instance_id, seen.target.root, seen.target.layout, target_next),
-        (rules.policy, sorted(rules.remapped)),
+        (rules.policy, sorted(rules.remapped), *([list(seen.left_out)] if seen.left_out else [])),
         sorted(wanted),
         {hit.value: sorted(ids) for hit, ids in hits.items()},
         greatest_referenced(seen),
@@ -87,6 +92,8 @@ def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckRepor
         digest=hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest(),
         checked_ms=now_ms,
         expires_ms=min(now_ms, *read_times_ms(seen)) + rules.validity_ms,
+        staying=seen.staying,
+        left_out=seen.left_out,
     )
 
 
@@ -115,4 +122,6 @@ def reading_of(report: PrecheckReport, cluster: str) -> SwitchPrecheck:
             for f in report.findings
         ),
         valid_ms=max(0, report.expires_ms - report.checked_ms),
+        staying=tuple(StayingReading(**structs.asdict(each)) for each in report.staying),
+        left_out=report.left_out,
     )

@@ -9,7 +9,7 @@ from msgspec import Struct
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, hit_of
-from policies.switching.references import LedgerKind, Reference, owner_of, with_ledger
+from policies.switching.references import LedgerKind, Reference, StayingLedgers, owner_of, with_ledger
 
 
 class TargetPolicy(StrEnum):
@@ -71,6 +71,10 @@ class Snapshot:
     """By id, the copies that headgate began in the target."""
     deleted: Set[int] = frozenset()
     """Ids that were deleted from the target."""
+    staying: tuple[StayingLedgers, ...] = ()
+    """What else names ledgers: it stays where it is."""
+    left_out: tuple[str, ...] = ()
+    """Znodes that were not read, as the settings say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,8 @@ def ids_to_import(seen: Snapshot, rules: PrecheckRules) -> frozenset[int]:
 def greatest_referenced(seen: Snapshot) -> int:
     """The greatest id named outside the target; those within it are below its next one whatever they are."""
     outside = (r.ledger_id for r in seen.references if owner_of(r, seen.bootstrap) != seen.target.name)
-    return max(outside, default=NO_LEDGER)
+    staying = (s.greatest_id for s in seen.staying if s.cluster != seen.target.name)
+    return max((*outside, *staying), default=NO_LEDGER)
 
 
 def id_floor(source: IdGenerator, referenced: Iterable[int]) -> int:
