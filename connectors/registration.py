@@ -113,6 +113,10 @@ def _nothing_wrong(cluster: ClusterSources) -> Iterator[str]:  # noqa: ARG001 - 
     yield from ()
 
 
+def _as_they_are(settings: Any, clusters: Mapping[str, ClusterSources]) -> Any:  # noqa: ARG001 - by default
+    return settings
+
+
 def _no_collectors(context: CollectorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is read
     yield from ()
 
@@ -129,6 +133,8 @@ class PolicyConnectors:
     """By name, in `clusters.<name>`."""
     mistakes: Callable[[ClusterSources], Iterator[str]] = _nothing_wrong
     """What in the settings of a cluster does not go together, one sentence each."""
+    informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = _as_they_are
+    """From the policy's block and the watched clusters to the block with what these settings say of it."""
     collectors: Callable[[CollectorContext], Iterator[Part]] = _no_collectors
     actuators: Callable[[ActuatorContext], Iterator[Part]] = _no_actuators
     view: Callable[[Any], PolicyView] | None = None

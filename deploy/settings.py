@@ -130,8 +130,11 @@ class Settings(BaseSettings):
         return (env_settings, init_settings)
 
     def policy_settings(self) -> Mapping[str, PolicySettings]:
-        """Each policy's block by its name."""
-        return {name: getattr(self.policies, name) for name in POLICIES}
+        """Each policy's block by its name, with what the watched clusters' settings say of it."""
+        return {
+            name: connectors_of(kind).informed(getattr(self.policies, name), self.clusters)
+            for name, kind in POLICIES.items()
+        }
 
     def loop_kafka(self) -> KafkaConnection:
         """The loop's own Kafka.

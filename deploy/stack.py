@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from fnmatch import fnmatchcase
 from typing import Any
 
 import structlog
@@ -102,13 +101,7 @@ def _with_limits(settings: Settings) -> Any:
     throttle: ThrottleSettings = settings.policies.throttle
     if throttle.for_cluster(EMBEDDED_CLUSTER).limited:
         return settings.policies
-    given = next((block for name, block in throttle.clusters.items() if fnmatchcase(EMBEDDED_CLUSTER, name)), {})
-    others = {name: block for name, block in throttle.clusters.items() if name != EMBEDDED_CLUSTER}
-    limited = ThrottleSettings.model_validate(
-        throttle.model_dump(exclude_unset=True)
-        # The first match wins: so it stands first, with what the user says of it on top of the built-in limits.
-        | {"clusters": {EMBEDDED_CLUSTER: {**_EMBEDDED_LIMITS, **given}, **others}}
-    )
+    limited = throttle.with_defaults({EMBEDDED_CLUSTER: _EMBEDDED_LIMITS})
     return settings.policies.model_copy(update={"throttle": limited})
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Self, get_args
 
@@ -14,6 +15,13 @@ from policies.decisions import Mode
 from policies.units import Duration, PositiveDuration, parse_duration
 
 _CORE_ERRORS = frozenset(get_args(ErrorType))
+
+
+@dataclass(frozen=True)
+class _AsWritten:
+    """A block without its overrides, with its shorthands. How settings are written does not make them others."""
+
+    block: Mapping[str, Any] = field(compare=False)
 
 
 class PolicySettings(BaseModel):
@@ -35,12 +43,18 @@ class PolicySettings(BaseModel):
     clusters: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Overrides by cluster name or glob, in order; the first match wins."
     )
+    _as_written: _AsWritten = PrivateAttr(default_factory=lambda: _AsWritten({}))
     _resolved: dict[str, Self] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
         """Replace a shorthand in one block (a preset) by what it stands for; by default there is none."""
         return dict(block)
+
+    @classmethod
+    def overridden(cls, block: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """A block with an override laid over it field by field; neither has its shorthands expanded."""
+        return {**block, **override}
 
     @model_validator(mode="before")
     @classmethod
@@ -49,16 +63,20 @@ class PolicySettings(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _all_mistakes(cls, block: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_overrides(cls, block: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Where the defaults hold mistakes, the overrides' own are found as well, so that all show at once."""
         try:
-            return handler(block)
+            settings = handler(block)
         except ValidationError as error:
             mistakes = _at((), error)
             if any(mistake.get("loc", ())[:1] == ("clusters",) for mistake in mistakes):
                 raise
             mistakes += cls._mistakes_of_overrides(block.get("clusters") if isinstance(block, Mapping) else None)
             raise ValidationError.from_exception_data(cls.__name__, mistakes) from None
+        if isinstance(block, Mapping):  # else they are settings already
+            settings._as_written = _AsWritten({name: block[name] for name in block if name != "clusters"})
+            settings._resolved = settings._overrides()
+        return settings
 
     @classmethod
     def _mistakes_of_overrides(cls, overrides: Any) -> list[InitErrorDetails]:
@@ -70,23 +88,22 @@ class PolicySettings(BaseModel):
                 found += _at(("clusters", str(pattern)), error)
         return found
 
-    @model_validator(mode="after")
-    def _resolve_overrides(self) -> Self:
+    def _overrides(self) -> dict[str, Self]:
+        resolved: dict[str, Self] = {}
         errors: list[InitErrorDetails] = []
         for pattern, override in self.clusters.items():
             try:
-                self._resolved[pattern] = self._with(override)
+                resolved[pattern] = self._with(override)
             except ValidationError as error:
                 errors.extend(_at(("clusters", pattern), error))
         if errors:
             raise ValidationError.from_exception_data(type(self).__name__, errors)
-        return self
+        return resolved
 
     def _with(self, override: Mapping[str, Any]) -> Self:
         if "clusters" in override:
             raise ValidationError.from_exception_data("override", [_nested_clusters(override["clusters"])])
-        own = self.model_dump(exclude={"clusters"}, exclude_unset=True)
-        return type(self).model_validate({**own, **self.expand(override)})
+        return type(self).model_validate(self.overridden(self._as_written.block, override))
 
     def for_cluster(self, cluster: str) -> Self:
         """The settings in force for a cluster: the first override whose name or glob matches, else the defaults."""
@@ -94,6 +111,20 @@ class PolicySettings(BaseModel):
             if fnmatchcase(cluster, pattern):
                 return resolved
         return self
+
+    def with_defaults(self, defaults: Mapping[str, Mapping[str, Any]]) -> Self:
+        """These settings, with further defaults for some clusters, by their names: what is set anywhere wins over them.
+
+        Raises:
+            ValidationError: a default does not fit what is set.
+        """
+        named: dict[str, dict[str, Any]] = {}
+        for cluster, block in defaults.items():
+            override = next((own for name, own in self.clusters.items() if fnmatchcase(cluster, name)), {})
+            named[cluster] = {**{k: v for k, v in block.items() if k not in self._as_written.block}, **override}
+        # The first match wins: so they stand before the globs.
+        others = {name: own for name, own in self.clusters.items() if name not in named}
+        return type(self).model_validate({**self._as_written.block, "clusters": {**named, **others}})
 
     def everywhere(self) -> Iterator[Self]:
         """The settings in force anywhere: the defaults, and what each override makes of them."""

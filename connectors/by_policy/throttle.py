@@ -1,16 +1,29 @@
 """The throttle policy's I/O: log dirs are read through Kafka's admin API, factors become client quotas."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import connectors.kafka.log_dirs
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.part import Part
 from connectors.prometheus.throttle_view import ThrottleView
 from connectors.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
-from connectors.registration import ActuatorContext, ClusterSetting, CollectorContext, PolicyConnectors
+from connectors.registration import (
+    ActuatorContext,
+    ClusterSetting,
+    ClusterSources,
+    CollectorContext,
+    PolicyConnectors,
+)
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_settings import QuotaSettings
+
+
+def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
+    """Whether anything carries the factor out: a decision's sentence says so."""
+    return settings.with_defaults(
+        {name: {"has_actuator": cluster.setting(QuotaSettings) is not None} for name, cluster in clusters.items()}
+    )
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -59,6 +72,7 @@ CONNECTORS = PolicyConnectors(
             needs=("kafka.bootstrap_servers",),
         )
     },
+    informed=_informed,
     collectors=_collectors,
     actuators=_actuators,
     view=ThrottleView,

@@ -33,8 +33,9 @@ from policies.units import from_millis, to_millis
 
 FACTOR = Family(
     "headgate_throttle_factor",
-    "How much the cluster's producers may write, in shadow mode too: 1 is all of their base rate, 0 nothing but the "
-    "floor. While the decision is stale, the fallback.",
+    "How much the cluster's producers should write, as decided, in shadow mode and without an actuator too: 1 is all "
+    "of their base rate, 0 nothing but the floor. What was carried out: headgate_quota_bytes_per_second. While the "
+    "decision is stale, the fallback.",
     ("cluster",),
 )
 RAW_FACTOR = Family(
@@ -57,7 +58,7 @@ VIOLATIONS = Family(
 )
 THROTTLING = Family(
     "headgate_throttling_volume",
-    "1 for the volume that limits the cluster now, with the reason of the decision.",
+    "1 for the volume for which the cluster should write less now, with the reason of the decision.",
     ("cluster", "broker", "log_dir", "reason"),
 )
 _VOLUME_LABELS = ("cluster", "broker", "log_dir")

@@ -134,7 +134,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             detail=detail,
         )
         self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
-        self._write("quota", outcome, event, context.at)
+        self._write("quota", outcome, event.explained(context.at), context.at)
 
 
 def _unplanned(verdict: QuotaVerdict, reason: QuotaReason) -> QuotaPlan:

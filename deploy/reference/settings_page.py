@@ -53,6 +53,7 @@ _EXAMPLE: dict[str, Any] = {
 """Values to show where there is no default."""
 
 _STAND_INS: Mapping[str, Any] = {
+    "true or false": True,
     "path": "/path/to/file",
     "secret": "change-me",
     "text": "name",

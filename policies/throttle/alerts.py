@@ -67,7 +67,7 @@ def _of_volume(context: ThrottleAlertContext, volume: VolumeVerdict) -> Iterator
     if hard and soft and _cross(context, volume, hard, soft):
         what = (
             f"the soft limit is not above the hard limit on {place(volume.key)} of {context.facts.cluster}: "
-            "producers are stopped there without being slowed first"
+            "producers would be stopped there without being slowed first"
         )
         yield _about(context, LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, what)
 

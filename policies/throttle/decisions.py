@@ -82,7 +82,10 @@ class FreshnessCounts(BaseModel):
 
 
 class ThrottleFactor(Decision):
-    """How much the producers of one cluster may write: all of their base rate at 1.0, nothing but the floor at 0.0."""
+    """How much the producers of one cluster should write: all of their base rate at 1.0, nothing but the floor at 0.0.
+
+    What is wanted: whether it was carried out, by whom and when, the actuator's events say.
+    """
 
     event_type: ClassVar[str] = "headgate.throttle-factor.v1"
     topic: ClassVar[str] = "decided.throttle"
@@ -93,7 +96,7 @@ class ThrottleFactor(Decision):
     factor: float = Field(ge=0.0, le=1.0, description="The factor in force from now on.")
     previous_factor: float | None = Field(description="The factor before this decision; null for the first.")
     raw_factor: float = Field(ge=0.0, le=1.0, description="The least factor of all volumes that count, before holds.")
-    limiting: LimitingVolume | None = Field(description="The volume that decided; null when none holds producers back.")
+    limiting: LimitingVolume | None = Field(description="The volume that decided; null when none limits.")
     volumes: FreshnessCounts
     brokers: FreshnessCounts
     seconds_to_full: float | None = Field(

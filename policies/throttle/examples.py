@@ -69,7 +69,7 @@ def _quotas_set() -> Sequence[ExampleReport]:
         previous_bytes_per_second=planned.found,
         outcome=QuotaOutcome.APPLIED,
         attempt=1,
-    )
+    ).explained(at)
     assert planned.record is not None  # noqa: S101 - what is set is remembered
     note = AppliedQuota.of(_CLUSTER, entity, planned.record, order)
     return (ExampleReport("application-1", at, said), ExampleReport("note-1", at, note))

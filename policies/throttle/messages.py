@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from policies.decisions import Mode
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.facts import Freshness
 from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
@@ -14,14 +15,14 @@ _FAR_SECONDS = 172_800.0
 
 
 def explain(decision: ThrottleFactor, judgement: ThrottleJudgement, settings: ThrottleSettings) -> str:
-    """One plain sentence: what producers may do, and why."""
+    """One plain sentence: what producers should do, and why. What is done, the actuator says."""
     about = judgement.decisive or _fullest(judgement.volumes)
     why = _why(decision, about, settings)
     named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
     left = about.seconds_to_full if named and about else None
     if left is not None and left < _FAR_SECONDS:
         why += f"; full in {human_seconds(left)} at the present rate"
-    return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}."
+    return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}{_unless(decision, settings)}."
 
 
 def place(volume: VolumeKey) -> str:
@@ -38,8 +39,17 @@ def _fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
 
 def _what(factor: float) -> str:
     if factor == 0.0:
-        return "are stopped"
-    return "write freely" if factor == 1.0 else f"are slowed to {factor:.2f}"
+        return "should be stopped"
+    return "may write freely" if factor == 1.0 else f"should be slowed to {factor:.2f}"
+
+
+def _unless(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
+    """Decided is not done: why nobody carries it out, as far as is known here."""
+    if decision.factor == 1.0:
+        return ""
+    if decision.mode is Mode.SHADOW:
+        return "; this is shadow mode, nothing is carried out"
+    return "; no actuator is set for this cluster" if settings.has_actuator is False else ""
 
 
 def _why(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:

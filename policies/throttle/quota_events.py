@@ -1,5 +1,6 @@
 """What the actuator says: of each thing it did or refused (audit), and what it must not forget (applied quotas)."""
 
+from datetime import datetime
 from typing import ClassVar, Self
 
 from pydantic import Field
@@ -10,10 +11,14 @@ from policies.decisions import Mode
 from policies.throttle.quota_orders import QuotaOrder
 from policies.throttle.quota_plan import QuotaReason, QuotaRecord, QuotaVerdict
 from policies.throttle.quota_settings import Entity
-from policies.units import Instant
+from policies.units import Instant, format_instant, human_bytes
 
 _SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both."""
+
+
+def _rate(bytes_per_second: int | None) -> str:
+    return "no quota" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"
 
 
 class QuotaOutcome(ClosedEnum):
@@ -48,10 +53,28 @@ class QuotaApplication(ActuatorEvent):
     outcome: QuotaOutcome
     attempt: int = Field(ge=1, description="Which attempt this was; several where Kafka did not do as asked at once.")
     detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
+    explanation: str | None = Field(
+        default=None, description="One plain sentence: what was carried out, by whom and when, or why it was not."
+    )
 
     def subject(self) -> str:
         """The entity, or the cluster."""
         return f"{self.cluster}/{self.entity}" if self.entity else self.cluster
+
+    def explained(self, at: datetime) -> Self:
+        """With its sentence; `at`: when it was done."""
+        what = f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}"
+        why = "" if self.factor is None else f", for factor {self.factor:.2f}"
+        sentence = {
+            QuotaOutcome.APPLIED: f"{what} was set by the quota actuator at {format_instant(at)} to "
+            f"{_rate(self.rate_bytes_per_second)} a broker (before: {_rate(self.previous_bytes_per_second)}){why}",
+            QuotaOutcome.UNCHANGED: f"{what} is left at {_rate(self.previous_bytes_per_second)}{why}",
+            QuotaOutcome.REFUSED: f"{what} is not set{why}",
+            QuotaOutcome.FAILED: f"{what} could not be set to {_rate(self.rate_bytes_per_second)}{why}",
+        }[self.outcome]
+        shown = self.outcome is not QuotaOutcome.APPLIED or self.reason is not QuotaReason.DECIDED
+        because = f": {self.reason.meaning.rstrip('.')}" if shown else ""
+        return self.model_copy(update={"explanation": f"{sentence}{because}."})
 
 
 class AppliedQuota(ActuatorEvent):

@@ -31,7 +31,7 @@ _ALERTS = (
     AlertKind(
         named.LIMITS_CROSS,
         (Severity.WARNING,),
-        "On a volume the soft limit is not above the hard one: producers are stopped without being slowed first.",
+        "On a volume the soft limit is not above the hard one: producers would be stopped without being slowed first.",
     ),
     AlertKind(
         named.FORGOTTEN,

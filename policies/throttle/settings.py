@@ -31,8 +31,8 @@ class ThrottleSettings(PolicySettings):
         description="`strimzi` reproduces the released kafka-quotas-plugin: no margins and holds, a volume unseen for "
         "`validity` is forgotten, an empty good reading means 1.0, the start is 1.0.",
     )
-    hard: Limit | None = Field(default=None, description="At this limit producers are stopped (factor 0.0).")
-    soft: Limit | None = Field(default=None, description="From this limit on producers are slowed; above `hard`.")
+    hard: Limit | None = Field(default=None, description="At this limit producers are to stop (factor 0.0).")
+    soft: Limit | None = Field(default=None, description="From this limit on producers are to slow down; above `hard`.")
     fallback_factor: Ratio = Field(default=1.0, description="The factor where what is known is too old.")
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
     recovery_margin: float = Field(
@@ -61,11 +61,25 @@ class ThrottleSettings(PolicySettings):
         default=parse_duration("30m"), description="Warn when a volume, at its present rate, is full sooner."
     )
 
+    has_actuator: bool | None = Field(
+        default=None,
+        description="Whether something carries this factor out, for the sentence of a decision. Default: whether "
+        "`clusters.<name>.quotas` is set; true where a consumer of your own does.",
+    )
+
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
         """A preset stands for its settings; what the block itself sets wins over them."""
         preset = block.get("preset")
         return {**_PRESETS.get(preset, {}), **block} if isinstance(preset, str) else dict(block)
+
+    @classmethod
+    def overridden(cls, block: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """An override's preset, none included, takes the place of the block's, with all that it stands for."""
+        if "preset" not in override:
+            return {**block, **override}
+        own = {name: value for name, value in block.items() if name != "preset"}
+        return {**own, **cls.expand(override)}
 
     @model_validator(mode="after")
     def _soft_above_hard(self) -> Self:

@@ -94,6 +94,34 @@ def test_the_example_of_the_design_is_good(written: Written) -> None:
     assert throttle(settings).for_cluster("dev-1").hard == throttle(settings).hard
 
 
+@pytest.mark.parametrize(
+    ("cluster", "throttle_block", "has_actuator"),
+    [
+        ("payments", "{}", False),
+        ("carried", "{}", True),
+        ("elsewhere", "{}", None),
+        ("payments", "{has_actuator: true}", True),
+        ("payments", '{clusters: {"pay*": {has_actuator: true, fallback_factor: 0.5}}}', True),
+        ("payments", '{clusters: {"pay*": {fallback_factor: 0.5}}}', False),
+    ],
+)
+def test_whether_anything_carries_a_factor_out_is_known_of_watched_clusters(
+    written: Written, cluster: str, throttle_block: str, has_actuator: bool | None
+) -> None:
+    file = written(f"""\
+        clusters:
+          payments: {{kafka: {{bootstrap_servers: "kafka-1:9092"}}}}
+          carried:
+            kafka: {{bootstrap_servers: "kafka-1:9092"}}
+            quotas: {{entities: [{{client_id: default, base: 10MB}}]}}
+        policies:
+          throttle: {throttle_block}
+    """)
+    own = throttle(load_settings(file)).for_cluster(cluster)
+    assert own.has_actuator is has_actuator
+    assert own.fallback_factor == (0.5 if "fallback" in throttle_block else 1.0)
+
+
 # Bad files
 
 BAD = [

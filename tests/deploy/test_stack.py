@@ -81,6 +81,12 @@ def test_overrides_are_merged_field_by_field_with_the_built_in_limits(pattern: s
     assert (limits(throttle), fallback(throttle)) == (BUILT_IN, 0.5)
 
 
+def test_an_override_without_a_preset_has_none_for_the_embedded_cluster_either() -> None:
+    block = {"preset": "strimzi", "clusters": {EMBEDDED_CLUSTER: {"preset": None}}}
+    own: ThrottleSettings = embedded({"policies": {"throttle": block}}).policies.throttle.for_cluster(EMBEDDED_CLUSTER)
+    assert (own.preset, own.min_hold.total_seconds(), own.limited) == (None, 30.0, True)
+
+
 def test_of_several_overrides_the_first_that_matches_counts_as_everywhere() -> None:
     throttle = {"clusters": {"emb*": {"fallback_factor": 0.5}, EMBEDDED_CLUSTER: {"fallback_factor": 0.2}}}
     assert fallback(throttle) == 0.5

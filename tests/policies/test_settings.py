@@ -41,6 +41,7 @@ def test_the_defaults() -> None:
         "departed_hold": "1h",
         "heartbeat": "1m",
         "time_to_full_alert": "30m",
+        "has_actuator": None,
     }
 
 
@@ -228,6 +229,20 @@ def test_an_override_may_be_a_preset() -> None:
     assert settings.for_cluster("new").min_hold.total_seconds() == 10
 
 
+@pytest.mark.parametrize("pattern", ["old", "*"])
+@pytest.mark.parametrize("own", [{}, {"min_hold": "10s"}, {"min_hold": "0s"}], ids=str)
+def test_an_override_without_a_preset_has_nothing_of_that_of_the_block(own: dict[str, Any], pattern: str) -> None:
+    overridden = read({"preset": "strimzi", **own, "clusters": {pattern: {"preset": None, "min_change": 0.2}}})
+    plain = read({**own, "min_change": 0.2})
+    assert overridden.for_cluster("old") == plain
+    assert overridden.for_cluster("old").fingerprint() == plain.fingerprint()
+
+
+def test_an_override_that_names_no_preset_keeps_that_of_the_block() -> None:
+    old = read({"preset": "strimzi", "clusters": {"old": {"min_change": 0.2}}}).for_cluster("old")
+    assert (old.preset, old.min_hold.total_seconds(), old.min_change) == (Preset.STRIMZI, 0.0, 0.2)
+
+
 @pytest.mark.parametrize(
     ("block", "start", "fallback"),
     [
@@ -257,6 +272,7 @@ CHANGES: dict[str, Any] = {
     "departed_hold": "2h",
     "heartbeat": "30s",
     "time_to_full_alert": "1h",
+    "has_actuator": True,
 }
 
 

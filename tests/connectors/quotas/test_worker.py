@@ -15,6 +15,7 @@ from policies.decisions import Mode
 from policies.errors import UserError
 from policies.throttle.quota_orders import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.units import format_instant
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, Journal, Kafka, applied, order
 
@@ -80,6 +81,18 @@ def test_what_was_there_before_is_written_down_before_the_quota_is_touched(bench
     assert (bench.kafka.acts, bench.kafka.rates) == (["write", "set"], {ANY: 500_000})
     _, note = bench.journal.notes[0]
     assert (note.held, note.baseline_bytes_per_second, note.sequence) == (True, 900_000, 1)
+
+
+def test_what_was_carried_out_is_said_with_what_and_when(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5))
+    assert bench.events[-1]["explanation"] == (
+        "producer_byte_rate of client-id=<default> on payments was set by the quota actuator at "
+        f"{format_instant(NOON)} to 500 kB/s a broker (before: 900 kB/s), for factor 0.50."
+    )
+    bench.kafka.refuses[ANY] = PolicyViolationError()
+    bench.reconcile(order(0.0, 2))
+    assert "could not be set to 65.5 kB/s, for factor 0.00" in bench.events[-1]["explanation"]
 
 
 def test_it_is_forgotten_only_after_it_has_been_put_back(bench: Bench) -> None:

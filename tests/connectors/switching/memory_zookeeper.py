@@ -18,6 +18,8 @@ class Stat(NamedTuple):
     ephemeralOwner: int  # noqa: N815
     czxid: int
     mzxid: int
+    ctime: int = 0
+    """When it was made: here the number of its transaction."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Server:
         if kind == "create":
             if found is not None:
                 return NodeExistsError()
-            tree[path] = (data, Stat(0, owner, self.zxid, self.zxid))
+            tree[path] = (data, Stat(0, owner, self.zxid, self.zxid, self.zxid))
             return None
         if found is None:
             return NoNodeError()
@@ -97,6 +99,7 @@ class MemorySession(ZooKeeperSession):
 class _Client:
     server: Server
     session_id: int
+    chroot = ""
 
     @property
     def client_id(self) -> tuple[int, bytes]:
@@ -114,8 +117,30 @@ class _Client:
     def ensure_path_async(self, path: str) -> "_Answer":
         return self._answer(lambda: self._ensure(path))
 
+    def exists_async(self, path: str) -> "_Answer":
+        return self._answer(lambda: self._found(path)[1])
+
+    def create_async(self, path: str, value: bytes, *, makepath: bool, include_data: bool) -> "_Answer":
+        return self._answer(lambda: self._create(path, value))
+
+    def set_async(self, path: str, value: bytes, version: int) -> "_Answer":
+        return self._answer(lambda: self._one(("set", path, value, version, 0)))
+
+    def delete_async(self, path: str, version: int) -> "_Answer":
+        return self._answer(lambda: self._one(("delete", path, b"", version, 0)))
+
     def transaction(self) -> "_Transaction":
         return _Transaction(self)
+
+    def _create(self, path: str, value: bytes) -> tuple[str, Stat]:
+        self._ensure(path.rpartition("/")[0])
+        return path, self._one(("create", path, value, -1, 0))
+
+    def _one(self, step: tuple[str, str, bytes, int, int]) -> Any:
+        (result,) = self.server.apply([step])
+        if isinstance(result, Exception):
+            raise result
+        return self.server.tree[step[1]][1] if step[1] in self.server.tree else None
 
     def _answer(self, ask: Callable[[], Any]) -> "_Answer":
         return _Answer(self.server, ask)

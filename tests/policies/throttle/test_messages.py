@@ -24,7 +24,7 @@ def test_the_example_of_the_specification() -> None:
     run = Run(settings).see(log_dirs(0, 3, 4 * GB))
     assert run.last.factor == 0.75
     assert run.last.explanation == (
-        "Producers of payments are slowed to 0.75: broker 3 /data/a has 4.0 GB free of 100 GB, "
+        "Producers of payments should be slowed to 0.75: broker 3 /data/a has 4.0 GB free of 100 GB, "
         "between the soft limit 5.0 GB and the hard limit 1.0 GB."
     )
 
@@ -120,3 +120,31 @@ def test_a_stale_volume_within_the_margin_is_explained_by_the_margin() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 0)).see(log_dirs(60, 1, 1_050_000_000)).until(400)
     assert (run.last.reason, run.last.factor) == (ThrottleReason.RECOVERY_MARGIN, 0.0)
     assert "must be clear of the hard limit" in run.last.explanation
+
+
+NOBODY = "; no actuator is set for this cluster."
+SHADOW = "; this is shadow mode, nothing is carried out."
+
+
+@pytest.mark.parametrize(
+    ("free", "wanted"),
+    [(0, "should be stopped:"), (4 * GB, "should be slowed to 0.75:"), (9 * GB, "may write freely:")],
+    ids=["stop", "slow", "free"],
+)
+@pytest.mark.parametrize(
+    ("block", "unless"),
+    [
+        pytest.param({}, "", id="not known here"),
+        pytest.param({"has_actuator": True}, "", id="an actuator"),
+        pytest.param({"has_actuator": False}, NOBODY, id="no actuator"),
+        pytest.param({"mode": "shadow", "has_actuator": True}, SHADOW, id="shadow"),
+    ],
+)
+def test_a_sentence_says_what_is_wanted_and_why_nobody_carries_it_out(
+    block: dict[str, Any], unless: str, free: int, wanted: str
+) -> None:
+    settings = throttle(soft={"available_bytes_below": "5GB"}, hard={"available_bytes_below": "1GB"}, **block)
+    sentence = Run(settings).see(log_dirs(0, 3, free)).last.explanation
+    assert sentence.startswith(f"Producers of payments {wanted} ")
+    assert [why for why in (NOBODY, SHADOW) if sentence.endswith(why)] == ([unless] if unless and free < 5 * GB else [])
+    assert not any(claim in sentence for claim in ("are stopped", "are slowed", "is stopped"))

@@ -1,0 +1,112 @@
+"""The copies' journal: written before a ledger is created, by conditional writes, and never about another's copy."""
+
+from collections.abc import Callable
+
+import pytest
+from kazoo.exceptions import ConnectionLoss
+
+from connectors.bookkeeper.copy_journal import (
+    COPIES,
+    CopiedLedger,
+    CopyJournalConflictError,
+    CopyJournalError,
+    ZnodeCopyJournal,
+)
+from policies.switching.ledger_paths import Layout, path_of
+from tests.connectors.switching.memory_zookeeper import Server
+
+SOURCE, TARGET, LEDGER = "source-id", "target-id", 4_711
+COPIED = CopiedLedger(length_bytes=100, last_entry_id=9, entries_digest="abc", created_ms=1)
+ZNODE = f"{COPIES}/{TARGET}{path_of(Layout.LONG_HIERARCHICAL, LEDGER)}"
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def journal(server: Server) -> ZnodeCopyJournal:
+    return ZnodeCopyJournal(server.session(), f"{COPIES}/", source=SOURCE, target=TARGET)
+
+
+def test_a_ledger_that_was_never_meant_to_be_copied_has_no_record(journal: ZnodeCopyJournal) -> None:
+    assert journal.find(LEDGER) is None
+
+
+def test_an_intent_is_found_again_as_it_was_written(journal: ZnodeCopyJournal, server: Server) -> None:
+    intended = journal.intend(LEDGER)
+    assert journal.find(LEDGER) == intended
+    assert (intended.source, intended.target, intended.copied, intended.id_in_target) == (SOURCE, TARGET, None, LEDGER)
+    assert intended.provenance == f"{SOURCE}/{intended.token}"
+    assert ZNODE in server.tree
+
+
+def test_an_earlier_intent_stands_with_its_token_and_its_id_in_the_target(journal: ZnodeCopyJournal) -> None:
+    first = journal.intend(LEDGER, target_id=7)
+    assert journal.intend(LEDGER, target_id=8) == first
+    assert first.id_in_target == 7
+
+
+def test_no_two_intents_have_one_token(journal: ZnodeCopyJournal) -> None:
+    assert journal.intend(1).token != journal.intend(2).token
+
+
+def test_a_copy_that_was_found_equal_is_written_down_once(journal: ZnodeCopyJournal, server: Server) -> None:
+    completed = journal.complete(journal.intend(LEDGER), COPIED)
+    assert journal.find(LEDGER) == completed
+    writes = server.zxid
+    assert journal.complete(completed, COPIED) == completed
+    assert server.zxid == writes
+
+
+def test_what_others_changed_since_is_not_overwritten(journal: ZnodeCopyJournal, server: Server) -> None:
+    intended = journal.intend(LEDGER)
+    server.write(ZNODE, server.tree[ZNODE][0])
+    with pytest.raises(CopyJournalConflictError, match="changed by others"):
+        journal.complete(intended, COPIED)
+    with pytest.raises(CopyJournalConflictError, match="changed by others"):
+        journal.forget(intended)
+
+
+def test_what_is_forgotten_is_gone_and_forgetting_it_again_is_nothing(journal: ZnodeCopyJournal) -> None:
+    intended = journal.intend(LEDGER)
+    journal.forget(intended)
+    assert journal.find(LEDGER) is None
+    journal.forget(intended)
+    with pytest.raises(CopyJournalConflictError):
+        journal.complete(intended, COPIED)
+
+
+def test_a_copy_of_another_source_is_a_conflict_and_stays(journal: ZnodeCopyJournal, server: Server) -> None:
+    other = ZnodeCopyJournal(server.session(), COPIES, source="another", target=TARGET)
+    theirs = other.intend(LEDGER)
+    with pytest.raises(CopyJournalConflictError, match="journalled as a copy from another"):
+        journal.intend(LEDGER)
+    with pytest.raises(CopyJournalConflictError):
+        journal.find(LEDGER)
+    assert other.find(LEDGER) == theirs
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\xff", b"null"])
+def test_a_damaged_record_is_named_and_never_taken_for_none(
+    journal: ZnodeCopyJournal, server: Server, damage: bytes
+) -> None:
+    journal.intend(LEDGER)
+    server.write(ZNODE, damage)
+    with pytest.raises(CopyJournalError, match="is no record of a copy"):
+        journal.find(LEDGER)
+
+
+def test_without_zookeeper_nothing_is_said_of_a_copy(journal: ZnodeCopyJournal, server: Server) -> None:
+    intended = journal.intend(LEDGER)
+    server.away = ConnectionLoss()
+    asked: list[Callable[[], object]] = [
+        lambda: journal.find(LEDGER),
+        lambda: journal.intend(LEDGER),
+        lambda: journal.complete(intended, COPIED),
+        lambda: journal.forget(intended),
+    ]
+    for ask in asked:
+        with pytest.raises(CopyJournalError, match="the connection was lost"):
+            ask()

@@ -1,0 +1,55 @@
+"""Which ledgers of a target are copies of ours: those alone whose mark is the one that the journal holds."""
+
+import pytest
+
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
+from connectors.bookkeeper.ledgers import FoundLedgers
+from connectors.bookkeeper.provenance import NOT_OURS, confirmed
+from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
+from tests.connectors.switching.memory_zookeeper import Server
+
+SOURCE, TARGET, LEDGER = "source-id", "target-id", 4_711
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def journal(server: Server) -> ZnodeCopyJournal:
+    return ZnodeCopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
+
+
+def found(mark: str | None) -> FoundLedgers:
+    ledger = Ledger(ledger_id=LEDGER, state=LedgerState.CLOSED, last_entry_id=0, length_bytes=1)
+    return FoundLedgers({LEDGER}, {LEDGER: ledger}, provenances={} if mark is None else {LEDGER: mark})
+
+
+def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: ZnodeCopyJournal) -> None:
+    record = journal.intend(LEDGER)
+    ledgers, intents = confirmed(found(record.provenance), journal)
+    assert ledgers[LEDGER].provenance == SOURCE
+    assert intents == {LEDGER: CopyIntent(LEDGER, SOURCE, TARGET, record.at_ms)}
+
+
+@pytest.mark.parametrize("mark", [None, f"{SOURCE}/forged", "", "another/token"])
+def test_any_other_ledger_under_a_journalled_id_is_not(journal: ZnodeCopyJournal, mark: str | None) -> None:
+    journal.intend(LEDGER)
+    assert confirmed(found(mark), journal)[0][LEDGER].provenance == NOT_OURS
+
+
+def test_a_mark_without_a_record_is_not_ours(journal: ZnodeCopyJournal) -> None:
+    ledgers, intents = confirmed(found(f"{SOURCE}/token"), journal)
+    assert (ledgers[LEDGER].provenance, intents) == (NOT_OURS, {})
+
+
+def test_a_copy_of_another_source_is_not_ours(journal: ZnodeCopyJournal, server: Server) -> None:
+    theirs = ZnodeCopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(LEDGER)
+    assert confirmed(found(theirs.provenance), journal)[0][LEDGER].provenance == NOT_OURS
+
+
+def test_a_journal_that_cannot_be_read_is_no_verdict(journal: ZnodeCopyJournal, server: Server) -> None:
+    server.away = OSError("no route to host")
+    with pytest.raises(CopyJournalError):
+        confirmed(found("source-id/token"), journal)
