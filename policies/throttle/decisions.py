@@ -81,6 +81,20 @@ class FreshnessCounts(BaseModel):
     departed: int = Field(description="Gone, but still counting because they limited the cluster.")
 
 
+class SoonestFull(BaseModel):
+    """The volume that is full first at its present rate, where its trend is to be believed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    broker: int
+    log_dir: str
+    seconds: float = Field(description="From `decided_at` until nothing is free.")
+    confidence: float = Field(
+        description="From 0 to 1: how well its readings agree, and how far they are drawn out. Where it is lower than "
+        "one half, nothing is said."
+    )
+
+
 class ThrottleFactor(Decision):
     """How much the producers of one cluster should write: all of their base rate at 1.0, nothing but the floor at 0.0.
 
@@ -100,6 +114,7 @@ class ThrottleFactor(Decision):
     volumes: FreshnessCounts
     brokers: FreshnessCounts
     seconds_to_full: float | None = Field(
-        description="Of the volume soonest full at its present rate; null when none is filling."
+        description="Of the volume soonest full at its present rate; null when none is filling, as far as can be told."
     )
+    soonest_full: SoonestFull | None = Field(default=None, description="Which volume that is, and how sure it is.")
     valid_until: Instant = Field(description="Without a newer decision by then, consumers apply their fallback.")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.succession import ends_at, next_sequence
-from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, ThrottleFactor
+from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, ThrottleFacts
 from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
 from policies.throttle.limits import as_settings
@@ -16,6 +16,11 @@ from policies.throttle.messages import explain
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import LastPublishedFactor
 from policies.units import format_instant, from_millis, millis_of, to_millis
+
+_MISLEADING = 2
+"""A time to full that is out by more than this factor is said anew."""
+_INSTANT_MS = 5000
+"""Less time than that makes no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,13 @@ def emit(
     """Hold the verdict against what was published last."""
     now_ms, verdict = to_millis(facts.now), judgement.move.verdict.value
     limiting = judgement.decisive.key if judgement.decisive else None
-    in_force = (judgement.move.gate.factor, judgement.reason.value, limiting)
+    in_force, full_ms = (judgement.move.gate.factor, judgement.reason.value, limiting), _full_ms(judgement, now_ms)
     is_news = last is None or in_force != (last.factor, last.reason, last.limiting)
-    if last is None or is_news or now_ms >= last.at_ms + millis_of(facts.settings.heartbeat):
+    is_due = last is None or now_ms >= last.at_ms + millis_of(facts.settings.heartbeat)
+    if last is None or is_news or is_due or _is_otherwise_full(last.full_ms, full_ms, now_ms, facts.settings):
         noted = () if last is None or is_news else last.noted
         sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
-        published = LastPublishedFactor(sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})))
+        published = LastPublishedFactor(sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})), full_ms)
         return EmittedFactor(published, decision=_decision(judgement, facts, last, issuer, sequence))
     if verdict in last.noted:
         return EmittedFactor(last)
@@ -56,8 +62,7 @@ def _decision(
     sequence: int,
     *marks: str,
 ) -> ThrottleFactor:
-    settings, volumes = facts.settings, judgement.volumes
-    left = (v.seconds_to_full for v in volumes if v.seconds_to_full is not None)
+    settings, volumes, full = facts.settings, judgement.volumes, _soonest_full(judgement.soonest_full)
     bare = ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, facts.now, marks=marks),
         verdict=judgement.move.verdict,
@@ -71,10 +76,37 @@ def _decision(
         limiting=_limiting(judgement.decisive, settings) if judgement.decisive else None,
         volumes=_counts([v.freshness for v in volumes]),
         brokers=_counts([b.freshness for b in judgement.brokers]),
-        seconds_to_full=min(left, default=None),
+        seconds_to_full=full.seconds if full else None,
+        soonest_full=full,
         valid_until=ends_at(facts.now, 3 * settings.heartbeat),
     )
     return bare.model_copy(update={"explanation": explain(bare, judgement, settings)})
+
+
+def _full_ms(judgement: ThrottleJudgement, now_ms: int) -> int | None:
+    """When the first volume is full."""
+    volume = judgement.soonest_full
+    if volume is None or volume.seconds_to_full is None:
+        return None
+    return now_ms + round(1000 * volume.seconds_to_full)
+
+
+def _is_otherwise_full(said_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:
+    """Whether what was said of volumes that fill soon misleads by now: sentence, metric and alert tell one number."""
+    said, left = (None if ms is None else max(ms - now_ms, 0) for ms in (said_ms, full_ms))
+    soon = millis_of(settings.time_to_full_alert)
+    was_soon, is_soon = said is not None and said < soon, left is not None and left < soon
+    if said is None or left is None or not (was_soon and is_soon):
+        return was_soon != is_soon
+    return max(said, left) > _MISLEADING * min(said, left) + _INSTANT_MS
+
+
+def _soonest_full(volume: VolumeVerdict | None) -> SoonestFull | None:
+    if volume is None or volume.seconds_to_full is None or volume.state.fill_confidence is None:
+        return None
+    broker, log_dir = volume.key
+    confidence = round(volume.state.fill_confidence, 2)
+    return SoonestFull(broker=broker, log_dir=log_dir, seconds=volume.seconds_to_full, confidence=confidence)
 
 
 def _evidence(judgement: ThrottleJudgement) -> tuple[str, ...]:
@@ -135,4 +167,5 @@ def _volume_numbers(volume: VolumeVerdict) -> dict[str, object]:
         "factor": volume.factor,
         "standing": volume.freshness.value,
         "read_at": format_instant(from_millis(volume.state.read_ms)),
+        "seconds_to_full": volume.seconds_to_full,
     }

@@ -44,7 +44,7 @@ class VolumeFacts(Struct, frozen=True):
     departed_ms: int | None
     """When its broker left or no longer reported it; None while it is there."""
     seconds_to_full: float | None
-    """At its present rate; None when it is not filling or not freshly read."""
+    """At its present rate; None when it is not filling, when that is not to be believed, or when not freshly read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ def _volume(broker: BrokerFacts, volume: VolumeState, now_ms: int, validity_ms: 
     if now_ms - volume.read_ms >= validity_ms:
         return VolumeFacts(key, broker, volume, Freshness.STALE, None, None)
     age_seconds = max(0, now_ms - volume.read_ms) / 1000
-    left = seconds_to_full(volume.usable_bytes, volume.fill_bytes_per_second, age_seconds)
+    rate = None if volume.fill_confidence is None else volume.fill_bytes_per_second
+    left = seconds_to_full(volume.usable_bytes, rate, age_seconds)
     return VolumeFacts(key, broker, volume, Freshness.FRESH, None, left)
 
 

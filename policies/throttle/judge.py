@@ -50,6 +50,8 @@ class ThrottleJudgement:
     reason: ThrottleReason
     """Why the factor in force is what it is; holds included."""
     decisive: VolumeVerdict | None
+    soonest_full: VolumeVerdict | None
+    """The volume that is full first; None when none is known to fill."""
     forgotten: tuple[ForgottenVolume, ...]
     """Departed volumes to be named: for as long after their end as they were held before it."""
 
@@ -71,6 +73,7 @@ def judge(facts: ThrottleFacts, before: ThrottleState) -> ThrottleJudgement:
         move=moved,
         reason=moved.hold or raw.reason,
         decisive=_blocking(volumes, moved.gate) if moved.hold is ThrottleReason.RECOVERY_MARGIN else raw.decisive,
+        soonest_full=_soonest_full(volumes),
         forgotten=_forgotten(facts, ended, before.forgotten),
     )
 
@@ -194,6 +197,11 @@ def _is_within_margin(volume: VolumeState, settings: ThrottleSettings) -> bool:
 def _blocking(volumes: Iterable[VolumeVerdict], gate: Gate) -> VolumeVerdict | None:
     """The tightest of the volumes that keep a stopped cluster stopped."""
     return min((v for v in volumes if v.key in gate.stopped_by), key=lambda v: v.tightness, default=None)
+
+
+def _soonest_full(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
+    filling = ((v.seconds_to_full, v.key, v) for v in volumes if v.seconds_to_full is not None)
+    return min(filling, default=(0.0, None, None))[2]
 
 
 def _forgotten(

@@ -10,19 +10,24 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey
 from policies.units import format_duration, human_bytes, human_seconds
 
-_FAR_SECONDS = 172_800.0
-"""A volume that is full in more than two days is not worth half a sentence."""
-
 
 def explain(decision: ThrottleFactor, judgement: ThrottleJudgement, settings: ThrottleSettings) -> str:
     """One plain sentence: what producers should do, and why. What is done, the actuator says."""
     about = judgement.decisive or _fullest(judgement.volumes)
     why = _why(decision, about, settings)
-    named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
-    left = about.seconds_to_full if named and about else None
-    if left is not None and left < _FAR_SECONDS:
-        why += f"; full in {human_seconds(left)} at the present rate"
+    why += _full(decision, about)
     return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}{_unless(decision, settings)}."
+
+
+def _full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+    """Which volume is full when: of the one spoken of, or of another that is full before it."""
+    full = decision.soonest_full
+    if full is None:
+        return ""
+    key = (full.broker, full.log_dir)
+    named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
+    which = "" if named and about and about.key == key else f"{place(key)} is "
+    return f"; {which}full in {human_seconds(full.seconds)} at the present rate"
 
 
 def place(volume: VolumeKey) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook
-from policies.throttle.trend import Samples
+from policies.throttle.trend import Line, Rise, Samples, Trend
 
 NEVER = -1
 
@@ -29,6 +29,16 @@ class VolumeState(Struct, array_like=True, frozen=True):
     """When its broker's newer good reading no longer had it."""
     samples: Samples = ()
     fill_bytes_per_second: float | None = None
+    """None when it does not fill, or when that is not to be believed."""
+    line: Line | None = None
+    rises: tuple[Rise, ...] = ()
+    fill_confidence: float | None = None
+    """None: what fills is not known; a rate without one, of an earlier version, is not said."""
+
+    @property
+    def trend(self) -> Trend:
+        """What its readings tell of its rate."""
+        return Trend(self.samples, self.line, self.rises)
 
 
 class BrokerState(Struct, array_like=True, frozen=True):
@@ -88,6 +98,8 @@ class LastPublishedFactor(Struct, array_like=True, frozen=True):
     limiting: VolumeKey | None
     noted: tuple[str, ...] = ()
     """Verdicts the audit has had since the factor, its reason or the limiting volume last changed."""
+    full_ms: int | None = None
+    """When a volume is full, as it was said."""
 
 
 class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):

@@ -36,12 +36,11 @@ def _reread(before: VolumeState | None, reading: VolumeReading, at_ms: int) -> V
     if not reading.readable:
         # Unreadable is neither full nor empty: what was known of it ages.
         return replace(before, missing_ms=None) if before else VolumeState(reading.log_dir, -1, -1, NEVER)
-    samples = trend.with_sample(before.samples if before else (), at_ms, reading.usable_bytes)
-    return VolumeState(
-        log_dir=reading.log_dir,
-        total_bytes=reading.total_bytes,
-        usable_bytes=reading.usable_bytes,
-        read_ms=at_ms,
-        samples=samples,
-        fill_bytes_per_second=trend.fill_bytes_per_second(samples),
-    )
+    free = reading.usable_bytes
+    if before is None or before.read_ms == NEVER:
+        return VolumeState(reading.log_dir, reading.total_bytes, free, at_ms, None, ((at_ms, free),))
+    after = trend.followed(before.trend, at_ms, free, before.read_ms, before.usable_bytes)
+    filling = trend.filling(after, at_ms, free, believed=before.fill_confidence is not None)
+    rate, confidence = (filling.bytes_per_second, filling.confidence) if filling else (None, None)
+    known = (reading.log_dir, reading.total_bytes, free, at_ms)
+    return VolumeState(*known, None, after.samples, rate, after.line, after.rises, confidence)

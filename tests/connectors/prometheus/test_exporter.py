@@ -164,8 +164,8 @@ def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Sce
 def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) -> None:
     loop = Loop(min_hold="0s")
     loop.step(log_dirs(900))
-    for free in (890, 880, 300, 50):
-        loop.step(log_dirs(free), after=10)
+    for free, filling in ((890, 800), (880, 790), (300, 780), (50, 770)):
+        loop.step(log_dirs(free), log_dirs(filling, broker=2), after=10)
     bad = [Record(DECIDED, b'"\\\n', b"?", 0)]
 
     def script() -> Iterator[tuple[list[Record], bool]]:

@@ -17,7 +17,7 @@ from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.facts import facts_as_of
 from policies.throttle.judge import judge_volumes
-from policies.units import from_millis, to_millis
+from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE
 from tests.connectors.prometheus.loop import (
     ALERTS,
@@ -78,11 +78,44 @@ def test_a_reading_gives_the_volumes_before_there_is_any_decision() -> None:
 
 def test_the_way_to_full_is_the_policys_and_grows_shorter_between_readings() -> None:
     loop = Loop()
-    for free in (900, 890, 880):
+    for free in (910, 900, 890, 880):
         loop.step(log_dirs(free), after=10)
     assert loop.series("headgate_volume_seconds_to_full") == {("payments", "1", "/a"): 880}
     assert loop.series("headgate_volume_seconds_to_full", after=60) == {("payments", "1", "/a"): 820}
     assert loop.series("headgate_volume_seconds_to_full", after=VALIDITY_SECONDS) == {}
+
+
+COURSES = {
+    "a fill": [900 - 10 * i for i in range(60)],
+    "a jump, then rest": [*(900 - i for i in range(30)), *[300] * 30],
+    "a recovery": [*(900 - 20 * i for i in range(30)), *[900] * 30],
+    "a recovery, and filled again": [*(900 - 20 * i for i in range(30)), *(900 - 10 * i for i in range(30))],
+    "a faster fill": [*(900 - i for i in range(30)), *(870 - 20 * i for i in range(30))],
+}
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
+def test_sentence_metric_and_alert_tell_one_time_to_full(course: list[int], every: int) -> None:
+    """At every moment: within a factor of two, or five seconds, where it is soon; and none tells of it alone."""
+    loop = Loop(time_to_full_alert="5m")
+    for free in course:
+        loop.step(log_dirs(free), after=every)
+        metric = loop.series("headgate_volume_seconds_to_full").get(("payments", "1", "/a"))
+        decided = [d for d in loop.decisions if isinstance(d, ThrottleFactor)][-1]
+        alerts = [d for d in loop.decisions if isinstance(d, Alert) and d.alert == "volume-fills-soon"]
+        said = decided.seconds_to_full
+        left = None if said is None else max(0.0, said - (loop.now - decided.decided_at).total_seconds())
+        sentence = "" if said is None else f"full in {human_seconds(said)} at the present rate"
+        assert sentence in decided.explanation
+        assert decided.explanation.count("full in") == (said is not None)
+        if metric is not None and metric < 300:
+            assert left is not None
+            assert max(left, metric) <= 2 * min(left, metric) + 5
+            assert alerts[-1].status.value == "firing"
+        elif metric is None:
+            assert left is None or left >= 300
+            assert not alerts or alerts[-1].status.value == "resolved"
 
 
 def test_a_failed_attempt_keeps_the_volumes_and_counts_as_an_observation() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from policies.throttle.decisions import ThrottleReason
+from policies.throttle.decisions import SoonestFull, ThrottleReason
 from tests.policies.scenario import (
     GB,
     HARD,
@@ -31,10 +31,21 @@ def test_the_example_of_the_specification() -> None:
 
 def test_a_decision_says_when_the_volume_is_full() -> None:
     run = Run(throttle(SOFT_AND_HARD, min_change=0.0))
-    for t in range(0, 60, 10):
+    for t in range(0, 160, 10):
         run.see(log_dirs(t, 3, 4 * GB - t * 10**6))
-    assert run.last.seconds_to_full == pytest.approx(3950)
-    assert run.last.explanation.endswith("; full in 66 min at the present rate.")
+    assert run.last.seconds_to_full == pytest.approx(3850)
+    assert run.last.explanation.endswith("; full in 64 min at the present rate.")
+    assert run.last.soonest_full == SoonestFull(broker=3, log_dir=A, seconds=3850, confidence=0.78)
+
+
+def test_a_decision_names_the_volume_that_is_full_first_where_it_speaks_of_another() -> None:
+    run = Run(throttle(SOFT_AND_HARD, min_change=0.0))
+    for t in range(0, 160, 10):
+        run.see(log_dirs(t, 3, 4 * GB), log_dirs(t, 1, {"/data/b": 20 * GB - t * 50 * 10**6}))
+    assert "broker 3 /data/a has 4.0 GB free" in run.last.explanation
+    assert run.last.explanation.endswith("; broker 1 /data/b is full in 4 min at the present rate.")
+    assert run.last.soonest_full is not None
+    assert (run.last.soonest_full.broker, run.last.soonest_full.seconds) == (1, run.last.seconds_to_full)
 
 
 @pytest.mark.parametrize(
