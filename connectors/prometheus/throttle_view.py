@@ -67,8 +67,8 @@ USED = Family("headgate_volume_used_bytes", "Not free for the broker, when last 
 TOTAL = Family("headgate_volume_total_bytes", "Size of the file system, when last read.", _VOLUME_LABELS)
 SECONDS_TO_FULL = Family(
     "headgate_volume_seconds_to_full",
-    "How long until nothing is free at the present rate; absent when the volume is not filling, when its trend is not to "
-    "be believed, and when it is not freshly read.",
+    "How long until nothing is free at the present rate; absent when the volume is not filling, when its trend is not "
+    "to be believed, and when it is not freshly read.",
     _VOLUME_LABELS,
 )
 BROKERS = Family(
