@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 from pyspark.sql import SparkSession
 
+from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.ticker import Ticker
 from connectors.part import Check, Part
@@ -30,7 +31,7 @@ from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
 from deploy.settings import Settings
 from deploy.supervisor import QuerySupervisor
-from policies.decisions import Decision
+from policies.decisions import Alert, Decision
 from policies.errors import UserError
 from streaming.host import PolicyHost
 from streaming.query import Wiring
@@ -124,6 +125,15 @@ def exporter_part(
         on_decision=on_decision,
     )
     return Part("exporter", exporter.run, None, exporter.caught_up)
+
+
+def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Part]:
+    """What sends alerts on, where the settings name somebody to send them to."""
+    if settings.alertmanager is None:
+        return []
+    topic = f"{settings.topics.prefix}.{Alert.topic}"
+    notifier = Notifier(settings.loop_kafka(), topic, settings.alertmanager, NotifierMetrics(registry))
+    return [Part("alertmanager", notifier.run, None, notifier.caught_up)]
 
 
 def new_registry() -> CollectorRegistry:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from deploy.reference.alertmanager_page import alertmanager_page
 from deploy.reference.alerts_page import alerts_page
 from deploy.reference.asyncapi import asyncapi
 from deploy.reference.catalogue import catalogue
@@ -28,6 +29,7 @@ def generated() -> dict[str, str]:
         for kind in catalogue()
     }
     return {
+        "alertmanager.yaml": alertmanager_page(),
         "alerts.md": alerts_page(),
         "asyncapi.yaml": asyncapi(),
         "events.md": events_page(),

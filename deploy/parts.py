@@ -11,6 +11,7 @@ from deploy.app import (
     Sessions,
     exporter_part,
     new_registry,
+    notifier_parts,
     publishing,
     query_parts,
     run_parts,
@@ -47,7 +48,7 @@ def run_exporter(settings: Settings) -> None:
     """Run the exporter."""
     _require_topics(settings)
     registry = new_registry()
-    _run(settings, registry, [exporter_part(settings, registry)])
+    _run(settings, registry, [exporter_part(settings, registry), *notifier_parts(settings, registry)])
 
 
 def run_actuators(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from connectors.registration import ClusterSources, connectors_of
@@ -115,6 +116,9 @@ class Settings(BaseSettings):
     policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    alertmanager: AlertmanagerSettings | None = Field(
+        default=None, description="Alerts are sent to Alertmanager, by whichever process runs the exporter."
+    )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
 
     @classmethod

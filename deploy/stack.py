@@ -16,6 +16,7 @@ from deploy.app import (
     Sessions,
     exporter_part,
     new_registry,
+    notifier_parts,
     publishing,
     query_parts,
     run_parts,
@@ -127,6 +128,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
             *query_parts(settings, registry, sessions, publisher),
             *actuator_parts(settings, registry, publisher, connections),
             exporter_part(settings, registry, terminal.decision),
+            *notifier_parts(settings, registry),
             Part("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(settings.clusters)

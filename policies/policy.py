@@ -54,6 +54,18 @@ class AlertKind:
 
 
 @dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While one alert fires, others are its effects: whoever is paged for the cause needs no page for them."""
+
+    cause: str
+    """An alert's name."""
+    effects: tuple[str, ...]
+    """Names of alerts of the same policy."""
+    same: tuple[str, ...] = ("cluster",)
+    """What both must be about: `cluster`, or `cluster` and `subject`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportKind:
     """What an actuator says of decisions it carried out, or could not."""
 
@@ -85,6 +97,8 @@ class PolicyKind:
     """From a cluster's name and its settings to the policy that decides for it."""
     examples: Callable[[], Examples]
     """One of every event it has to do with, for the references."""
+    inhibitions: tuple[Inhibition, ...] = ()
+    """Which alerts explain which, for whoever notifies people."""
     reports: tuple[ReportKind, ...] = ()
     """What its actuators say."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)

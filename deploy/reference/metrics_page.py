@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
+from connectors.alertmanager.notifier import NotifierMetrics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
@@ -65,6 +66,7 @@ def parts() -> dict[str, list[MetricRow]]:
     registering: dict[str, Callable[[CollectorRegistry], object]] = {
         "The exporter": lambda registry: Exporter(nowhere, "headgate", {}, registry, settings_hash=""),
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
+        "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
         **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},
         "The publisher": PublisherMetrics,

@@ -49,6 +49,7 @@ _EXAMPLE: dict[str, Any] = {
     },
     "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint"},
     "topics": {"replication_factor": 3},
+    "alertmanager": {"urls": ["http://alertmanager-0:9093", "http://alertmanager-1:9093"]},
 }
 """Values to show where there is no default."""
 

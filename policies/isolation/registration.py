@@ -15,7 +15,7 @@ from policies.isolation import (
 from policies.isolation import alerts as named
 from policies.isolation.examples import examples
 from policies.isolation.quarantine_events import BookieQuarantined
-from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
 
 _ALERTS = (
     AlertKind(
@@ -32,11 +32,18 @@ _ALERTS = (
     AlertKind(named.OVERDUE, (Severity.WARNING,), "A bookie was to be put into quarantine, and nobody has done so."),
 )
 
+_ONE_NAMESPACE = ("cluster", "subject")
+_INHIBITIONS = (
+    Inhibition(named.INFEASIBLE, (named.HEADROOM,), _ONE_NAMESPACE),
+    Inhibition(named.LEAK, (named.HEADROOM,), _ONE_NAMESPACE),
+)
+
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity)},
     decisions=(Placement, BookieQuarantine),
     alerts=_ALERTS,
+    inhibitions=_INHIBITIONS,
     settings=IsolationSettings,
     state=IsolationState,
     state_version=1,

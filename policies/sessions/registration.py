@@ -1,7 +1,7 @@
 """What the sessions policy is in every room."""
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
 from policies.sessions import (
     NAME,
     MemberHealth,
@@ -32,11 +32,19 @@ _ALERTS = (
     AlertKind(named.UNREAD, (Severity.WARNING,), "ZooKeeper cannot be read: that is no loss of sessions."),
 )
 
+_INHIBITIONS = (
+    # Members that lost their sessions together have one cause, which no single one of them tells.
+    Inhibition(named.FLEET_WIDE, (named.LOST, named.ZOMBIE, named.EXHAUSTED, named.ORPHAN, named.LOAD_DATA)),
+    Inhibition(named.EXHAUSTED, (named.LOST, named.ZOMBIE), ("cluster", "subject")),
+    Inhibition(named.ZOMBIE, (named.LOST,), ("cluster", "subject")),
+)
+
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.sessions": (ZkSession, Ownership, Ownerships, Recovery, MemberHealth)},
     decisions=(SessionDecision, OwnershipDecision),
     alerts=_ALERTS,
+    inhibitions=_INHIBITIONS,
     settings=SessionsSettings,
     state=SessionsState,
     state_version=1,

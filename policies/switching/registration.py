@@ -1,7 +1,7 @@
 """What the switching policy is in every room."""
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, PolicyKind
+from policies.policy import AlertKind, Inhibition, PolicyKind
 from policies.switching import (
     NAME,
     SwitchBroker,
@@ -44,11 +44,14 @@ _ALERTS = (
     AlertKind(named.LEFT_BEHIND, (Severity.WARNING,), "A switch is done, and some ledgers stay in the old cluster."),
 )
 
+_INHIBITIONS = (Inhibition(named.HALTED, (named.BLOCKED, named.DEGRADED)),)
+
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.switches": _OBSERVED, "commands": (SwitchCommand,)},
     decisions=(SwitchDecision, SwitchRecord),
     alerts=_ALERTS,
+    inhibitions=_INHIBITIONS,
     settings=SwitchingSettings,
     state=SwitchingState,
     state_version=1,

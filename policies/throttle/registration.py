@@ -1,7 +1,7 @@
 """What the throttle policy is in every room."""
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
 from policies.throttle import (
     NAME,
     KafkaCluster,
@@ -40,11 +40,18 @@ _ALERTS = (
     ),
 )
 
+_ONE_VOLUME = ("cluster", "subject")
+_INHIBITIONS = (
+    Inhibition(named.BELOW_HARD, (named.BELOW_SOFT, named.FILLS_SOON, named.LIMITS_CROSS), _ONE_VOLUME),
+    Inhibition(named.BELOW_SOFT, (named.FILLS_SOON,), _ONE_VOLUME),
+)
+
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.log-dirs": (LogDirs, KafkaCluster)},
     decisions=(ThrottleFactor,),
     alerts=_ALERTS,
+    inhibitions=_INHIBITIONS,
     settings=ThrottleSettings,
     state=ThrottleState,
     state_version=1,

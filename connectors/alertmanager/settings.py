@@ -1,0 +1,68 @@
+"""Where Alertmanager is, and who we are to it: the block ``alertmanager``. Off unless set."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from pydantic import Field, SecretStr
+
+from connectors.pulsar.connection import BearerAuth
+from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.tls import Tls
+from policies.units import PositiveDuration, parse_duration
+
+
+class AlertmanagerSettings(RedactedBlock):
+    """Alerts go to Alertmanager, which groups, silences, routes and notifies."""
+
+    urls: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=16,
+        description="Each Alertmanager of the cluster, such as `http://alertmanager-0:9093`: all of them are told.",
+    )
+    tls: Tls | None = Field(default=None, description="For `https` only: what to trust, and our certificate.")
+    token: SecretStr | None = Field(default=None, min_length=1, description="Sent as `Authorization: Bearer …`.")
+    token_file: Path | None = Field(default=None, description="The token in a file; a changed one is used at once.")
+    timeout: PositiveDuration = Field(default=parse_duration("10s"), description="How long one request may take.")
+    resend_interval: PositiveDuration = Field(
+        default=parse_duration("1m"),
+        description="A firing alert is sent again so often, and ends by itself when it was not for four times as long.",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What is no address, or does not belong together."""
+        for url in self.urls:
+            yield from _url_problems(url)
+        if self.tls is not None and not all(url.lower().startswith("https:") for url in self.urls):
+            yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
+        if self.token is not None and self.token_file is not None:
+            yield "token", "give either token or token_file, not both"
+        yield from unreadable_files({"token_file": self.token_file})
+
+    def http_client(self) -> httpx.Client:
+        """A client for all of them, that sends the token, follows no redirect and takes no proxy from the environment.
+
+        Raises:
+            UserError: a certificate's file is not what it should be.
+        """
+        return httpx.Client(
+            verify=(self.tls or Tls()).ssl_context(),
+            timeout=self.timeout.total_seconds(),
+            auth=BearerAuth(lambda: secret(self.token, self.token_file, "alertmanager.token_file")),
+            trust_env=False,
+        )
+
+
+def _url_problems(url: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with an address, without quoting it: it may hold a password."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo or parsed.query or parsed.fragment:
+        yield (
+            "urls",
+            "is not http(s)://host:port each, such as http://alertmanager-0:9093, without user and query",
+        )
+    elif "/api/" in parsed.path:
+        yield "urls", "must end before /api/v2"

@@ -1,0 +1,69 @@
+"""What comes of a request to Alertmanager, in one line without a secret."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from connectors.alertmanager.client import PostError, post_alerts
+from connectors.pulsar.connection import BearerAuth
+
+URL = "http://alertmanager:9093/prefix/"
+
+
+def post(answer: Callable[[httpx.Request], httpx.Response], bodies: int = 1) -> None:
+    transport = httpx.MockTransport(answer)
+    with httpx.Client(transport=transport, auth=BearerAuth(lambda: "s3cret-token")) as client:
+        alerts: list[dict[str, Any]] = [{"labels": {"alertname": str(number)}} for number in range(bodies)]
+        post_alerts(client, URL, alerts, 1.0)
+
+
+def test_alerts_go_out_in_batches_with_the_token() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200)
+
+    post(answer, bodies=600)
+    assert [str(request.url) for request in seen] == ["http://alertmanager:9093/prefix/api/v2/alerts"] * 3
+    assert {request.headers["Authorization"] for request in seen} == {"Bearer s3cret-token"}
+
+
+def test_with_nothing_to_tell_nothing_is_sent() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise AssertionError(request)
+
+    post(answer, bodies=0)
+
+
+def _raises(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
+    def answer(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    return answer
+
+
+def _endless() -> httpx.Response:
+    return httpx.Response(500, content=(b"x" * 1_000 for _ in range(10**9)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda _: httpx.Response(400, text="start time\nmust be before end time"), "status 400: start time must be"),
+        (lambda _: httpx.Response(401, text="no token s3cret-token"), r"status 401: no token \*\*\*"),
+        (lambda _: httpx.Response(302, headers={"Location": "http://elsewhere/"}), "status 302"),
+        (lambda _: _endless(), "status 500: xxxx"),
+        (_raises(httpx.ReadTimeout("slow")), "no answer in time"),
+        (_raises(httpx.ConnectError("refused")), "refused"),
+    ],
+    ids=["refused", "token quoted back", "redirected", "talks for ever", "slow", "nobody there"],
+)
+def test_why_alerts_were_not_taken(answer: Callable[[httpx.Request], httpx.Response], said: str) -> None:
+    with pytest.raises(PostError, match=said) as failed:
+        post(answer)
+    assert "s3cret" not in str(failed.value)
+    assert "\n" not in str(failed.value)
+    assert len(str(failed.value)) < 1_000
