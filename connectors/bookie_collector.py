@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from pydantic import ValidationError
+
 from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
-from connectors.read_errors import ReadErrors
+from connectors.read_errors import DETAIL_LENGTH, ReadErrors, first_problem
 from connectors.schedule import ticks
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
-from policies.observations import Reading
+from policies.observations import Outcome, Reading
 
 DEBOUNCE_SECONDS = 0.1
 """However often something hints at a change, the bookies are read no more often than this."""
@@ -136,6 +138,9 @@ class BookieCollector(ABC, Generic[Source]):
             return read(source)
         except self._errors.expected as error:
             return self._failure(kind, error)
+        except ValidationError as error:
+            detail = f"more or longer than a reading may hold: {first_problem(error)}"[:DETAIL_LENGTH]
+            return kind(cluster=self.cluster, outcome=Outcome.ERROR, detail=detail)
 
     def _failure(self, kind: type[Reading], error: BaseException) -> Reading:
         return kind(cluster=self.cluster, **self._errors.failure(error))

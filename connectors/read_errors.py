@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from policies.observations import Outcome
 
 DETAIL_LENGTH = 200
@@ -45,3 +47,10 @@ def rank(outcome: Outcome) -> int:
 def most_telling(outcomes: Collection[Outcome]) -> Outcome:
     """Of several failures' outcomes the one that says most about what to mend; unreachable when there are none."""
     return min(outcomes, key=rank, default=Outcome.UNREACHABLE)
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a document: where, and what; none of its content."""
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}" if place else problem["msg"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import typer
 from prometheus_client import CollectorRegistry
 from rich.console import Console
@@ -113,7 +114,8 @@ def _judged(
 ) -> PlacementJudgement:
     strict = cohort.strict if query.rules is None else None
     size = query.ensemble_size or cohort.ensemble_size
-    return judge_placement(cohort.namespaces, cohort.affinity, size, strict, membership, settings)
+    asked = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
+    return judge_placement(asked, membership, settings)
 
 
 def _plain(cluster: str, judged: PlacementJudgement, namespace: str) -> dict[str, Any]:
@@ -132,6 +134,6 @@ def _plain(cluster: str, judged: PlacementJudgement, namespace: str) -> dict[str
         "candidates": judged.candidates,
         "promised_candidates": judged.promised_candidates,
         "promised_feasible": judged.promised.feasible,
-        "leak": sorted(judged.leak),
+        "leak": judged.leak,
         "headroom": judged.placed.headroom,
     }

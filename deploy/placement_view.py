@@ -15,6 +15,7 @@ from policies.isolation.settings import IsolationSettings
 _COLOURS: Mapping[PlacementVerdict, str] = {
     PlacementVerdict.ISOLATED: "green",
     PlacementVerdict.UNCONSTRAINED: "dim",
+    PlacementVerdict.ASKED_FOR: "yellow",
     PlacementVerdict.SPILLS_TO_SECONDARY: "yellow",
     PlacementVerdict.LEAKS: "bold red",
     PlacementVerdict.INFEASIBLE: "bold red",
@@ -49,9 +50,9 @@ def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
             ", ".join(sorted(j.affinity.primary)),
             ", ".join(sorted(j.affinity.secondary)),
             str(j.ensemble_size),
-            str(len(j.candidates)),
+            str(j.placed.count),
             str(j.placed.headroom),
-            ", ".join(sorted(j.leak)),
+            ", ".join(j.leak),
         )
     return table
 
@@ -64,7 +65,7 @@ def _badness(judged: PlacementJudgement) -> int:
 def bookie_table(judged: PlacementJudgement, membership: BookieMembership, settings: IsolationSettings) -> Table:
     """One line a bookie: in or out, and why."""
     table = Table("bookie", "group", "in", "why", title=_title(judged), title_justify="left")
-    affinity = judged.affinity if judged.affinity.primary else None
+    affinity = judged.affinity or None
     standing = classify(judged.rules, membership, affinity, judged.ensemble_size, settings.unaffine)
     order: list[Tier | Exclusion] = [*Tier, *Exclusion]
     for bookie, why in sorted(standing.items(), key=lambda row: (order.index(row[1]), row[0])):

@@ -27,6 +27,8 @@ class Condition:
     summary: str
     labels: Mapping[str, str] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
+    count: int = 1
+    """Of how many things it is the case, where one alert stands for many: said again when they have doubled."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -45,11 +47,13 @@ class Entry(Struct, array_like=True, frozen=True):
     labels: dict[str, str]
     since_ms: int
     said_ms: int | None
+    count: int = 1
+    """Of how many it was the case when it was said last, or of the fewest since."""
 
     def as_condition(self) -> Condition:
         """The condition as it was said last: for who cannot tell whether it still is the case."""
         severity = Severity(self.severity)
-        return Condition(self.alert, self.subject, severity, self.reason, self.summary, self.labels)
+        return Condition(self.alert, self.subject, severity, self.reason, self.summary, self.labels, count=self.count)
 
 
 class AlertBook(Struct, array_like=True, frozen=True):
@@ -113,7 +117,9 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
         return before, before.said_ms is not None
     since_ms = before.since_ms if before else now_ms
     said_ms = before.said_ms if before else None
-    changed = before is not None and before.severity != condition.severity.value
+    changed = before is not None and (
+        before.severity != condition.severity.value or condition.count >= max(2, 2 * before.count)
+    )
     due = (
         now_ms >= since_ms + millis_of(sender.grace)
         if said_ms is None
@@ -128,6 +134,7 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
         labels=dict(condition.labels),
         since_ms=since_ms,
         said_ms=now_ms if due else said_ms,
+        count=condition.count if due or before is None else min(before.count, condition.count),
     )
     return entry, due
 

@@ -1,6 +1,6 @@
 """The isolation policy's I/O: bookies, groups and affinity are read, unassigned bookies are put into quarantine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import connectors.pulsar.bookies
 import connectors.zookeeper.bookies
@@ -20,6 +20,18 @@ from connectors.registration import (
 from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
 from policies.isolation import BookieQuarantine, Bookies, IsolationSettings
 from policies.isolation.settings import Quarantine
+
+_WATCHED = (WatchedBookies, WatchedPulsarBookies)
+
+
+def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> IsolationSettings:
+    """Whether anything carries a quarantine out: a decision's sentence says so."""
+    return settings.with_defaults(
+        {
+            name: {"has_actuator": any(cluster.setting(kind) is not None for kind in _WATCHED)}
+            for name, cluster in clusters.items()
+        }
+    )
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -80,6 +92,7 @@ CONNECTORS = PolicyConnectors(
         ),
     },
     mistakes=_mistakes,
+    informed=_informed,
     collectors=_collectors,
     actuators=_actuators,
     view=IsolationView,

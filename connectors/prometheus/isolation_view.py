@@ -87,7 +87,7 @@ class IsolationView:
         if not isinstance(decision, Placement):
             return False
         self._placements[decision.record_key()] = decision
-        return True
+        return bool(decision.evidence)
 
     def forget(self, key: str) -> None:
         """Drop the namespace whose decision was deleted."""
@@ -113,6 +113,11 @@ def _of_bookies(cluster: str, bookies: Sequence[BookieState]) -> Iterator[Sample
 
 def _of_placement(placement: Placement) -> Iterator[Sample]:
     labels = (placement.cluster, placement.namespace)
-    yield Sample(CANDIDATES, (*labels, placement.tier.value), len(placement.candidates))
+    yield Sample(CANDIDATES, (*labels, placement.tier.value), _count(placement.candidate_count, placement.candidates))
     yield Sample(HEADROOM, labels, placement.headroom)
-    yield Sample(LEAK, labels, len(placement.leak))
+    yield Sample(LEAK, labels, _count(placement.leak_count, placement.leak))
+
+
+def _count(told: int | None, listed: Sequence[str]) -> int:
+    """Lists are cut; older decisions say no count."""
+    return len(listed) if told is None else told

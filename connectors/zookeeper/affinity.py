@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from connectors.read_errors import DETAIL_LENGTH
-from connectors.zookeeper.registrations import first_problem
+from connectors.read_errors import DETAIL_LENGTH, first_problem
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
 from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome

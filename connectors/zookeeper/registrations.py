@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from connectors.read_errors import first_problem
 from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
@@ -104,10 +105,3 @@ def parse_groups(data: bytes) -> dict[str, dict[str, RackInfo]]:
         return _GROUPS.validate_json(data)
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong with a document: where, and what; none of its content."""
-    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {problem['msg']}" if place else problem["msg"]

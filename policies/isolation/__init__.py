@@ -1,6 +1,6 @@
 """The isolation policy: which bookies may hold whose data, and what about those that nobody assigned."""
 
-from policies.isolation.decisions import BookieQuarantine, Placement
+from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.isolation.policy import NAME, IsolationPolicy
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.settings import IsolationSettings
@@ -16,4 +16,5 @@ __all__ = [
     "IsolationSettings",
     "IsolationState",
     "Placement",
+    "PlacementSummary",
 ]

@@ -33,6 +33,10 @@ class PlacementVerdict(ClosedEnum):
     LEAKS = "leaks", "It may use bookies that the promise forbids."
     INFEASIBLE = "infeasible", "It may use fewer bookies than a ledger needs."
     UNCONSTRAINED = "unconstrained", "Brokers exclude no bookie for it."
+    ASKED_FOR = (
+        "asked_for",
+        "It keeps to its primary groups for now, and its `strict` asks for more: no released Pulsar reads that.",
+    )
 
 
 class PlacementReason(ClosedEnum):
@@ -69,11 +73,38 @@ class Placement(Decision):
     ensemble_size: int = Field(description="How many bookies a ledger needs.")
     tier: Tier = Field(description="How far it must reach to find enough.")
     feasible: bool = Field(description="Whether the cluster's rules leave it enough bookies.")
-    candidates: tuple[str, ...] = Field(description="All bookies the cluster's rules allow now, sorted.")
-    promised_candidates: tuple[str, ...] = Field(description="Those that the promise allows, sorted.")
+    candidates: tuple[str, ...] = Field(
+        description="The bookies the cluster's rules allow now, sorted: all, or the first 1,000."
+    )
+    promised_candidates: tuple[str, ...] = Field(description="Those that the promise allows, likewise.")
     promised_feasible: bool = Field(description="Whether the promise leaves it enough bookies.")
-    leak: tuple[str, ...] = Field(description="Candidates that the promise forbids, sorted.")
+    leak: tuple[str, ...] = Field(description="Candidates that the promise forbids, likewise.")
     headroom: int = Field(ge=0, description="How many more losses until the next tier; 0 when there is none left.")
+    candidate_count: int | None = Field(default=None, ge=0, description="How many candidates there are in all.")
+    promised_candidate_count: int | None = Field(default=None, ge=0, description="Likewise of those promised.")
+    leak_count: int | None = Field(default=None, ge=0, description="Likewise of those that leak.")
+    valid_until: Instant | None = Field(
+        default=None, description="Repeated well before; without a newer one by then, nobody knows what is the case."
+    )
+
+
+class PlacementSummary(Decision):
+    """How many namespaces stand how, said when more than ten change at once.
+
+    Those whose verdict changed are said singly as well, the others when they are due to be repeated.
+    """
+
+    event_type: ClassVar[str] = "headgate.placement-summary.v1"
+    topic: ClassVar[str] = "decided.isolation"
+    in_force: ClassVar[tuple[str, ...]] = ("verdict", "namespaces_by_verdict", "changed_count")
+
+    verdict: PlacementVerdict = Field(description="The worst there is.")
+    reason: PlacementReason = Field(description="Of the first of the namespaces that have it.")
+    namespaces_by_verdict: dict[str, int] = Field(description="How many namespaces have each verdict.")
+    changed_count: int = Field(ge=0, description="How many namespaces changed; 0 when all is only repeated.")
+    changed: tuple[str, ...] = Field(description="The first ten of them, by name.")
+    writable_count: int = Field(ge=0, description="How many bookies are writable.")
+    valid_until: Instant = Field(description="Without a newer one by then, nobody knows what is the case.")
 
 
 class QuarantineVerdict(ClosedEnum):
@@ -88,6 +119,7 @@ class QuarantineReason(ClosedEnum):
     """Why."""
 
     UNASSIGNED = "unassigned", "It has been in no group for `grace`."
+    FEWER = "fewer", "The decision was about many bookies; those that are left have decisions of their own."
     MAX_QUARANTINED = "max_quarantined", "As many as `max_quarantined` allows are in quarantine, or on their way there."
     WOULD_BE_INFEASIBLE = "would_be_infeasible", "A namespace could not place its data without it."
     NO_GROUPS = "no_groups", "The cluster has no groups, and the first would constrain every namespace."
@@ -105,7 +137,9 @@ class BookieQuarantine(Decision):
 
     verdict: QuarantineVerdict
     reason: QuarantineReason
-    bookie: str = Field(description="Its id as registered.")
+    bookie: str = Field(description="Its id as registered; of many, the first.")
+    count: int = Field(default=1, ge=1, description="How many bookies it is about: more than one only to `withhold`.")
+    bookies: tuple[str, ...] = Field(default=(), description="The first ten of them, where it is about many.")
     group: str = Field(description="The group to put it into.")
     rack: str = Field(description="The rack to give it.")
     session: str | None = Field(description="Of the registration this is about, where known.")

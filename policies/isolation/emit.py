@@ -1,6 +1,6 @@
 """What differs from what was published last: placements that are news, quarantine orders that are news or due."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -10,19 +10,21 @@ from policies.isolation.decisions import (
     QUARANTINE_GROUP,
     QUARANTINE_RACK,
     BookieQuarantine,
-    Placement,
     QuarantineReason,
     QuarantineVerdict,
 )
+from policies.isolation.emit_placements import emit_placements
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
-from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.judge.quarantine import QuarantineJudgement
-from policies.isolation.messages import explain_placement, explain_quarantine
-from policies.isolation.settings import IsolationSettings
+from policies.isolation.messages import MOST_SINGLY, explain_quarantine
+from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
 from policies.succession import ends_at, next_sequence
 from policies.units import from_millis, millis_of
+
+MANY = "unassigned-bookies"
+"""In place of a bookie's id in the subject of a decision about many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,92 +56,13 @@ def emit(
 ) -> EmittedIsolation:
     """Hold the verdicts against what was published last."""
     numbers = _SequenceCounter(before.sequence, facts.now_ms)
-    placements = [
-        _placement(name, judged, why, facts, issuer, numbers.next(is_first=is_first))
-        for judged, names in _placement_news(judgement, facts, before.published)
-        for why in (explain_placement(judged),)
-        for name, is_first in names
-    ]
+    placements, published = emit_placements(judgement, facts, before.published, issuer, numbers.next)
     orders, news = _orders(judgement, facts)
     ordered = {order.bookie for order in before.orders}
     quarantines = [
         _quarantine(order, facts, issuer, numbers.next(is_first=order.bookie not in ordered)) for order in news
     ]
-    return EmittedIsolation(
-        decisions=(*placements, *quarantines),
-        published=_published(judgement.placements, facts.settings) if placements else before.published,
-        orders=orders,
-        sequence=numbers.last,
-    )
-
-
-def _placement_news(
-    judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
-) -> Iterator[tuple[PlacementJudgement, list[tuple[str, bool]]]]:
-    """The verdicts to publish, with the namespaces they are news of, and whether it is a namespace's first.
-
-    A namespace that left is named a last time, as one without affinity.
-    """
-    if not facts.all_fresh:
-        return
-    known = {name: last.fingerprint for last in published for name in last.namespaces}
-    for judged in judgement.placements:
-        fingerprint = _fingerprint(judged, facts.settings)
-        last = ((name, known.pop(name, None)) for name in judged.namespaces)
-        if news := [(name, was is None) for name, was in last if was != fingerprint]:
-            yield judged, news
-    if known:
-        yield judgement.without_affinity, [(name, False) for name in sorted(known)]
-
-
-def _published(
-    placements: Iterable[PlacementJudgement], settings: IsolationSettings
-) -> tuple[PublishedPlacements, ...]:
-    alike: dict[str, list[str]] = {}
-    for judged in placements:
-        alike.setdefault(_fingerprint(judged, settings), []).extend(judged.namespaces)
-    return tuple(PublishedPlacements(mark, tuple(sorted(alike[mark]))) for mark in sorted(alike))
-
-
-def _fingerprint(judged: PlacementJudgement, settings: IsolationSettings) -> str:
-    return f"{judged.fingerprint}-{settings.mode}"
-
-
-def _placement(
-    namespace: str, judged: PlacementJudgement, why: str, facts: IsolationFacts, issuer: Issuer, sequence: int
-) -> Placement:
-    subject = f"{facts.cluster}/{namespace}"
-    return Placement(
-        **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
-        verdict=judged.verdict,
-        reason=judged.reason,
-        explanation=f"{namespace} {why}.",
-        evidence=facts.evidence,
-        numbers=_placement_numbers(judged),
-        namespace=namespace,
-        rules=judged.rules,
-        promise=judged.promise,
-        ensemble_size=judged.ensemble_size,
-        tier=judged.placed.tier,
-        feasible=judged.placed.feasible,
-        candidates=judged.candidates,
-        promised_candidates=judged.promised_candidates,
-        promised_feasible=judged.promised.feasible,
-        leak=tuple(sorted(judged.leak)),
-        headroom=judged.placed.headroom,
-    )
-
-
-def _placement_numbers(judged: PlacementJudgement) -> dict[str, object]:
-    """For the audit: how many bookies of each kind there were."""
-    return {
-        "writable": judged.writable,
-        "primary": len(judged.placed.primary),
-        "secondary": len(judged.placed.secondary),
-        "unassigned": len(judged.placed.unassigned),
-        "promised_tier": judged.promised.tier.value,
-        "promised_headroom": judged.promised.headroom,
-    }
+    return EmittedIsolation((*placements, *quarantines), published, orders, numbers.last)
 
 
 def _orders(
@@ -148,10 +71,28 @@ def _orders(
     """The quarantine orders in force after this step, by bookie, and those to publish: lifts first."""
     before = judgement.standing
     lifted = [_lifted(order, reason, facts) for order, reason in judgement.ended]
-    decided = [_order(before.get(judged.bookie.bookie), judged, facts) for judged in judgement.quarantines]
-    news = [o for o in decided if o.published_ms == facts.now_ms and o != before.get(o.bookie)]
+    singly, many = _parted(judgement)
+    decided = [_order(before.get(judged.bookie.bookie), judged, facts) for judged in singly]
     after = before | {order.bookie: order for order in decided}
+    if many:
+        after[""] = _order_on_many(before.get(""), many, facts)
+    elif (ended := _why_no_longer_many(before.get(""), facts)) is not None:
+        lifted.append(_lifted(after.pop(""), ended, facts))
+    news = [o for o in after.values() if o.published_ms == facts.now_ms and o != before.get(o.bookie)]
     return tuple(after[bookie] for bookie in sorted(after)), (*lifted, *news)
+
+
+def _parted(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], list[QuarantineJudgement]]:
+    """The verdicts that are said singly, and those withheld that are too many for that, or all for want of any group.
+
+    What has an order of its own keeps it: nobody is to hear twice of one bookie.
+    """
+    withheld = [j for j in judgement.quarantines if j.verdict is QuarantineVerdict.WITHHOLD]
+    others = [j for j in withheld if j.bookie.bookie not in judgement.standing]
+    if len(others) <= MOST_SINGLY and not any(j.reason is QuarantineReason.NO_GROUPS for j in others):
+        return list(judgement.quarantines), []
+    many = {j.bookie.bookie for j in others}
+    return [j for j in judgement.quarantines if j.bookie.bookie not in many], others
 
 
 def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: IsolationFacts) -> QuarantineOrder:
@@ -181,6 +122,38 @@ def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: I
     return before
 
 
+def _order_on_many(
+    before: QuarantineOrder | None, many: Sequence[QuarantineJudgement], facts: IsolationFacts
+) -> QuarantineOrder:
+    """One order on all of these; news when the guard is another, or when there are twice as many as it said."""
+    first = many[0]
+    order = QuarantineOrder(
+        bookie="",
+        session=None,
+        czxid=None,
+        registered_ms=first.bookie.since_ms if first.bookie.registered_ms is None else first.bookie.registered_ms,
+        verdict=first.verdict,
+        reason=first.reason,
+        mode=facts.settings.mode,
+        since_ms=facts.now_ms,
+        published_ms=facts.now_ms,
+        starved=first.starved,
+        bookies=tuple(sorted(j.bookie.bookie for j in many)[:MOST_SINGLY]),
+        count=len(many),
+    )
+    if before is None or before.in_force != order.in_force or order.count >= 2 * before.count:
+        return order
+    return replace(before, count=min(before.count, order.count))
+
+
+def _why_no_longer_many(before: QuarantineOrder | None, facts: IsolationFacts) -> QuarantineReason | None:
+    if before is None:
+        return None
+    if facts.settings.quarantine is Quarantine.OFF:
+        return QuarantineReason.SWITCHED_OFF
+    return QuarantineReason.FEWER if facts.all_fresh else None
+
+
 def _lifted(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFacts) -> QuarantineOrder:
     return replace(
         order,
@@ -198,15 +171,21 @@ def renewal_ms(order: QuarantineOrder, settings: IsolationSettings) -> int:
 
 
 def _quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
-    subject = f"{facts.cluster}/{order.bookie}"
+    subject = f"{facts.cluster}/{order.bookie or MANY}"
     return BookieQuarantine(
         **issuer.header(subject, sequence, facts.now, about=("quarantine", subject)),
         verdict=order.verdict,
         reason=order.reason,
         explanation=explain_quarantine(order, facts.settings),
         evidence=facts.evidence,
-        numbers={"quarantined": sorted(facts.quarantined), "max_quarantined": facts.settings.max_quarantined},
-        bookie=order.bookie,
+        numbers={
+            "quarantined": sorted(facts.quarantined)[:MOST_SINGLY],
+            "quarantined_count": len(facts.quarantined),
+            "max_quarantined": facts.settings.max_quarantined,
+        },
+        bookie=order.bookie or order.bookies[0],
+        count=order.count,
+        bookies=order.bookies,
         group=QUARANTINE_GROUP,
         rack=QUARANTINE_RACK,
         session=order.session,

@@ -49,6 +49,8 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         "acme/orders": NamespaceAffinity(primary=("default",), ensemble_size=2, write_quorum=2, ack_quorum=2),
         "acme/events": NamespaceAffinity(primary=("shared",), ensemble_size=1, write_quorum=1, ack_quorum=1),
     }
+    # More than are said without a summary.
+    affinity |= {f"acme/team-{number:02}": NamespaceAffinity(primary=("shared",)) for number in range(10)}
     return (
         ("bookies-3", minutes(3), bookies),
         ("racks-3", minutes(3), BookieRacks(cluster=_CLUSTER, outcome=Outcome.OK, groups=groups)),

@@ -23,6 +23,9 @@ class IsolationFacts:
     settings: IsolationSettings
     known: BookieClusterState
     membership: BookieMembership
+    """As the last good readings have it."""
+    confirmed: BookieMembership
+    """The same with the bookies that one reading alone has lacked: what is alarming only counts when it is sure."""
     quarantined: frozenset[str]
     """The bookies in the quarantine group, whatever else they are in."""
     stale: dict[str, ReadingStatus]
@@ -50,7 +53,16 @@ def facts_as_of(now: datetime, cluster: str, known: BookieClusterState, settings
         if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
     }
     return IsolationFacts(
-        cluster, now, now_ms, settings, known, membership, membership.quarantined(), stale, _evidence(known)
+        cluster=cluster,
+        now=now,
+        now_ms=now_ms,
+        settings=settings,
+        known=known,
+        membership=membership,
+        confirmed=known.confirmed_membership(membership),
+        quarantined=membership.quarantined(),
+        stale=stale,
+        evidence=_evidence(known),
     )
 
 

@@ -6,18 +6,21 @@ A verdict is a function of the membership and the affinity: no clock, no history
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 from policies.isolation.decisions import PlacementReason, Tier
-from policies.isolation.membership import ANY_GROUP, AffinityGroups, BookieMembership
+from policies.isolation.membership import ANY_GROUP, AffinityGroups, BookieMembership, BookieSet
 from policies.isolation.settings import RuleSet, Unaffine
 
+_NOBODY = BookieSet(frozenset())
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Placed:
     """What a rule set leaves a namespace."""
 
-    candidates: frozenset[str]
-    """Every bookie it may use now."""
+    parts: tuple[BookieSet, ...]
+    """Every bookie it may use now; no two parts have one in common."""
     tier: Tier
     """How far it must reach to find enough."""
     feasible: bool
@@ -26,12 +29,33 @@ class Placed:
     """How many more losses until the next tier; 0 when infeasible."""
     reason: PlacementReason
     """Why it stands so by these rules alone."""
-    primary: frozenset[str] = frozenset()
+    primary: BookieSet = _NOBODY
     """Writable bookies of its primary groups."""
-    secondary: frozenset[str] = frozenset()
+    secondary: BookieSet = _NOBODY
     """Writable bookies of its secondary groups that are in no primary one."""
-    unassigned: frozenset[str] = frozenset()
+    unassigned: BookieSet = _NOBODY
     """Writable bookies in no group, whether or not it may use them."""
+
+    @property
+    def candidates(self) -> frozenset[str]:
+        """Every bookie it may use now."""
+        return frozenset[str]().union(*(part.members for part in self.parts))
+
+    @property
+    def count(self) -> int:
+        """How many those are."""
+        return sum(map(len, self.parts))
+
+    @property
+    def takes_unassigned(self) -> bool:
+        """Whether it may use the bookies in no group as such."""
+        return any(part is self.unassigned for part in self.parts)
+
+    def needed_unassigned(self, ensemble_size: int) -> int:
+        """How many bookies in no group must be left it for a ledger."""
+        if not self.takes_unassigned:
+            return 0
+        return max(0, ensemble_size - self.count + len(self.unassigned))
 
 
 class Exclusion(StrEnum):
@@ -65,14 +89,15 @@ def place(
     Args:
         rules: the rule set.
         membership: who takes new data and who is in which group.
-        affinity: the namespace's groups; None, or without a primary one: it has none.
+        affinity: the namespace's groups; None, or none named: it has none. Of secondary ones alone, brokers find their
+            primary ones to be short.
         ensemble_size: how many bookies a ledger needs, at least 1.
         unaffine: where a namespace without affinity places its data.
     """
     free = _unconstrained(membership, affinity, unaffine)
     if free is not None:
-        return _whole(membership.writable, free, ensemble_size)
-    if affinity is None or not affinity.primary:
+        return _whole(membership.all_writable, free, ensemble_size)
+    if not affinity:
         return _ungrouped(membership, ensemble_size)
     return _by_groups(rules, membership, affinity, ensemble_size)
 
@@ -90,9 +115,10 @@ def classify(
     """
     placed = place(rules, membership, affinity, ensemble_size, unaffine)
     groups = membership.groups or {}
-    own = membership.members(affinity.primary | affinity.secondary) if affinity and affinity.primary else frozenset()
+    own = membership.members(affinity.primary | affinity.secondary) if affinity else frozenset()
     everyone = membership.writable.union(*groups.values())
-    return {bookie: _standing(bookie, rules, membership, placed, own) for bookie in sorted(everyone)}
+    candidates = placed.candidates
+    return {bookie: _standing(bookie, rules, membership, placed, candidates, own) for bookie in sorted(everyone)}
 
 
 def _unconstrained(
@@ -101,52 +127,55 @@ def _unconstrained(
     """Why brokers exclude nothing for this namespace, or None where they do."""
     if not membership.groups:
         return PlacementReason.NO_GROUPS
-    if affinity is None or not affinity.primary:
+    if not affinity:
         return PlacementReason.NO_AFFINITY if unaffine is Unaffine.ANY else None
     return PlacementReason.ANY_GROUP if ANY_GROUP in affinity.primary else None
 
 
-def _whole(writable: frozenset[str], reason: PlacementReason, ensemble_size: int) -> Placed:
+def _whole(writable: BookieSet, reason: PlacementReason, ensemble_size: int) -> Placed:
     feasible = len(writable) >= ensemble_size
     tier = Tier.PRIMARY if feasible else Tier.NONE
-    return Placed(writable, tier, feasible, _headroom(len(writable), ensemble_size), reason)
+    return Placed((writable,), tier, feasible, _headroom(len(writable), ensemble_size), reason)
 
 
 def _ungrouped(membership: BookieMembership, ensemble_size: int) -> Placed:
-    free = membership.writable - membership.grouped()
+    free = membership.unassigned
     feasible = len(free) >= ensemble_size
     tier = Tier.UNASSIGNED if feasible else Tier.NONE
     headroom = _headroom(len(free), ensemble_size)
-    return Placed(free, tier, feasible, headroom, PlacementReason.UNGROUPED_ONLY, unassigned=free)
+    return Placed((free,), tier, feasible, headroom, PlacementReason.UNGROUPED_ONLY, unassigned=free)
 
 
 def _by_groups(rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups, ensemble_size: int) -> Placed:
-    primary_members = membership.members(affinity.primary)
-    secondary_members = membership.members(affinity.secondary) - primary_members
-    primary = membership.writable & primary_members
-    secondary = membership.writable & secondary_members
-    unassigned = membership.writable - membership.grouped()
-    with_secondary = _primary_count(rules, membership, affinity) < ensemble_size
-    with_unassigned = rules is RuleSet.LEGACY or (
-        # Brokers count a secondary member as soon as it is in its group, registered or not.
-        rules is RuleSet.CURRENT and len(primary) + len(secondary_members) < ensemble_size
-    )
-    reach = [(Tier.PRIMARY, primary)]
-    if with_secondary:
-        reach.append((Tier.SECONDARY, primary | secondary))
-    if with_unassigned:
-        reach.append((Tier.UNASSIGNED, reach[-1][1] | unassigned))
-    tier, serving = next(((t, b) for t, b in reach if len(b) >= ensemble_size), (Tier.NONE, frozenset[str]()))
+    primary = membership.serving(affinity.primary)
+    secondary = membership.serving(affinity.secondary, affinity.primary)
+    parts, tiers = [primary], [Tier.PRIMARY]
+    if _primary_count(rules, membership, affinity) < ensemble_size:
+        parts.append(secondary)
+        tiers.append(Tier.SECONDARY)
+    if rules is RuleSet.LEGACY or (
+        rules is RuleSet.CURRENT and _counted_by_brokers(primary, membership, affinity) < ensemble_size
+    ):
+        parts.append(membership.unassigned)
+        tiers.append(Tier.UNASSIGNED)
+    reached = accumulate(map(len, parts))
+    tier, serving = next(((t, n) for t, n in zip(tiers, reached, strict=True) if n >= ensemble_size), (Tier.NONE, 0))
     return Placed(
-        candidates=reach[-1][1],
+        parts=tuple(parts),
         tier=tier,
         feasible=tier is not Tier.NONE,
-        headroom=_headroom(len(serving), ensemble_size),
+        headroom=_headroom(serving, ensemble_size),
         reason=_REASON_BY_TIER[tier],
         primary=primary,
         secondary=secondary,
-        unassigned=unassigned,
+        unassigned=membership.unassigned,
     )
+
+
+def _counted_by_brokers(primary: BookieSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
+    """They count a secondary member as soon as it is in its group, registered or not."""
+    of_secondary, of_primary = membership.members(affinity.secondary), membership.members(affinity.primary)
+    return len(primary) + len(of_secondary) - len(of_secondary & of_primary)
 
 
 _REASON_BY_TIER = {
@@ -160,7 +189,7 @@ _REASON_BY_TIER = {
 def _primary_count(rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
     """How many primary bookies brokers count: each once, but in `legacy` once for each of its primary groups."""
     if rules is not RuleSet.LEGACY:
-        return len(membership.writable & membership.members(affinity.primary))
+        return len(membership.serving(affinity.primary))
     groups = membership.groups or {}
     return sum(len(membership.writable & groups[group]) for group in affinity.primary if group in groups)
 
@@ -170,15 +199,20 @@ def _headroom(serving: int, ensemble_size: int) -> int:
 
 
 def _standing(
-    bookie: str, rules: RuleSet, membership: BookieMembership, placed: Placed, own: frozenset[str]
+    bookie: str,
+    rules: RuleSet,
+    membership: BookieMembership,
+    placed: Placed,
+    candidates: frozenset[str],
+    own: frozenset[str],
 ) -> Tier | Exclusion:
     if bookie not in membership.writable:
         return Exclusion.NOT_WRITABLE
-    if bookie in placed.candidates:
+    if bookie in candidates:
         return _tier_of(bookie, placed)
     if bookie in own:
         return Exclusion.SECONDARY_NOT_NEEDED
-    if bookie not in placed.unassigned:
+    if bookie not in placed.unassigned.members:
         return Exclusion.OTHER_GROUP if bookie in membership.assigned() else Exclusion.QUARANTINED
     if rules is RuleSet.STRICT:
         return Exclusion.UNASSIGNED_FORBIDDEN
@@ -186,6 +220,6 @@ def _standing(
 
 
 def _tier_of(bookie: str, placed: Placed) -> Tier:
-    if bookie in placed.secondary:
+    if bookie in placed.secondary.members:
         return Tier.SECONDARY
-    return Tier.UNASSIGNED if bookie in placed.unassigned else Tier.PRIMARY
+    return Tier.UNASSIGNED if bookie in placed.unassigned.members else Tier.PRIMARY

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from policies.alerts import Sender, review
 from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms
-from policies.isolation.emit import emit, renewal_ms
+from policies.isolation.emit import EmittedIsolation, emit, renewal_ms
+from policies.isolation.emit_placements import renewal_ms as placements_renewal_ms
 from policies.isolation.facts import facts_as_of
 from policies.isolation.fold import fold
 from policies.isolation.judge import IsolationJudge
@@ -56,18 +57,21 @@ class IsolationPolicy:
             alerts=book,
             sequence=emitted.sequence,
         )
-        return Step(after, (*emitted.decisions, *alerts), _wake_at(context, review_at))
+        return Step(after, (*emitted.decisions, *alerts), _wake_at(context, emitted, review_at))
 
 
-def _wake_at(context: IsolationAlertContext, review_at: datetime | None) -> datetime | None:
-    due = [ms for ms in _due_ms(context, review_at) if ms > context.facts.now_ms]
+def _wake_at(context: IsolationAlertContext, emitted: EmittedIsolation, review_at: datetime | None) -> datetime | None:
+    due = [ms for ms in _due_ms(context, emitted, review_at) if ms > context.facts.now_ms]
     return from_millis(min(due)) if due else None
 
 
-def _due_ms(context: IsolationAlertContext, review_at: datetime | None) -> Iterator[int]:
+def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at: datetime | None) -> Iterator[int]:
     """When (milliseconds) something may change without an observation."""
     if review_at is not None:
         yield to_millis(review_at)
     yield from due_ms(context)
-    pending = (order for order in context.orders if order.is_pending(context.facts.quarantined))
-    yield from (renewal_ms(order, context.facts.settings) for order in pending)
+    facts = context.facts
+    pending = (order for order in context.orders if order.is_pending(facts.quarantined))
+    yield from (renewal_ms(order, facts.settings) for order in pending)
+    if facts.all_fresh:
+        yield from (placements_renewal_ms(published, facts.settings) for published in emitted.published)

@@ -8,6 +8,17 @@ from policies.observations import Reading
 from policies.units import MAX_INT64, Instant
 
 MAX_ENSEMBLE = 10_000
+MAX_BOOKIES = 10_000
+"""More than any cluster has."""
+MAX_GROUPS = 10_000
+MAX_NAMESPACES = 50_000
+_MAX_GROUPS_NAMED = 1_000
+
+BookieName = Annotated[str, Field(min_length=1, max_length=255)]
+"""A bookie's id as registered: `host:port`, or any custom id."""
+GroupName = Annotated[str, Field(max_length=255)]
+"""Of a group, or of a member of one: whatever stands in the znode."""
+_Named = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class BookieRegistration(BaseModel):
@@ -15,8 +26,10 @@ class BookieRegistration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    bookie: str = Field(min_length=1, description="Its id as registered: `host:port`, or any custom id.")
-    session: str | None = Field(default=None, description="The ZooKeeper session that owns the node, as `0x…`.")
+    bookie: BookieName = Field(description="Its id as registered: `host:port`, or any custom id.")
+    session: str | None = Field(
+        default=None, max_length=64, description="The ZooKeeper session that owns the node, as `0x…`."
+    )
     czxid: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The transaction that made the node.")
     registered_at: Instant | None = Field(
         default=None, description="When ZooKeeper made the node, by its own clock; null where the source cannot tell."
@@ -28,9 +41,15 @@ class Bookies(Reading):
 
     event_type: ClassVar[str] = "headgate.bookies.v1"
 
-    writable: tuple[BookieRegistration, ...] = Field(default=(), description="Registered and taking new data.")
-    read_only: tuple[BookieRegistration, ...] = Field(default=(), description="Registered, and taking none.")
-    known: tuple[str, ...] = Field(default=(), description="Every bookie that ever joined (the cookies).")
+    writable: tuple[BookieRegistration, ...] = Field(
+        default=(), max_length=MAX_BOOKIES, description="Registered and taking new data."
+    )
+    read_only: tuple[BookieRegistration, ...] = Field(
+        default=(), max_length=MAX_BOOKIES, description="Registered, and taking none."
+    )
+    known: tuple[BookieName, ...] = Field(
+        default=(), max_length=2 * MAX_BOOKIES, description="Every bookie that ever joined (the cookies)."
+    )
 
 
 class RackInfo(BaseModel):
@@ -38,8 +57,8 @@ class RackInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    rack: str | None = Field(default=None, description="Its rack; an empty one or `/` is no rack.")
-    hostname: str | None = Field(default=None, description="Its host.")
+    rack: str | None = Field(default=None, max_length=4096, description="Its rack; an empty one or `/` is no rack.")
+    hostname: str | None = Field(default=None, max_length=4096, description="Its host.")
 
 
 def _no_info(value: object) -> object:
@@ -51,9 +70,19 @@ class BookieRacks(Reading):
 
     event_type: ClassVar[str] = "headgate.bookie-racks.v1"
 
-    groups: dict[str, dict[str, Annotated[RackInfo, BeforeValidator(_no_info)]]] | None = Field(
-        default=None, description="Members by group; null when there is no znode `/bookies`."
-    )
+    groups: (
+        Annotated[
+            dict[
+                GroupName,
+                Annotated[
+                    dict[GroupName, Annotated[RackInfo, BeforeValidator(_no_info)]],
+                    Field(max_length=MAX_BOOKIES),
+                ],
+            ],
+            Field(max_length=MAX_GROUPS),
+        ]
+        | None
+    ) = Field(default=None, description="Members by group; null when there is no znode `/bookies`.")
 
 
 class NamespaceAffinity(BaseModel):
@@ -61,9 +90,16 @@ class NamespaceAffinity(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    primary: tuple[str, ...] = Field(default=(), description="Groups used first; `*` means every bookie.")
-    secondary: tuple[str, ...] = Field(default=(), description="Groups used when the primary ones do not suffice.")
-    strict: bool | None = Field(default=None, description="Never bookies without a group; null: not said.")
+    primary: tuple[GroupName, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="Groups used first; `*` means every bookie."
+    )
+    secondary: tuple[GroupName, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="Groups used when the primary ones do not suffice."
+    )
+    strict: bool | None = Field(
+        default=None,
+        description="Asked for: never bookies without a group; null: not said. No released Pulsar reads it.",
+    )
     ensemble_size: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="Bookies a ledger spreads over.")
     write_quorum: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="Copies of each entry.")
     ack_quorum: int | None = Field(default=None, ge=0, le=MAX_ENSEMBLE, description="Copies a producer waits for.")
@@ -74,6 +110,8 @@ class BookieAffinity(Reading):
 
     event_type: ClassVar[str] = "headgate.bookie-affinity.v1"
 
-    namespaces: dict[str, NamespaceAffinity] = Field(
-        default_factory=dict, description="By `tenant/namespace`; those without affinity may be left out."
+    namespaces: dict[_Named, NamespaceAffinity] = Field(
+        default_factory=dict,
+        max_length=MAX_NAMESPACES,
+        description="By `tenant/namespace`; those without affinity may be left out.",
     )

@@ -11,8 +11,9 @@ from policies.isolation import (
     IsolationSettings,
     IsolationState,
     Placement,
+    PlacementSummary,
 )
-from policies.isolation import alerts as named
+from policies.isolation.alerts import context as named
 from policies.isolation.examples import examples
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
@@ -29,6 +30,22 @@ _ALERTS = (
     AlertKind(named.INFEASIBLE, (Severity.CRITICAL,), "A namespace may use fewer bookies than a ledger needs."),
     AlertKind(named.HEADROOM, (Severity.WARNING,), "One more bookie lost, and a namespace must reach further."),
     AlertKind(named.UNREAD, (Severity.WARNING,), "Bookies, groups or affinity have not been read for `validity`."),
+    AlertKind(
+        named.UNCONFIRMED,
+        (Severity.WARNING,),
+        "In one reading most bookies, or most members of groups, were gone; the one before counts until another "
+        "confirms it.",
+    ),
+    AlertKind(
+        named.NO_GROUPS,
+        (Severity.INFO, Severity.CRITICAL),
+        "The cluster puts no bookie into a group; critical while namespaces ask for groups.",
+    ),
+    AlertKind(
+        named.JOINED,
+        (Severity.INFO,),
+        "A bookie has joined for the first time, and had been put into a group in advance.",
+    ),
     AlertKind(named.OVERDUE, (Severity.WARNING,), "A bookie was to be put into quarantine, and nobody has done so."),
 )
 
@@ -41,7 +58,7 @@ _INHIBITIONS = (
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity)},
-    decisions=(Placement, BookieQuarantine),
+    decisions=(Placement, PlacementSummary, BookieQuarantine),
     alerts=_ALERTS,
     inhibitions=_INHIBITIONS,
     settings=IsolationSettings,

@@ -72,6 +72,11 @@ class IsolationSettings(PolicySettings):
         default=Quarantine.OFF,
         description="`on`: an unassigned bookie is put into the group headgate-quarantine, which no namespace uses.",
     )
+    has_actuator: bool | None = Field(
+        default=None,
+        description="Whether something carries a quarantine out, for the sentence of a decision. Default: whether "
+        "the cluster's `bookies` or `pulsar_bookies` are set; true where a consumer of your own does.",
+    )
     max_quarantined: int = Field(
         default=3,
         ge=0,

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Set
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.alerts import AlertBook
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership
+from policies.isolation.settings import RuleSet
 
 NEVER = -1
 
@@ -48,10 +50,17 @@ class BookieState(Struct, array_like=True, frozen=True):
     session: str | None = None
     czxid: int | None = None
     registered_ms: int | None = None
-    """When its present registration was made, or first seen."""
+    """When its last registration was made, or first seen."""
     missing_ms: int | None = None
     """When a reading first lacked it, until another confirms that its session is gone, or it is back."""
     has_cookie: bool = False
+    joined_in_place_ms: int | None = None
+    """When it joined for the first time, if it had been put into a group before."""
+
+    @property
+    def never_joined(self) -> bool:
+        """Whether nothing tells that it was ever there: it is only in a group."""
+        return self.presence is Presence.OFFLINE and not self.has_cookie and self.registered_ms is None
 
     @property
     def takes_data(self) -> bool:
@@ -67,6 +76,10 @@ class Cohort(Struct, array_like=True, frozen=True):
     strict: bool | None
     ensemble_size: int | None
     namespaces: tuple[str, ...]
+
+    def with_namespaces(self, namespaces: tuple[str, ...]) -> "Cohort":
+        """The same of these namespaces alone."""
+        return self if namespaces == self.namespaces else replace(self, namespaces=namespaces)
 
     @property
     def affinity(self) -> AffinityGroups:
@@ -84,7 +97,15 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     cohorts: tuple[Cohort, ...] = ()
     vanished_ms: int | None = None
-    """When all bookies were first gone at once, until that is confirmed or refuted."""
+    """When most bookies were first gone at once, until that is confirmed or refuted."""
+    groups_vanished_ms: int | None = None
+    """When most members of groups were first gone at once, until that is confirmed or refuted."""
+    bookies_left: int = 0
+    """How many bookies the reading named that is not believed yet."""
+    members_left: int = 0
+    """How many members of groups the reading named that is not believed yet."""
+    promises: tuple[tuple[str, str], ...] = ()
+    """What people promised single namespaces by command: rule sets by namespace."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:
@@ -93,8 +114,25 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
 
     def membership(self) -> BookieMembership:
         """Who takes new data, and who is in which group, by the last good readings."""
-        groups = None if self.groups is None else {group: frozenset(bookies) for group, bookies in self.groups}
-        return BookieMembership(frozenset(b.bookie for b in self.bookies if b.takes_data), groups)
+        return BookieMembership(frozenset(b.bookie for b in self.bookies if b.takes_data), self.members_by_group())
+
+    @property
+    def assigns_bookies(self) -> bool:
+        """Whether any bookie is in a group, or it is not known."""
+        return self.racks_status.read_ms == NEVER or any(bookies for _, bookies in self.groups or ())
+
+    def promised(self) -> dict[str, RuleSet]:
+        """What people promised single namespaces by command."""
+        return {namespace: RuleSet(rules) for namespace, rules in self.promises}
+
+    def confirmed_membership(self, membership: BookieMembership) -> BookieMembership:
+        """The same with the bookies that one reading lacked and no other yet, so that they may still be there."""
+        doubted = {b.bookie for b in self.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
+        return BookieMembership(membership.writable | doubted, membership.groups) if doubted else membership
+
+    def members_by_group(self) -> dict[str, frozenset[str]] | None:
+        """By the last good reading of the groups; None when none are known."""
+        return None if self.groups is None else {group: frozenset(bookies) for group, bookies in self.groups}
 
 
 class PublishedPlacements(Struct, array_like=True, frozen=True):
@@ -102,6 +140,8 @@ class PublishedPlacements(Struct, array_like=True, frozen=True):
 
     fingerprint: str
     namespaces: tuple[str, ...]
+    published_ms: int = 0
+    """When; they are repeated before they run out."""
 
 
 class QuarantineOrder(Struct, array_like=True, frozen=True):
@@ -122,6 +162,10 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
     """Whether the bookie has been in the quarantine group since."""
     starved: str = ""
     """Who could not place data without it, where that is the reason."""
+    bookies: tuple[str, ...] = ()
+    """The first names, where the order is about many; `bookie` is then empty."""
+    count: int = 1
+    """How many it is about; as was said last."""
 
     @property
     def in_force(self) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
 from policies.isolation.decisions import Tier
-from policies.isolation.membership import AffinityGroups, BookieMembership
+from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet
 from policies.isolation.placement import Placed, place
 from policies.isolation.settings import RuleSet, Unaffine
 
@@ -322,7 +322,7 @@ def _counting_dead_primaries(case: Case) -> Placed:
     own = case.membership.members(case.affinity.primary) if case.affinity else frozenset[str]()
     placed = replace(case, writable=case.writable | own).placed()
     candidates = placed.candidates & case.writable
-    return replace(placed, candidates=candidates, feasible=len(candidates) >= case.ensemble_size)
+    return replace(placed, parts=(BookieSet(candidates),), feasible=len(candidates) >= case.ensemble_size)
 
 
 def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
@@ -334,14 +334,14 @@ def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
     if twice < case.ensemble_size or case.placed().tier is Tier.PRIMARY:
         return case.placed()
     candidates = case.writable & (primary | secondary)
-    return replace(case.placed(), candidates=candidates, feasible=len(candidates) >= case.ensemble_size)
+    return replace(case.placed(), parts=(BookieSet(candidates),), feasible=len(candidates) >= case.ensemble_size)
 
 
 def _using_a_third_group(case: Case) -> Placed:
     placed = case.placed()
     if placed.feasible:
         return placed
-    return replace(placed, candidates=case.writable, feasible=len(case.writable) >= case.ensemble_size)
+    return replace(placed, parts=(BookieSet(case.writable),), feasible=len(case.writable) >= case.ensemble_size)
 
 
 def _feasible_one_short(case: Case) -> Placed:

@@ -25,7 +25,7 @@ def fold(
             case Bookies():
                 cluster = fold_registrations(cluster, seen, seen.reading, confirm_ms)
             case BookieRacks():
-                cluster = fold_groups(cluster, seen, seen.reading)
+                cluster = fold_groups(cluster, seen, seen.reading, confirm_ms)
             case BookieAffinity():
                 cluster = fold_affinity(cluster, seen, seen.reading)
     return cluster

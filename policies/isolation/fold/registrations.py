@@ -5,14 +5,12 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from policies.isolation.fold.assignment import with_assignments
+from policies.isolation.fold.shrinking import VANISHED, is_shrunk
 from policies.isolation.fold.status import after_attempt, after_good, is_newer
 from policies.isolation.readings import BookieRegistration, Bookies
 from policies.isolation.state import BookieClusterState, BookieState, Presence
 from policies.observations import Observation, Outcome
 from policies.units import to_millis
-
-VANISHED = "vanished"
-"""In place of an outcome: a good reading in which all bookies were gone at once, not believed yet."""
 
 
 def fold_registrations(
@@ -24,7 +22,7 @@ def fold_registrations(
         before: what was known.
         seen: when it was read.
         reading: what was read.
-        confirm_ms: a bookie, or all at once, is believed to be gone when a second reading says so this much later.
+        confirm_ms: a bookie, or most at once, is believed to be gone when a second reading says so this much later.
     """
     status = before.bookies_status
     if not is_newer(status, seen):
@@ -32,17 +30,20 @@ def fold_registrations(
     if reading.outcome is not Outcome.OK:
         return replace(before, bookies_status=after_attempt(status, seen))
     gone_ms = seen.at_ms if before.vanished_ms is None else before.vanished_ms
-    if _has_vanished(before, reading) and seen.at_ms < gone_ms + confirm_ms:
-        return replace(before, bookies_status=after_attempt(status, seen, VANISHED), vanished_ms=gone_ms)
-    missing_from_ms = gone_ms if _has_vanished(before, reading) else seen.at_ms
+    left = len({r.bookie for r in (*reading.writable, *reading.read_only)})
+    shrunk = is_shrunk(registered_count(before), left)
+    if shrunk and seen.at_ms < gone_ms + confirm_ms:
+        status = after_attempt(status, seen, VANISHED)
+        return replace(before, bookies_status=status, vanished_ms=gone_ms, bookies_left=left)
+    missing_from_ms = gone_ms if shrunk else seen.at_ms
     bookies = _reregistered(before, reading, seen.at_ms, missing_from_ms, confirm_ms)
     after = replace(before, bookies_status=after_good(seen), bookies=tuple(bookies), vanished_ms=None)
     return with_assignments(after, seen.at_ms)
 
 
-def _has_vanished(before: BookieClusterState, reading: Bookies) -> bool:
-    registered = any(b.presence is not Presence.OFFLINE for b in before.bookies)
-    return registered and not reading.writable and not reading.read_only
+def registered_count(cluster: BookieClusterState) -> int:
+    """How many bookies are registered, those among them that one reading has lacked."""
+    return sum(b.presence is not Presence.OFFLINE for b in cluster.bookies)
 
 
 def _reregistered(
@@ -74,9 +75,13 @@ def _registered(was: BookieState, registration: BookieRegistration, presence: Pr
         registration.session,
         registration.czxid,
     )
+    first_ms = was.joined_in_place_ms
+    if was.assigned and was.never_joined:
+        first_ms = at_ms
     return replace(
         was,
         presence=presence,
+        joined_in_place_ms=first_ms,
         since_ms=was.since_ms if was.presence is presence else at_ms,
         session=registration.session,
         czxid=registration.czxid,
@@ -99,4 +104,4 @@ def _unregistered(was: BookieState, at_ms: int, missing_from_ms: int, confirm_ms
     missing_ms = missing_from_ms if was.missing_ms is None else was.missing_ms
     if at_ms < missing_ms + confirm_ms:
         return replace(was, missing_ms=missing_ms)
-    return BookieState(was.bookie, Presence.OFFLINE, missing_ms, was.assigned)
+    return BookieState(was.bookie, Presence.OFFLINE, missing_ms, was.assigned, registered_ms=was.registered_ms)

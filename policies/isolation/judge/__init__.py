@@ -12,7 +12,7 @@ from policies.isolation.judge.placements import PlacementJudgement, judge_placem
 from policies.isolation.judge.quarantine import QuarantineJudgement, judge_ends, judge_quarantines
 from policies.isolation.membership import BookieMembership
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import Cohort, QuarantineOrder
+from policies.isolation.state import BookieClusterState, Cohort, QuarantineOrder
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
 
@@ -23,12 +23,14 @@ class IsolationJudgement:
 
     placements: tuple[PlacementJudgement, ...]
     """The verdicts on namespaces that say where their data may lie."""
+    confirmed: tuple[PlacementJudgement, ...]
+    """The same with the bookies that one reading alone has lacked: what alerts rest on."""
     without_affinity: PlacementJudgement
     """The verdict on those that say nothing."""
     ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
     """Quarantine orders that no longer stand, and why."""
     standing: dict[str, QuarantineOrder]
-    """Those that do, by bookie."""
+    """Those that do, by bookie; the one about many under the empty name."""
     quarantines: tuple[QuarantineJudgement, ...]
     """The verdicts on unassigned bookies."""
 
@@ -43,9 +45,7 @@ class IsolationJudge:
     """
 
     def __init__(self, settings: IsolationSettings) -> None:
-        self._settings = settings
-        self._judged: tuple[tuple[Cohort, ...], BookieMembership] | None = None
-        self._placements: tuple[PlacementJudgement, ...] = ()
+        self._seen, self._sure = _Placements(settings), _Placements(settings)
 
     def judge(self, facts: IsolationFacts, orders: Sequence[QuarantineOrder]) -> IsolationJudgement:
         """The verdict on one cluster.
@@ -54,18 +54,28 @@ class IsolationJudge:
             facts: what is the case now.
             orders: the quarantine orders in force until now.
         """
-        without_affinity, *placements = self._judge_placements(facts)
+        sure = self._sure.judge(facts.known, facts.confirmed)
+        seen = sure if facts.membership is facts.confirmed else self._seen.judge(facts.known, facts.membership)
+        without_affinity, *placements = seen
         ended = judge_ends(orders, facts)
         lifted = {order.bookie for order, _ in ended}
         standing = {order.bookie: order for order in orders if order.bookie not in lifted}
         quarantines = judge_quarantines(standing, facts, placements)
-        return IsolationJudgement(tuple(placements), without_affinity, ended, standing, quarantines)
+        return IsolationJudgement(tuple(placements), sure[1:], without_affinity, ended, standing, quarantines)
 
-    def _judge_placements(self, facts: IsolationFacts) -> tuple[PlacementJudgement, ...]:
-        judged = (facts.known.cohorts, facts.membership)
+
+class _Placements:
+    """The verdicts on all namespaces, of the last membership they were asked for."""
+
+    def __init__(self, settings: IsolationSettings) -> None:
+        self._settings = settings
+        self._judged: tuple[object, ...] | None = None
+        self._placements: tuple[PlacementJudgement, ...] = ()
+
+    def judge(self, known: BookieClusterState, membership: BookieMembership) -> tuple[PlacementJudgement, ...]:
+        judged = (known.cohorts, known.promises, membership)
         if judged != self._judged:
             self._judged = judged
-            self._placements = judge_placements(
-                (_WITHOUT_AFFINITY, *facts.known.cohorts), facts.membership, self._settings
-            )
+            cohorts = (_WITHOUT_AFFINITY, *known.cohorts)
+            self._placements = judge_placements(cohorts, membership, self._settings, known.promised())
         return self._placements

@@ -7,12 +7,10 @@ out.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineReason, QuarantineVerdict
+from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge.placements import PlacementJudgement
-from policies.isolation.membership import NO_AFFINITY, AffinityGroups, BookieMembership
-from policies.isolation.placement import place
-from policies.isolation.settings import Quarantine, RuleSet, Unaffine
+from policies.isolation.settings import Quarantine, Unaffine
 from policies.isolation.state import BookieState, Presence, QuarantineOrder
 from policies.units import millis_of
 
@@ -50,7 +48,8 @@ def judge_ends(
 ) -> tuple[tuple[QuarantineOrder, QuarantineReason], ...]:
     """The orders that no longer stand, and why."""
     known = {b.bookie: b for b in facts.known.bookies}
-    ended = ((order, _ended(known.get(order.bookie), facts)) for order in orders)
+    # The one about many has no bookie of its own: it ends when none of them is left, which is for `emit` to see.
+    ended = ((order, _ended(known.get(order.bookie), facts)) for order in orders if order.bookie)
     return tuple((order, reason) for order, reason in ended if reason is not None)
 
 
@@ -75,12 +74,13 @@ def _wanted(
     on_the_way = {b for b, order in kept.items() if order.verdict is QuarantineVerdict.QUARANTINE}
     taken = facts.quarantined | {b.bookie for b in facts.known.bookies if b.bookie in on_the_way and not b.takes_data}
     ripe = [b for b in facts.known.bookies if _is_ripe(b, kept, facts)]
+    needs = _Needs(facts, placements)
     for bookie in sorted(ripe, key=lambda b: (b.bookie not in on_the_way, *_registration_order(b))):
         if bookie.bookie in facts.quarantined:
             if bookie.bookie in on_the_way:
                 yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
             continue
-        forbidden, starved = _forbidden(taken, bookie, facts, placements)
+        forbidden, starved = _forbidden(taken, facts, needs)
         if forbidden is None:
             taken |= {bookie.bookie}
             yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
@@ -98,38 +98,36 @@ def _registration_order(bookie: BookieState) -> tuple[int, int, str]:
     return (_LAST if bookie.czxid is None else bookie.czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie)
 
 
-def _forbidden(
-    taken: frozenset[str], bookie: BookieState, facts: IsolationFacts, placements: Sequence[PlacementJudgement]
-) -> tuple[QuarantineReason | None, str]:
-    """The guard that forbids it, or None; and who could not place data, where that is the reason."""
+def _forbidden(taken: frozenset[str], facts: IsolationFacts, needs: "_Needs") -> tuple[QuarantineReason | None, str]:
+    """The guard that forbids one more, or None; and who could not place data, where that is the reason."""
     if not facts.membership.groups:
         return QuarantineReason.NO_GROUPS, ""
     if len(taken) >= facts.settings.max_quarantined:
         return QuarantineReason.MAX_QUARANTINED, ""
-    starved = _starved(taken | {bookie.bookie}, facts, placements)
+    starved = needs.starved(taken)
     return (None, "") if starved is None else (QuarantineReason.WOULD_BE_INFEASIBLE, starved)
 
 
-def _starved(
-    quarantined: frozenset[str], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
-) -> str | None:
-    """Who can place data now and could no longer, with these in quarantine; the first of them."""
-    settings, groups = facts.settings, dict(facts.membership.groups or {})
-    then = BookieMembership(facts.membership.writable, groups | {QUARANTINE_GROUP: quarantined})
+class _Needs:
+    """Who can place data now and needs bookies in no group for it, and how many.
 
-    def feasible(membership: BookieMembership, rules: RuleSet, affinity: AffinityGroups, size: int) -> bool:
-        return place(rules, membership, affinity, size, settings.unaffine).feasible
+    What a quarantine takes away is one bookie in no group, whichever it is: no rule asks more of it.
+    """
 
-    if settings.unaffine is Unaffine.UNGROUPED:
-        unnamed = (settings.rules, NO_AFFINITY, settings.ensemble_size)
-        if feasible(facts.membership, *unnamed) and not feasible(then, *unnamed):
-            return "namespaces without affinity"
-    for judged in placements:
-        # Who keeps enough without the bookies in question is not asked: the rules never take others away.
-        if (
-            judged.placed.feasible
-            and len(judged.placed.candidates - quarantined) < judged.ensemble_size
-            and not feasible(then, judged.rules, judged.affinity, judged.ensemble_size)
-        ):
-            return judged.namespaces[0]
-    return None
+    def __init__(self, facts: IsolationFacts, placements: Sequence[PlacementJudgement]) -> None:
+        self._unassigned = facts.membership.unassigned.members
+        self._needs: list[tuple[int, str]] = []
+        settings = facts.settings
+        if settings.unaffine is Unaffine.UNGROUPED and settings.ensemble_size <= len(self._unassigned):
+            self._needs.append((settings.ensemble_size, "namespaces without affinity"))
+        for judged in placements:
+            if judged.placed.feasible and (needed := judged.placed.needed_unassigned(judged.ensemble_size)):
+                self._needs.append((needed, judged.namespaces[0]))
+        self._most = max((needed for needed, _ in self._needs), default=0)
+
+    def starved(self, taken: frozenset[str]) -> str | None:
+        """The first who could not, with these in quarantine and one more."""
+        left = len(self._unassigned) - len(self._unassigned & taken) - 1
+        if left >= self._most:
+            return None
+        return next(name for needed, name in self._needs if needed > left)

@@ -1,5 +1,7 @@
 """What is warned of, when it begins and when it ends."""
 
+from typing import Any
+
 import pytest
 
 from policies.isolation.decisions import QUARANTINE_GROUP
@@ -42,9 +44,23 @@ def test_it_ends_when_it_gets_a_group() -> None:
     assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
 
 
-def test_every_bookie_of_a_cluster_without_groups_is_named() -> None:
-    run = Run(LONG).see(*everything(0, "bk1 bk2", {}, {})).until(10)
-    assert [s[1] for s in run.said("unassigned-bookie")] == ["c1/bk1", "c1/bk2"]
+@pytest.mark.parametrize("groups", [{}, None, {"default": ""}], ids=["no groups", "no znode", "nobody in them"])
+def test_a_cluster_that_uses_no_groups_gets_one_note(groups: dict[str, str] | None) -> None:
+    run = (
+        Run(LONG)
+        .see(*everything(0, "bk1 bk2 bk3 bk4", groups, {"acme/a": "*"}))
+        .see(bookies(1, "bk1 bk2 bk3", "bk4"))
+        .until(600)
+    )
+    assert run.firing() == {("no-bookie-groups", "c1"): "info"}
+    run.see(racks(601, GROUPS | {"default": "bk1"}))
+    assert ("no-bookie-groups", "c1") not in run.firing()
+
+
+def test_where_namespaces_ask_for_groups_that_there_are_not_the_note_is_critical() -> None:
+    run = Run(LONG).see(*everything(0, "bk1 bk2", {}, {"acme/a": "default", "acme/b": "", "acme/c": "/shared"}))
+    assert run.firing() == {("no-bookie-groups", "c1"): "critical"}
+    assert run.latest("no-bookie-groups").labels["namespaces"] == "acme/a,acme/c"
 
 
 def test_without_a_reading_of_groups_nobody_is_named() -> None:
@@ -117,6 +133,82 @@ def test_a_bookie_in_quarantine_stays_named_until_somebody_assigns_it() -> None:
     assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
 
 
+# one reading is not enough
+
+
+def test_one_reading_without_a_member_raises_nothing_critical_and_a_second_one_does() -> None:
+    run = joined().see(bookies(20, "bk1 bk6 bk7 bk8 bk11"))
+    assert run.placement("acme/a").verdict == "leaks", "brokers may place data there at this moment"
+    assert run.firing() == {("unassigned-bookie", BK11): "warning"}
+    run.see(bookies(25, f"{ALL} bk11")).see(bookies(40, "bk1 bk6 bk7 bk8 bk11")).until(49)
+    assert run.firing() == {("unassigned-bookie", BK11): "warning"}
+    run.see(bookies(50, "bk1 bk6 bk7 bk8 bk11"))
+    assert run.said("isolation-leak") == [(50, "c1/acme/a", "firing", "critical")]
+    assert run.firing()[("unassigned-bookie", BK11)] == "critical"
+
+
+def test_a_leak_does_not_end_because_one_reading_lacked_the_bookie() -> None:
+    run = Run(LONG).see(*everything(0, "bk1 bk6 bk7 bk11", GROUPS, {"acme/a": "default"}))
+    run.see(bookies(20, "bk1 bk6 bk7")).see(bookies(25, "bk1 bk6 bk7 bk11"))
+    assert run.said("isolation-leak") == [(0, "c1/acme/a", "firing", "critical")]
+
+
+@pytest.mark.parametrize(
+    ("reading", "summary"),
+    [
+        (bookies(20, ""), "0 of 7 registered bookies are left"),
+        (bookies(20, "bk1 bk2", "bk3"), "3 of 7 registered bookies are left"),
+        (racks(20, None), "0 of 6 members of its groups are left"),
+        (racks(20, {}), "0 of 6 members of its groups are left"),
+        (racks(20, {"default": "bk1", "shared": "bk6"}), "2 of 6 members of its groups are left"),
+    ],
+)
+def test_of_what_vanished_in_one_reading_one_alert_is_said_and_nothing_else(reading: Any, summary: str) -> None:
+    run = joined().until(15)
+    placements = len(run.placements())
+    run.see(reading).until(29)
+    assert run.firing() == {("unassigned-bookie", BK11): "warning", ("bookies-unconfirmed", "c1"): "warning"}
+    assert summary in run.latest("bookies-unconfirmed").summary
+    assert len(run.placements()) == placements
+    run.see(*everything(30, f"{ALL} bk11", GROUPS, {"acme/a": "default"}))
+    assert run.firing() == {("unassigned-bookie", BK11): "warning"}
+    assert len(run.placements()) == placements
+
+
+@pytest.mark.parametrize("reading", [bookies(20, "bk1 bk2 bk6 bk11"), racks(20, {"default": "bk1 bk2 bk3"})])
+def test_half_of_it_may_go_at_once(reading: Any) -> None:
+    run = joined().see(reading)
+    assert run.said("bookies-unconfirmed") == []
+
+
+# racks set in advance
+
+
+def test_a_member_that_never_joined_is_missed_as_such_and_said_to_have_come() -> None:
+    run = joined().see(racks(20, GROUPS | {"new": "bk99"})).until(90)
+    missed = run.latest("group-member-missing")
+    assert (missed.subject, missed.reason) == ("c1/bk99", "never_registered")
+    assert missed.summary == "bookie bk99 of c1 is in new, put there in advance: it has never registered"
+    run.see(bookies(100, f"{ALL} bk11 bk99"))
+    joined_alert = run.latest("bookie-joined-in-place")
+    assert joined_alert.summary.endswith("has joined for the first time, where it had been put in advance: in new")
+    run.until(300)
+    assert run.said("bookie-joined-in-place") == [
+        (100, "c1/bk99", "firing", "info"), (160, "c1/bk99", "resolved", "info"),
+    ]  # fmt: skip
+    run.see(bookies(301, f"{ALL} bk11")).see(bookies(311, f"{ALL} bk11")).until(400)
+    assert run.latest("group-member-missing").reason == "not_registered"
+    run.see(bookies(401, f"{ALL} bk11 bk99"))
+    assert len(run.said("bookie-joined-in-place")) == 2, "not for the first time"
+
+
+def test_a_member_with_a_cookie_has_been_there_before() -> None:
+    run = Run(LONG).see(*everything(0, ALL, GROUPS | {"new": "bk99"}, {})).see(bookies(1, ALL, known="bk99"))
+    run.until(100)
+    assert run.latest("group-member-missing").reason == "not_registered"
+    assert run.see(bookies(101, f"{ALL} bk99", known="bk99")).said("bookie-joined-in-place") == []
+
+
 # group-member-missing
 
 
@@ -164,15 +256,15 @@ def test_alerts_of_a_namespace_follow_its_verdict() -> None:
     subject = "c1/acme/a"
     run = Run(LONG).see(*everything(0, "bk1 bk2 bk3 bk11", GROUPS, {"acme/a": "default"}))
     assert not run.firing()
-    run.see(bookies(1, "bk1 bk2 bk11"))
-    assert run.firing() == {("isolation-headroom", subject): "warning"}
-    run.see(bookies(2, "bk1 bk11 bk12"))
+    run.see(bookies(1, "bk1 bk2 bk11")).see(bookies(11, "bk1 bk2 bk11"))
+    assert run.firing() == {("isolation-headroom", subject): "warning", ("unassigned-bookie", BK11): "warning"}
+    run.see(bookies(12, "bk1 bk11 bk12")).see(bookies(22, "bk1 bk11 bk12"))
     assert run.firing()[("isolation-leak", subject)] == "critical"
     assert ("isolation-headroom", subject) not in run.firing()
-    run.see(bookies(3, "bk11"))
+    run.see(bookies(23, "bk11 bk12")).see(bookies(24, "bk11")).see(bookies(34, "bk11"))
     assert run.firing()[("placement-infeasible", subject)] == "critical"
     assert ("isolation-leak", subject) not in run.firing()
-    run.see(bookies(4, "bk1 bk2 bk3"))
+    run.see(bookies(35, "bk1 bk2 bk3"))
     assert not {alert for alert, about in run.firing() if about == subject}
 
 
@@ -231,7 +323,7 @@ def test_absence_of_data_neither_raises_nor_resolves() -> None:
     run.until(20_000)
     assert run.firing() == {**before, ("bookies-unread", "c1"): "warning"}
     run.see(*everything(20_001, ALL, GROUPS, {"acme/a": "default"})).see(bookies(20_011, ALL))
-    assert run.firing() == {}
+    assert {alert for alert, _ in run.firing()} == {"bookie-joined-in-place"}
 
 
 def test_what_was_said_is_repeated_while_unread() -> None:

@@ -9,13 +9,14 @@ from tests.policies.isolation.scenario import (
     bookies,
     joined,
     placement_of,
+    to,
 )
 
 
 @pytest.mark.parametrize(
     ("readings", "sentence"),
     [
-        ((), "Bookie bk11 has been in no group for 10s or longer: it is to be put into headgate-quarantine."),
+        ((), "Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine."),
         (
             (bookies(70, BASE), bookies(80, BASE)),
             "Bookie bk11 is no longer registered: nothing is to be done about it.",
@@ -24,6 +25,27 @@ from tests.policies.isolation.scenario import (
 )
 def test_sentences(readings: Any, sentence: str) -> None:
     assert joined().until(60).feed(readings).quarantines()[-1].explanation == sentence
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"mode": "shadow"}, "; this is shadow mode, nothing is carried out"),
+        ({"has_actuator": False}, "; no actuator is set for this cluster"),
+        ({"has_actuator": True}, ""),
+        ({}, ""),
+    ],
+)
+def test_who_carries_nothing_out_is_not_said_to(settings: dict[str, Any], why: str) -> None:
+    assert joined(**settings).until(60).quarantines()[-1].explanation == (
+        f"Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine{why}."
+    )
+
+
+def test_secondary_groups_alone_are_explained() -> None:
+    assert placement_of("bk6 bk7 bk11", to("", "shared")).explanation == (
+        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group for 2 needed bookies."
+    )
 
 
 def test_a_leak_is_explained_by_its_numbers() -> None:

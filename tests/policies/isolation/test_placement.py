@@ -95,7 +95,6 @@ every_rules = pytest.mark.parametrize("rules", list(RuleSet))
         pytest.param(TWO_GROUPS, affinity("x *", "s"), Unaffine.ANY, PlacementReason.ANY_GROUP, id="star"),
         pytest.param(TWO_GROUPS, affinity("*"), Unaffine.UNGROUPED, PlacementReason.ANY_GROUP, id="star, ungrouped"),
         pytest.param(TWO_GROUPS, None, Unaffine.ANY, PlacementReason.NO_AFFINITY, id="no affinity"),
-        pytest.param(TWO_GROUPS, affinity("", "s"), Unaffine.ANY, PlacementReason.NO_AFFINITY, id="secondary only"),
     ],
 )
 def test_where_nothing_is_excluded(
@@ -108,6 +107,25 @@ def test_where_nothing_is_excluded(
     placed = place(rules, membership("a b u", groups), own, 2, unaffine)
     assert placed.candidates == frozenset("abu")
     assert (placed.reason, placed.feasible, placed.headroom) == (reason, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("rules", "writable", "candidates", "tier"),
+    [
+        ("legacy", "a x y u", "xyu", Tier.SECONDARY),
+        ("current", "a x y u", "xy", Tier.SECONDARY),
+        ("strict", "a x y u", "xy", Tier.SECONDARY),
+        ("current", "a x u", "x", Tier.NONE),  # y is dead, and counts
+        ("strict", "a u v", "", Tier.NONE),
+    ],
+)
+@pytest.mark.parametrize("unaffine", list(Unaffine))
+def test_secondary_groups_alone_are_an_affinity_whose_primary_groups_are_always_short(
+    rules: str, writable: str, candidates: str, tier: Tier, unaffine: Unaffine
+) -> None:
+    known = membership(writable, {"p": "a b", "s": "x y"})
+    placed = place(RuleSet(rules), known, affinity("", "s"), 2, unaffine)
+    assert (placed.candidates, placed.tier) == (frozenset(candidates), tier)
 
 
 @every_rules
@@ -233,7 +251,7 @@ def test_headroom_is_how_many_losses_the_tier_survives(
     placed = place(rules, known, own, n, Unaffine.ANY)
     if placed.tier is not Tier.PRIMARY or not known.groups:
         return
-    lost = data.draw(st.permutations(sorted(placed.primary)))[: placed.headroom]
+    lost = data.draw(st.permutations(placed.primary.names))[: placed.headroom]
 
     def after(count: int) -> Tier:
         return place(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -10,12 +11,22 @@ from policies.isolation.state import IsolationState
 from policies.registry import POLICIES
 
 
+def _written(name: str) -> Any:
+    return json.loads((Path(__file__).parent / name).read_text())
+
+
+def test_a_state_is_written_today_as_it_was_and_older_ones_mean_the_same() -> None:
+    """`state_v1_longer.json`: the state of `state_v1.json`, with the fields that were appended since."""
+    longer = _written("state_v1_longer.json")
+    state = msgspec.convert(longer, IsolationState)
+    assert json.loads(msgspec.json.encode(state)) == longer
+    assert msgspec.convert(_written("state_v1.json"), IsolationState) == state
+
+
 def test_a_state_of_this_version_is_read_as_it_was_written_under_other_names() -> None:
     """`state_v1.json`: written when this version was new; fields have their places, names may change."""
-    written = json.loads((Path(__file__).parent / "state_v1.json").read_text())
-    state = msgspec.convert(written, IsolationState)
+    state = msgspec.convert(_written("state_v1.json"), IsolationState)
     assert POLICIES["isolation"].state_version == 1
-    assert json.loads(msgspec.json.encode(state)) == written
     assert state.cluster.membership().writable == {"bk1", "bk11"}
     assert [(order.bookie, order.reason) for order in state.orders] == [("bk11", QuarantineReason.WOULD_BE_INFEASIBLE)]
     assert [p.namespaces for p in state.published] == [("acme/a",)]

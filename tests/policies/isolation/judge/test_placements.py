@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
-from policies.isolation.judge.placements import judge_placement
-from policies.isolation.membership import AffinityGroups, BookieMembership
+from policies.isolation.judge.placements import PlacementJudgement, judge_placement
+from policies.isolation.membership import BookieMembership
 from policies.isolation.settings import IsolationSettings
+from policies.isolation.state import Cohort
 from tests.policies.isolation.scenario import (
     GROUPS,
     Run,
@@ -56,14 +57,43 @@ def test_a_cluster_without_groups_constrains_nobody(groups: Any, rules: str) -> 
 @pytest.mark.parametrize(
     ("strict", "rules", "in_force"),
     [
-        (True, "current", "strict"), (False, "strict", "current"), (None, "strict", "strict"),
-        (False, "legacy", "legacy"), (True, "legacy", "strict"), (None, "current", "current"),
+        (True, "current", "current"), (False, "strict", "current"), (None, "strict", "strict"),
+        (False, "legacy", "legacy"), (True, "legacy", "legacy"), (None, "current", "current"),
+        (True, "strict", "strict"),
     ],
 )  # fmt: skip
-def test_a_namespace_s_own_flag_wins_over_the_rules_of_the_cluster(
+def test_a_namespace_s_own_flag_counts_only_where_the_brokers_read_it(
     strict: bool | None, rules: str, in_force: str
 ) -> None:
     assert placement_of("bk1 bk11", to("default", strict=strict), rules=rules).rules == in_force
+
+
+@pytest.mark.parametrize(
+    ("writable", "said", "settings", "verdict"),
+    [
+        ("bk1 bk2 bk11", to("default", strict=True), {}, "asked_for"),
+        ("bk1 bk2", to("default", strict=True), {"rules": "legacy"}, "asked_for"),
+        ("bk1 bk2 bk11", to("default", strict=True), {"rules": "strict"}, "isolated"),
+        ("bk1 bk11", to("default", strict=True), {}, "leaks"),
+        ("bk1 bk11", to("default", strict=True), {"promise": "current"}, "leaks"),
+        ("bk1 bk6 bk7", to("default", "shared", strict=True), {}, "spills_to_secondary"),
+        ("bk1", to("default", strict=True), {}, "infeasible"),
+        ("bk1 bk2 bk11", to("default", strict=False), {}, "isolated"),
+        ("bk1 bk2 bk11", to("", "shared"), {}, "infeasible"),
+        ("bk6 bk7 bk11", to("", "shared"), {}, "spills_to_secondary"),
+        ("bk6 bk11", to("", "shared", ensemble_size=3), {}, "infeasible"),
+        ("bk6 bk7 bk11", to("", "shared", ensemble_size=3), {}, "leaks"),
+    ],
+)
+def test_strict_that_nobody_reads_is_asked_for_and_never_isolated(
+    writable: str, said: Any, settings: dict[str, Any], verdict: str
+) -> None:
+    placement = placement_of(writable, said, **settings)
+    assert placement.verdict == verdict
+    unread = said.strict is True and settings.get("rules") != "strict"
+    assert ("asked for, and no released Pulsar reads that" in placement.explanation) == unread
+    if said.strict:
+        assert placement.promise == "strict"
 
 
 def test_a_namespace_s_own_ensemble_wins() -> None:
@@ -74,6 +104,16 @@ def test_a_namespace_s_own_ensemble_wins() -> None:
 def test_a_fingerprint_stays_the_same_whatever_classes_are_called() -> None:
     """Checkpoints hold it: were it another after an upgrade, every namespace would be published again."""
     membership = BookieMembership(frozenset({"a", "u"}), {"p": frozenset({"a", "b"})})
-    affinity = AffinityGroups(frozenset({"p"}), frozenset())
-    judged = judge_placement(("t/a",), affinity, None, None, membership, IsolationSettings())
-    assert judged.fingerprint == "82a2bc5c75b4de2c"
+    judged = judge_placement(Cohort(("p",), (), None, None, ("t/a",)), membership, IsolationSettings())
+    assert judged.fingerprint == "276b38ba22a740c207c3a8548f35522f"
+    assert judged.fingerprint.startswith(judged.core)
+
+
+def test_a_fingerprint_s_core_leaves_out_which_bookies_they_are_and_how_many_more_may_go() -> None:
+    def judged(writable: str) -> PlacementJudgement:
+        membership = BookieMembership(frozenset(writable), {"p": frozenset("abcd")})
+        return judge_placement(Cohort(("p",), (), None, None, ("t/a",)), membership, IsolationSettings())
+
+    three, two, one = judged("abc"), judged("ab"), judged("a")
+    assert three.core == two.core != one.core
+    assert len({three.fingerprint, two.fingerprint, judged("bc").fingerprint, one.fingerprint}) == 4

@@ -1,0 +1,9 @@
+"""Readings in which most is gone at once: not believed before another says so again."""
+
+VANISHED = "vanished"
+"""In place of an outcome: a good reading in which most was gone at once, not believed yet."""
+
+
+def is_shrunk(before: int, now: int) -> bool:
+    """Whether more than half is gone, or everything."""
+    return 2 * now < before
