@@ -233,9 +233,14 @@ class SwitchReconciler:
         """Carry out an order about a ledger, and those that came about it meanwhile."""
         order: SwitchDecision | None = first
         while order is not None:
-            if not self._ended.is_set() and queue is self._ledger_queue:
+            if not self._ended.is_set() and queue is self._ledger_queue and not self._is_held(order):
                 self._guarded("ledgers", partial(self._carry_out, queue, order))
             order = queue.finish(order)
+
+    def _is_held(self, order: SwitchDecision) -> bool:
+        """Whether an order must not be begun any more; whoever drives the switch on has it given again, after that."""
+        record = self._record
+        return record is not None and bool(record.halted) and order.sequence < record.sequence
 
     def _carry_out(self, queue: LedgerOrderQueue, order: SwitchDecision) -> None:
         result = self._with.ledger_orders.carry_out(order)

@@ -3,8 +3,9 @@
 The only place that looks at several read models. Nothing here decides, and nothing is written.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import CopyIntent
@@ -16,6 +17,7 @@ from policies.switching.state import (
     FAILED,
     BrokerReport,
     ClusterStatus,
+    JournalKey,
     LedgerTask,
     Switch,
     SwitchAction,
@@ -23,8 +25,13 @@ from policies.switching.state import (
     SwitchStage,
 )
 
-JournalKey = tuple[str, int, bool]
-"""Of an intent: instance id of the target, the ledger's id in the source, whether it gets a new one."""
+
+class Intents(Protocol):
+    """The journal of copies, by key."""
+
+    def get(self, key: JournalKey, /) -> CopyIntent | None:
+        """An intent; None where there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class SwitchFacts:
 
     state: SwitchingState
     plan: LedgerPlan
-    journal: Mapping[JournalKey, CopyIntent]
+    journal: Intents
     limits: SwitchLimits
     now_ms: int
 

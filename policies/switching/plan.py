@@ -1,52 +1,73 @@
-"""The ledgers of a switch's plan, spread out while a step is under way.
+"""The ledgers of a switch's plan, spread out while a step is under way, as far as the step touches them.
 
-A batch may hold many results about a plan of 100,000 ledgers, so the plan is spread out once per step, counted as it
-changes, and packed again at the end.
+A plan of 100,000 ledgers is kept in blocks: a step costs what it changes, not what there is.
 """
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from policies.switching.state import LedgerStage, LedgerTask, SwitchAction
+from policies.switching.blocks import BlockMap, tags_of
+from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, PlanTag, Switch, SwitchAction
+
+
+def _id_of(task: LedgerTask) -> int:
+    return task.ledger_id
+
+
+def _tag_of(task: LedgerTask) -> PlanTag:
+    return task.stage, task.awaiting
 
 
 class LedgerPlan:
-    """The ledgers of a switch, by id."""
+    """The ledgers of a switch, by id.
 
-    def __init__(self, tasks: Iterable[LedgerTask]) -> None:
-        self._tasks = {t.ledger_id: t for t in tasks}
-        self._counts = Counter((t.stage, t.awaiting) for t in self._tasks.values())
-        self._idle: dict[LedgerStage, list[int]] = {}
-        for task in self:
-            self._offer(task)
+    Args:
+        tasks: of a plan of few ledgers.
+        blocks: of a plan of many.
+    """
+
+    def __init__(self, tasks: Iterable[LedgerTask] = (), blocks: Iterable[PlanBlock] = ()) -> None:
+        packed = tuple(blocks)
+        self._tasks = BlockMap(LedgerTask, _id_of, _tag_of, blocks=packed, opened=self._offer)
+        self._counts = Counter(tags_of(packed))
+        self._idle: dict[LedgerStage, list[tuple[int, bool]]] = {}
+        """By stage the least ids: of ledgers, and (True) of blocks in which there are some; stale ones among them."""
+        for block in packed:
+            for stage in {stage for (stage, awaiting), _ in block.tags if awaiting is SwitchAction.NONE}:
+                heapq.heappush(self._idle.setdefault(stage, []), (block.first, True))
         self.touched: set[int] = set()
-        self.changed = False
+        for task in tasks:
+            self.put(task)
+        self.touched, self.changed = set(), False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def __iter__(self) -> Iterator[LedgerTask]:
-        return (self._tasks[i] for i in sorted(self._tasks))
+        return iter(self._tasks)
 
     def get(self, ledger_id: int) -> LedgerTask | None:
         """A ledger of the plan."""
         return self._tasks.get(ledger_id)
 
+    def place(self, ledger_id: int) -> int:
+        """The place of a ledger in the order of the plan, from 1 on."""
+        return self._tasks.rank(ledger_id) + 1
+
     def put(self, task: LedgerTask) -> None:
         """Put a ledger in, or in place of what was known of it."""
-        self.drop(task.ledger_id)
-        self._tasks[task.ledger_id] = task
-        self._counts[(task.stage, task.awaiting)] += 1
+        known = self._tasks.put(task)
+        self._count(known, -1)
+        self._count(task, 1)
         self.touched.add(task.ledger_id)
+        self.changed = True
         self._offer(task)
 
     def drop(self, ledger_id: int) -> None:
         """Take a ledger out."""
-        known = self._tasks.pop(ledger_id, None)
+        self._count(self._tasks.drop(ledger_id), -1)
         self.changed = True
-        if known is not None:
-            self._counts[(known.stage, known.awaiting)] -= 1
 
     def count(self, *stages: LedgerStage) -> int:
         """How many ledgers are at one of these stages."""
@@ -70,18 +91,45 @@ class LedgerPlan:
             found += self._least(stage, most - len(found))
         return found
 
+    def packed(self) -> dict[str, object]:
+        """The plan as a switch keeps it: the fields' values."""
+        tasks, blocks = self._tasks.packed()
+        return {"tasks": tasks, "blocks": blocks}
+
     def _least(self, stage: LedgerStage, most: int) -> list[LedgerTask]:
-        ids = self._idle.get(stage, [])
+        heap = self._idle.get(stage, [])
         found: dict[int, LedgerTask] = {}
-        while ids and len(found) < most:
-            ledger_id = heapq.heappop(ids)
+        while heap and len(found) < most:
+            ledger_id, is_block = heapq.heappop(heap)
+            if is_block:
+                self._tasks.spread_out(ledger_id)  # which offers what is in it
+                continue
             task = self._tasks.get(ledger_id)
             if task is not None and task.stage is stage and task.awaiting is SwitchAction.NONE:
                 found[ledger_id] = task
         for ledger_id in found:
-            heapq.heappush(ids, ledger_id)
+            heapq.heappush(heap, (ledger_id, False))
         return list(found.values())
 
     def _offer(self, task: LedgerTask) -> None:
         if task.awaiting is SwitchAction.NONE:
-            heapq.heappush(self._idle.setdefault(task.stage, []), task.ledger_id)
+            heapq.heappush(self._idle.setdefault(task.stage, []), (task.ledger_id, False))
+
+    def _count(self, task: LedgerTask | None, step: int) -> None:
+        if task is not None:
+            self._counts[_tag_of(task)] += step
+
+
+def plan_of(switch: Switch | None) -> LedgerPlan:
+    """The plan of a switch, to be spread out."""
+    return LedgerPlan(switch.tasks, switch.blocks) if switch is not None else LedgerPlan()
+
+
+def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
+    """How many ledgers stand where; of a switch that is done nothing else is known."""
+    if switch.settled:
+        return switch.settled
+    counts = Counter(task.stage for task in switch.tasks)
+    for (stage, _), count in tags_of(switch.blocks).items():
+        counts[stage] += count
+    return counts

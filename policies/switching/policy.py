@@ -48,7 +48,7 @@ class SwitchingPolicy:
         taken, events, ids = read(before, observations)
         transition = Transition(taken, self._settings.limits, now_ms)
         drafts = reconcile(transition, (*events, Tick()))
-        after, decisions = emit(transition.packed(), drafts, ids, self._sender.issuer, now)
+        after, decisions = emit(transition.packed(), drafts, transition.plan, ids, self._sender.issuer, now)
         after, record = emit_record(before, after, drafts, self._sender.issuer, now)
         found = conditions(self._cluster, transition.facts())
         book, raised, review_at = review(after.alerts, found, now, self._sender)

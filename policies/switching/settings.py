@@ -22,7 +22,13 @@ class SwitchLimits:
     copy_concurrency: int = 16
     max_deletions: int = 16
     retries: int = 5
+    orders_ahead: int = 0
     remapped: frozenset[LedgerKind] = frozenset()
+
+    @property
+    def window(self) -> int:
+        """So many ledgers are ordered at once: those being worked on, and those that lie ready."""
+        return self.copy_concurrency + self.orders_ahead
 
 
 class SwitchingSettings(PolicySettings):
@@ -38,6 +44,13 @@ class SwitchingSettings(PolicySettings):
     )
     copy_concurrency: int = Field(
         default=16, ge=1, le=1000, description="At most so many ledgers are being copied (or promoted) at once."
+    )
+    orders_ahead: int = Field(
+        default=1000,
+        ge=0,
+        le=10_000,
+        description="So many more are ordered already, so that the executor never waits for the query. What it has not "
+        "begun when the switch halts is not begun.",
     )
     max_deletions: int = Field(
         default=16, ge=1, le=1000, description="At most so many deletions are asked for at once."
@@ -70,6 +83,7 @@ class SwitchingSettings(PolicySettings):
             copy_concurrency=self.copy_concurrency,
             max_deletions=self.max_deletions,
             retries=self.retries,
+            orders_ahead=self.orders_ahead,
             remapped=self.remapped,
         )
 

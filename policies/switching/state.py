@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
+from policies.switching.blocks import Block
 from policies.switching.ledgers import CopyIntent, Ledger
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.snapshot import ClusterSnapshot
@@ -129,6 +130,15 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     """Why it is where it is, when something went wrong."""
 
 
+PlanTag = tuple[LedgerStage, SwitchAction]
+"""What the ledgers of a plan are counted by."""
+PlanBlock = Block[int, PlanTag]
+JournalKey = tuple[str, int, bool]
+"""Of an intent: instance id of the target, the ledger's id in the source, whether it gets a new one."""
+JournalBlock = Block[JournalKey, str]
+"""Counted by the target."""
+
+
 class Directive(Struct, array_like=True, frozen=True):
     """What brokers are told: from this epoch on write to that cluster."""
 
@@ -219,7 +229,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     rollback_until_ms: int = NEVER
     cleanup_from_ms: int = NEVER
     tasks: tuple[LedgerTask, ...] = ()
-    """Sorted by id."""
+    """Sorted by id; where they are many, `blocks` has them all."""
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
     attribution_only: bool = True
@@ -232,6 +242,8 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Why nothing is ordered until a person drives it on; empty when it goes on."""
     settled: dict[LedgerStage, int] = field(default_factory=dict)
     """Once it is done, how many ledgers stand where: the ledgers themselves are of no more use."""
+    blocks: tuple[PlanBlock, ...] = ()
+    """The ledgers of a plan of many, in the order of their ids."""
 
 
 class IgnoredCounts(Struct, array_like=True, frozen=True):
@@ -248,6 +260,10 @@ class InventoryPart(Struct, array_like=True, frozen=True):
     number: int
     references: tuple[Reference, ...]
     existing: tuple[Ledger, ...]
+    packed: bytes = b""
+    """Both, msgpack: they are taken apart once all parts are there, and not in each batch until then."""
+    count: int = 0
+    """Of the packed references."""
 
 
 class InventoryAssembly(Struct, array_like=True, frozen=True):
@@ -288,7 +304,7 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     inventory: InventorySummary | None = None
     switch: Switch | None = None
     journal: tuple[CopyIntent, ...] = ()
-    """Copies begun and not taken back, sorted by (target, id, whether it gets a new one)."""
+    """Copies begun and not taken back, sorted by key; where they are many, `journal_blocks` has them all."""
     deleted: tuple[DeletedIds, ...] = ()
     commands: tuple[str, ...] = ()
     """Idempotency keys of the last commands, oldest first."""
@@ -304,6 +320,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     alerts: AlertBook = AlertBook()
     removed: tuple[str, ...] = ()
     """Names that are no longer registered, until the registry was seen without them. Sorted."""
+    journal_blocks: tuple[JournalBlock, ...] = ()
+    """The journal of many copies, in the order of its keys."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """A registered cluster by its name."""

@@ -3,14 +3,14 @@
 The only mutable thing in this package, and it never leaves a step.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
+from policies.switching.blocks import BLOCK_SIZE, BlockMap
 from policies.switching.emit.drafts import draft_of
-from policies.switching.facts import JournalKey, SwitchFacts
+from policies.switching.facts import SwitchFacts
 from policies.switching.judge.changes import (
     Advance,
     AskExecutor,
@@ -30,9 +30,17 @@ from policies.switching.judge.changes import (
     WriteStatus,
 )
 from policies.switching.ledgers import CopyIntent
-from policies.switching.plan import LedgerPlan
+from policies.switching.plan import LedgerPlan, plan_of, stage_counts
 from policies.switching.settings import SwitchLimits
-from policies.switching.state import Directive, LedgerStage, LedgerTask, SwitchAction, SwitchingState, SwitchStage
+from policies.switching.state import (
+    Directive,
+    JournalKey,
+    LedgerStage,
+    LedgerTask,
+    SwitchAction,
+    SwitchingState,
+    SwitchStage,
+)
 
 _STAGES = {
     SwitchAction.COPY: LedgerStage.COPYING,
@@ -40,6 +48,14 @@ _STAGES = {
     SwitchAction.ROLL_OVER: LedgerStage.PROMOTING,
     SwitchAction.DELETE_OLD: LedgerStage.DELETE_INTENT,
 }
+
+
+def _key_of(intent: CopyIntent) -> JournalKey:
+    return intent.target, intent.ledger_id, intent.remap
+
+
+def _target_of(intent: CopyIntent) -> str:
+    return intent.target
 
 
 class Transition:
@@ -55,11 +71,12 @@ class Transition:
         self.state = state
         self.limits = limits
         self.now_ms = now_ms
-        self.plan = LedgerPlan(state.switch.tasks if state.switch else ())
+        self.plan = plan_of(state.switch)
         self.drafts: list[DecisionDraft] = []
         """What is said, of the present event."""
-        self._journal: dict[JournalKey, CopyIntent] = {(i.target, i.ledger_id, i.remap): i for i in state.journal}
-        self._journalled = False
+        self._journal = BlockMap(CopyIntent, _key_of, _target_of, state.journal, state.journal_blocks)
+        # An older version kept all of it loose.
+        self._journalled = len(state.journal) > BLOCK_SIZE
 
     def facts(self) -> SwitchFacts:
         """What is known now."""
@@ -81,9 +98,10 @@ class Transition:
     def packed(self) -> SwitchingState:
         """The state with plan and journal packed again."""
         if self._journalled:
-            self._update({"journal": tuple(self._journal[k] for k in sorted(self._journal))})
+            journal, blocks = self._journal.packed()
+            self._update({"journal": journal, "journal_blocks": blocks})
         if self.state.switch is not None and self.plan.changed:
-            self._update_switch({"tasks": tuple(self.plan)})
+            self._update_switch(self.plan.packed())
         return self.state
 
     def _write(self, change: Change) -> None:
@@ -100,7 +118,7 @@ class Transition:
                 self._update_switch({"stage": stage, **fields})
             case Begin(switch):
                 self._update({"switch": switch})
-                self.plan = LedgerPlan(switch.tasks)
+                self.plan = plan_of(switch)
             case DirectBrokers(target):
                 self._direct(target)
             case WriteStatus(action):
@@ -119,7 +137,7 @@ class Transition:
             case JournalIntent(task):
                 self._note_intent(task)
             case ForgetIntent(task):
-                self._journal.pop((self.facts().target_instance, task.ledger_id, task.remap), None)
+                self._journal.drop((self.facts().target_instance, task.ledger_id, task.remap))
                 self._journalled = True
             case SettlePlan():
                 self._settle_plan()
@@ -157,7 +175,7 @@ class Transition:
         facts = self.facts()
         intent = facts.intent_to_copy(task)
         if intent is not None and intent is not facts.intent(task):
-            self._journal[(intent.target, intent.ledger_id, intent.remap)] = intent
+            self._journal.put(intent)
             self._journalled = True
 
     def _settle_plan(self) -> None:
@@ -166,8 +184,10 @@ class Transition:
         What was copied is the target's own from now on: without its intent nobody takes it for a copy to delete.
         """
         instance = self.facts().instance(self.facts().switch.target)
-        self._update_switch({"settled": dict(sorted(Counter(t.stage for t in self.plan).items()))})
-        self.plan = LedgerPlan(())
+        self._update_switch(self.plan.packed())
+        self._update_switch({"settled": dict(sorted(stage_counts(self.facts().switch).items()))})
+        self.plan = LedgerPlan()
         self.plan.changed = True
-        self._journal = {key: intent for key, intent in self._journal.items() if key[0] != instance}
+        kept = [intent for intent in self._journal if intent.target != instance]
+        self._journal = BlockMap(CopyIntent, _key_of, _target_of, kept)
         self._journalled = True

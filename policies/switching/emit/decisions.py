@@ -9,28 +9,34 @@ from policies.decisions import Issuer
 from policies.succession import next_sequence
 from policies.switching.decisions import ORDERS, LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.plan import LedgerPlan
 from policies.switching.state import LedgerTask, RegistryEntry, SwitchingState, SwitchStage
 from policies.units import from_millis, to_millis
 
 
 def emit(
-    state: SwitchingState, drafts: Sequence[DecisionDraft], ids: Sequence[str], issuer: Issuer, now: datetime
+    state: SwitchingState,
+    drafts: Sequence[DecisionDraft],
+    plan: LedgerPlan,
+    ids: Sequence[str],
+    issuer: Issuer,
+    now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
     """Decisions from drafts, in their order.
 
     Args:
         state: after the step.
         drafts: what is said.
+        plan: after the step.
         ids: of the observations of the step's events: the evidence.
         issuer: what the decisions of the cluster have in common.
         now: the moment.
     """
-    places = {t.ledger_id: place for place, t in enumerate(state.switch.tasks if state.switch else (), 1)}
     decisions: list[SwitchDecision] = []
     for draft in drafts:
         state = numbered(state, now)
         evidence = tuple(ids[draft.cause : draft.cause + 1])
-        decisions.append(_decision(state, draft, places, evidence, issuer, now))
+        decisions.append(_decision(state, draft, plan, evidence, issuer, now))
     return state, tuple(decisions)
 
 
@@ -42,7 +48,7 @@ def numbered(state: SwitchingState, now: datetime) -> SwitchingState:
 def _decision(
     state: SwitchingState,
     draft: DecisionDraft,
-    places: Mapping[int, int],
+    plan: LedgerPlan,
     evidence: tuple[str, ...],
     issuer: Issuer,
     now: datetime,
@@ -62,14 +68,15 @@ def _decision(
         op=draft.op,
         source=switch.source if switch else None,
         target=switch.target if switch else None,
-        ledger=_ledger_ref(draft.task, places) if draft.task else None,
+        ledger=_ledger_ref(draft.task, plan) if draft.task else None,
         expects=_expectations(state, draft),
         args=_plain(draft.details),
         valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
     )
 
 
-def _ledger_ref(task: LedgerTask, places: Mapping[int, int]) -> LedgerRef:
+def _ledger_ref(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
+    planned = plan.get(task.ledger_id) is not None
     return LedgerRef(
         ledger_id=task.ledger_id,
         target_id=task.target_id,
@@ -77,8 +84,8 @@ def _ledger_ref(task: LedgerTask, places: Mapping[int, int]) -> LedgerRef:
         paths=task.paths,
         stage=task.stage,
         remap=task.remap,
-        place=places.get(task.ledger_id, 1),
-        of=max(1, len(places)),
+        place=plan.place(task.ledger_id) if planned else 1,
+        of=max(1, len(plan)),
     )
 
 

@@ -12,6 +12,7 @@ from policies.decisions import Issuer
 from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import numbered
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.plan import stage_counts
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
 from policies.units import from_millis
 
@@ -80,7 +81,7 @@ def _content(state: SwitchingState) -> dict[str, object]:
 
 def _counts(switch: Switch) -> Counter[LedgerStage]:
     """How many ledgers stand where; of a switch that is done nothing else is known."""
-    return Counter(switch.settled) if switch.settled else Counter(u.stage for u in switch.tasks)
+    return Counter(stage_counts(switch))
 
 
 def _sentence(cluster: str, state: SwitchingState) -> str:

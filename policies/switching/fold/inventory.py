@@ -2,11 +2,13 @@
 
 from collections import Counter
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.observations import Observation, Outcome
 from policies.switching.events import InventorySeen
 from policies.switching.fold.ledgers import ledger_of
+from policies.switching.ledgers import Ledger
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.references import ANY_CLUSTER, Reference, StayingLedgers, owner_of, with_ledger
 from policies.switching.state import (
@@ -19,6 +21,8 @@ from policies.switching.state import (
     put,
 )
 
+_Content = tuple[tuple[Reference, ...], tuple[Ledger, ...]]
+_CONTENT = msgspec.msgpack.Decoder(_Content)
 _COUNTS_WHAT_IS_LEFT = frozenset(
     {SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES}
 )
@@ -59,14 +63,19 @@ def assemble(
 
 
 def _part(reading: SwitchInventoryPart) -> InventoryPart:
-    references = (Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references)
-    existing = (ledger for r in reading.existing if (ledger := ledger_of(r)) is not None)
-    return InventoryPart(reading.part, tuple(references), tuple(existing))
+    references = [Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references]
+    existing = [ledger for r in reading.existing if (ledger := ledger_of(r)) is not None]
+    packed = msgspec.msgpack.encode((references, existing))
+    return InventoryPart(reading.part, (), (), packed, len(references))
+
+
+def _content(part: InventoryPart) -> _Content:
+    return _CONTENT.decode(part.packed) if part.packed else (part.references, part.existing)
 
 
 def _is_whole(known: InventoryAssembly) -> bool:
     numbers = [p.number for p in known.parts]
-    count = sum(len(p.references) for p in known.parts)
+    count = sum(p.count or len(p.references) for p in known.parts)
     return (
         known.expected_parts is not None
         and numbers == list(range(known.expected_parts))
@@ -75,8 +84,9 @@ def _is_whole(known: InventoryAssembly) -> bool:
 
 
 def _whole(known: InventoryAssembly) -> InventorySeen:
-    references = tuple(r for p in known.parts for r in p.references)
-    existing = {ledger.ledger_id: ledger for p in known.parts for ledger in p.existing}
+    parts = [_content(part) for part in known.parts]
+    references = tuple(r for references, _ in parts for r in references)
+    existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
     return InventorySeen(references, known.began_ms, known.target, existing, known.staying)
 
 

@@ -4,6 +4,7 @@ A breach halts the switch, is an alarm with its evidence, and stops every order 
 Rules: docs/design/switching.md, Invariants.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -117,8 +118,13 @@ def _no_reuse(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
     gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
     for said in after.said if gone else ():
         task = said.task
-        if said.verdict is SwitchVerdict.START_COPY and task and not task.remap and task.ledger_id in gone:
+        if said.verdict is SwitchVerdict.START_COPY and task and not task.remap and _is_among(gone, task.ledger_id):
             yield Breach(Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}")
+
+
+def _is_among(ids: Sequence[int], ledger_id: int) -> bool:
+    """Whether sorted ids hold one."""
+    return ledger_id in ids[(at := bisect_left(ids, ledger_id)) : at + 1]
 
 
 def _own_deletes(after: TransitionResult) -> Iterator[Breach]:

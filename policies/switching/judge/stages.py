@@ -94,7 +94,7 @@ def _build(facts: SwitchFacts) -> Iterator[Change]:
 
 
 def _order_copies(facts: SwitchFacts) -> Iterator[Change]:
-    free = facts.limits.copy_concurrency - facts.plan.asked(*_COPY_ACTIONS)
+    free = facts.limits.window - facts.plan.asked(*_COPY_ACTIONS)
     for task in facts.plan.idle(free, LedgerStage.PENDING):
         yield AskExecutor(task, SwitchAction.COPY, SwitchReason.NEXT_IN_PLAN)
 
@@ -102,7 +102,7 @@ def _order_copies(facts: SwitchFacts) -> Iterator[Change]:
 def _promote(facts: SwitchFacts) -> Iterator[Change]:
     """Rows 12 and 17."""
     yield from _order_copies(facts)
-    free = facts.limits.copy_concurrency - facts.plan.asked(*_PROMOTE_ACTIONS)
+    free = facts.limits.window - facts.plan.asked(*_PROMOTE_ACTIONS)
     # One that is being promoted and of which nothing is asked was left so by a halt.
     for task in facts.plan.idle(free, LedgerStage.PROMOTING, LedgerStage.BUILT):
         yield AskExecutor(task, _way(task), SwitchReason.NEXT_IN_PLAN)
@@ -119,7 +119,7 @@ def _way(task: LedgerTask) -> SwitchAction:
 
 def _rollback(facts: SwitchFacts) -> Iterator[Change]:
     """Row 19."""
-    free = facts.limits.copy_concurrency - facts.plan.asked(*_PROMOTE_ACTIONS)
+    free = facts.limits.window - facts.plan.asked(*_PROMOTE_ACTIONS)
     for task in facts.plan.idle(free, LedgerStage.PROMOTED, LedgerStage.PROMOTING):
         yield AskExecutor(task, SwitchAction.REVERT, SwitchReason.COMMANDED)
     if facts.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.PROMOTING):

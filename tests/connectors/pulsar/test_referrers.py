@@ -1,6 +1,9 @@
 """All that names a ledger is found in a tree of znodes, or the inventory is not complete."""
 
+import base64
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +14,8 @@ from connectors.zookeeper.tree import Reader
 from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from tests.connectors.pulsar.znodes import compaction_info, cursor_info, delayed_info, schema_locator, topic_info
 
-TOPIC = "/managed-ledgers/t/n/persistent/topic"
+TOPICS = "/managed-ledgers/t/n/persistent"
+TOPIC = f"{TOPICS}/topic"
 PACKAGES = "/pulsar/packages"
 
 
@@ -96,6 +100,24 @@ def test_what_says_no_cluster_is_where_the_ledger_is() -> None:
         ("delayed_index", "old"): (1, 21),
         ("log", "old"): (2, 41),
     }
+
+
+def test_what_a_real_pulsar_wrote_is_counted() -> None:
+    captured = json.loads((Path(__file__).parent / "captured" / "referrers.json").read_text())
+    tree = {path: base64.b64decode(data) for path, data in captured.items() if path.startswith("/")}
+    had = staying(tree, old={26, 28, 36, 37})
+    assert had == {
+        ("topic", "old"): (4, 32),
+        ("transaction_log", "old"): (1, 9),
+        ("pending_ack", "old"): (1, 35),
+        ("delayed_index", "old"): (2, 28),
+        ("log", "old"): (1, 36),
+        ("compacted", ANY_CLUSTER): (1, -1),
+    }
+    unloaded = tree | {
+        f"{TOPICS}/compacted/__compaction": base64.b64decode(captured[f"closed {TOPICS}/compacted/__compaction"])
+    }
+    assert staying(unloaded, old={26, 28, 36, 37})["compacted", "old"] == (1, 37)
 
 
 def test_what_nobody_has_any_more_counts_for_nobody() -> None:

@@ -4,7 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from policies.decisions import Mode
-from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchReason, SwitchVerdict
+from policies.switching.decisions import (
+    BrokerCounts,
+    LedgerRef,
+    SwitchDecision,
+    SwitchReason,
+    SwitchRecord,
+    SwitchVerdict,
+)
 from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, SwitchStage
 
@@ -39,3 +46,15 @@ def order(verdict: SwitchVerdict, op: int = 1, ledger_id: int = 7, **more: Any) 
         "valid_until": None,
     }
     return SwitchDecision.model_validate(fields | more)
+
+
+def record(**more: Any) -> SwitchRecord:
+    """Where the switch stands that these orders belong to."""
+    fields: dict[str, Any] = {
+        "decision_id": "r", "policy": "switching", "cluster": "c1", "subject": "c1", "sequence": 150,
+        "verdict": SwitchStage.BUILD, "reason": SwitchReason.NEXT_IN_PLAN, "explanation": "", "decided_at": NOW,
+        "mode": Mode.ACTIVE, "settings_hash": "", "active": "new", "source": "old", "target": "new", "epoch": 2,
+        "committed_epoch": 1, "attempt": 1, "ledgers": {}, "brokers": BrokerCounts(live=1, acked=1), "degraded": False,
+        "blocked": "", "halted": "", "rollback_until": None, "cleanup_from": None, "prechecks": {}, "registry": {},
+    }  # fmt: skip
+    return SwitchRecord.model_validate(fields | more)

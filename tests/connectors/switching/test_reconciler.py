@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
-from tests.connectors.switching.orders import order
+from tests.connectors.switching.orders import order, record
 
 
 class AtOnce(Executor):
@@ -231,6 +232,34 @@ def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() 
     world.ledgers.meanwhile = look_away
     world.reconcile(order(COPY))
     assert len(world.results) == 1
+
+
+class Later(Executor):
+    """Works when it is told to: what lies ready waits."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> "Future[Any]":
+        self.work.append(partial(fn, *args, **options))
+        return Future()
+
+
+def test_what_lies_ready_when_the_switch_halts_is_not_begun_until_it_is_ordered_again() -> None:
+    world, later = World(), Later()
+    world.reconcile()
+    world.reconciler.receive(order(COPY))
+    world.reconciler.receive(record(sequence=150, cluster="c1", halted="INV-2"))
+    world.reconciler.reconcile(later, later)
+    while later.work:
+        later.work.pop()()
+    assert world.ledgers.done == []
+    again = order(COPY, sequence=160, decision_id="d2")
+    world.reconciler.receive(again)
+    world.reconciler.reconcile(later, later)
+    while later.work:
+        later.work.pop()()
+    assert world.ledgers.done == [(COPY, 1)]
 
 
 def directive(epoch: int) -> SwitchDecision:

@@ -11,7 +11,7 @@ from policies.switching.settings import DAY_MS, SwitchLimits
 
 def test_the_defaults_are_these() -> None:
     settings = SwitchingSettings()
-    assert settings.limits == SwitchLimits(DAY_MS, 15 * DAY_MS, 16, 16, 5)
+    assert settings.limits == SwitchLimits(DAY_MS, 15 * DAY_MS, 16, 16, 5, 1000)
     assert settings.rules.policy.value == "dedicated"
     assert settings.rules.validity_ms == 600_000
     remap = SwitchingSettings.model_validate({"strategies": {"cursor": "remap", "schema": "same_id"}})

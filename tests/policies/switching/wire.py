@@ -31,6 +31,7 @@ from policies.switching.events import (
 )
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import Ledger
+from policies.switching.plan import plan_of
 from policies.switching.readings import (
     CommandArgs,
     CommandName,
@@ -57,7 +58,7 @@ from tests.policies.switching.world import World
 
 CLUSTER = "pulsar-1"
 SETTINGS = SwitchingSettings.model_validate(
-    {"copy_concurrency": 2, "max_deletions": 2, "retries": 3, "target_policy": "shared"}
+    {"copy_concurrency": 2, "orders_ahead": 0, "max_deletions": 2, "retries": 3, "target_policy": "shared"}
 )
 READER: EventReader[Any] = EventReader(KIND.readings)
 DECIDED: EventReader[Any] = EventReader([*KIND.decisions, Alert])
@@ -203,8 +204,8 @@ class WireWorld(World):
         return step
 
     def _hear(self, decision: SwitchDecision) -> None:
-        tasks = self.state.switch.tasks if self.state.switch else ()
-        task = next((u for u in tasks if decision.ledger and u.ledger_id == decision.ledger.ledger_id), None)
+        plan = plan_of(self.state.switch)
+        task = next((u for u in plan if decision.ledger and u.ledger_id == decision.ledger.ledger_id), None)
         said = DecisionDraft(
             decision.verdict, decision.reason, decision.explanation, decision.subject, decision.code, task,
             decision.op, dict(decision.args),

@@ -32,6 +32,7 @@ from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.machine import reconcile
+from policies.switching.plan import plan_of
 from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import LedgerOutcome
@@ -169,10 +170,10 @@ class World:
         return self.switch.awaiting is action
 
     def task(self, path: str) -> LedgerTask:
-        return next(u for u in self.switch.tasks if path in u.paths)
+        return next(u for u in plan_of(self.switch) if path in u.paths)
 
     def stages(self) -> dict[str, LedgerStage]:
-        return {u.paths[0]: u.stage for u in self.switch.tasks}
+        return {u.paths[0]: u.stage for u in plan_of(self.switch)}
 
     # --- brokers
 
@@ -282,7 +283,7 @@ class World:
         if order.task is None:
             return []
         names = (str(order.details["source"]), str(order.details["target"]))
-        known = next((u for u in self.switch.tasks if u.ledger_id == order.task.ledger_id), None)
+        known = next((u for u in plan_of(self.switch) if u.ledger_id == order.task.ledger_id), None)
         if known is None or known.op != order.op:
             return []  # an executor drops an order that a later one has replaced
         done = {

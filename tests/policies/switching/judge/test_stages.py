@@ -8,7 +8,7 @@ from policies.switching.events import (
     Rollback,
     StatusResult,
 )
-from policies.switching.settings import DAY_MS
+from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.world import World, verdicts
 
@@ -83,6 +83,14 @@ def test_no_more_copies_than_allowed_run_at_once() -> None:
     assert [u.stage for u in world.switch.tasks] == [L.COPYING, L.COPYING, L.PENDING]
     world.work(SwitchVerdict.START_COPY, limit=1)
     assert [u.stage for u in world.switch.tasks] == [L.BUILT, L.COPYING, L.COPYING]
+
+
+def test_orders_lie_ready_so_that_the_executor_never_waits() -> None:
+    world = World(SwitchLimits(copy_concurrency=1, orders_ahead=1, retries=3)).to(S.BUILD)
+    assert [u.stage for u in world.switch.tasks] == [L.COPYING, L.COPYING, L.PENDING]
+    world.work(SwitchVerdict.START_COPY, limit=1)
+    assert [u.stage for u in world.switch.tasks] == [L.BUILT, L.COPYING, L.COPYING]
+    assert world.work().stage is S.HOLD
 
 
 def test_a_switch_without_references_passes_through() -> None:

@@ -1,0 +1,166 @@
+"""Everything that names ledgers in a real Pulsar 4.2.4, written by its own broker, client and DistributedLog."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from connectors.bookkeeper.ledgers import list_ledgers
+from connectors.pulsar.referrers import Inventory, read_references
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from deploy.jvm import JvmCommand
+from policies.switching.ledger_paths import Layout
+from policies.switching.references import ANY_CLUSTER, with_ledger
+from tests.system.pulsar import CLUSTER, PulsarCluster
+from tests.system.pulsar_topics import call, create_namespace
+from tests.system.server import LOOPBACK, run_tool, small_jvm
+from tests.system.waiting import eventually
+
+COMPACTION = "/admin/v2/persistent/t/n/compacted/compaction"
+PROPERTIES = {
+    "transactionCoordinatorEnabled": "true",
+    "systemTopicEnabled": "true",
+    "topicLevelPoliciesEnabled": "true",
+    "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
+    "delayedDeliveryMinIndexCountPerBucket": 2,
+}
+
+
+@contextmanager
+def java(jars: tuple[Path, ...]) -> Iterator[JavaGateway]:
+    """A JVM with Pulsar's client in it."""
+    options = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+    classpath = ":".join(str(jar) for jar in jars)
+    gateway = JavaGateway.launch_gateway(classpath=classpath, javaopts=options, die_on_exit=True)
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+
+
+def set_up_transactions(folder: Path, jars: tuple[Path, ...], servers: str) -> None:
+    words = ("-cs", f"zk:{servers}", "-c", CLUSTER, "--initial-num-transaction-coordinators", "1")
+    setup = "org.apache.pulsar.PulsarTransactionCoordinatorMetadataSetup"
+    run_tool(JvmCommand(setup, jars, small_jvm(folder, 64), words), folder)
+
+
+class Client:
+    """Pulsar's own client, as far as it is needed."""
+
+    def __init__(self, gateway: JavaGateway, cluster: PulsarCluster) -> None:
+        self._gateway, jvm = gateway, gateway.jvm
+        self._api = jvm.org.apache.pulsar.client.api
+        self._seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+        url = f"pulsar://{LOOPBACK}:{cluster.brokers[0].service_port}"
+        transactions = True
+        self._client = self._api.PulsarClient.builder().serviceUrl(url).enableTransaction(transactions).build()
+
+    def delay(self) -> None:
+        """Messages for later, over three ledgers of their topic, so that an index of the first ones is stored."""
+        self._consumer("delayed", "s1")
+        producer = self._producer("delayed")
+        for number in range(14):
+            producer.newMessage().value(str(number)).deliverAfter(1000 + number, self._seconds).send()
+
+    def fill(self) -> None:
+        """Messages that a compaction throws away, all but two."""
+        producer = self._producer("compacted")
+        for number in range(12):
+            producer.newMessage().key(f"k{number % 2}").value(str(number)).send()
+
+    def acknowledge(self) -> None:
+        """One message, within a transaction that is not over."""
+        consumer = self._consumer("acked", "s2")
+        self._producer("acked").newMessage().value("one").send()
+        begun = self._client.newTransaction().withTransactionTimeout(300, self._seconds).build().get()
+        message = consumer.receive(60, self._seconds)
+        consumer.acknowledgeAsync(message.getMessageId(), begun).get()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _producer(self, topic: str) -> Any:
+        batching = False
+        builder = self._client.newProducer(self._api.Schema.STRING)
+        return builder.topic(f"persistent://t/n/{topic}").enableBatching(batching).create()
+
+    def _consumer(self, topic: str, subscription: str) -> Any:
+        topics = self._gateway.new_array(self._gateway.jvm.java.lang.String, 1)
+        topics[0] = f"persistent://t/n/{topic}"
+        builder = self._client.newConsumer(self._api.Schema.STRING).topic(topics).subscriptionName(subscription)
+        return builder.subscriptionType(self._api.SubscriptionType.Shared).subscribe()
+
+
+def write_package(jvm: Any, servers: str) -> None:
+    """A record in a DistributedLog, in the namespace where Pulsar keeps its packages."""
+    log = jvm.org.apache.distributedlog
+    uri = jvm.java.net.URI.create(f"distributedlog://{servers}/pulsar/packages")
+    log.metadata.DLMetadata("BKDL", log.impl.metadata.BKDLConfig(servers, "/ledgers")).create(uri)
+    at_once, size = True, 1
+    settings = log.DistributedLogConfiguration().setImmediateFlushEnabled(at_once).setOutputBufferSize(0)
+    settings = settings.setEnsembleSize(size).setWriteQuorumSize(size).setAckQuorumSize(size)
+    namespace = log.api.namespace.NamespaceBuilder.newBuilder().conf(settings).clientId("test").uri(uri).build()
+    manager = namespace.openLog("function/t/n/f/v1")
+    writer = manager.openLogWriter()
+    writer.write(log.LogRecord(1, b"a package"))
+    writer.close()
+    manager.close()
+    namespace.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    bookkeeper_jars: tuple[Path, ...], pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PulsarCluster]:
+    """One of each: topics, schemas, cursors, delayed messages, a transaction, a pending ack, a compaction, a log."""
+    folder = tmp_path_factory.mktemp("referrers")
+    with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
+        set_up_transactions(folder / "transactions", pulsar_jars, cluster.zookeeper.servers)
+        cluster.add_broker(ensemble_size=1, properties=PROPERTIES)
+        create_namespace(cluster, "t/n")
+        with java(pulsar_jars) as gateway:
+            client = Client(gateway, cluster)
+            client.delay()
+            client.fill()
+            client.acknowledge()
+            write_package(gateway.jvm, cluster.zookeeper.servers)
+            client.close()
+        call(cluster, "PUT", COMPACTION)
+        eventually("the compaction", lambda: call(cluster, "GET", COMPACTION).json()["status"] == "SUCCESS" or None)
+        yield cluster
+
+
+@contextmanager
+def reading(cluster: PulsarCluster) -> Iterator[Reader]:
+    session = ZooKeeperSession("c1", ZooKeeperConnection(servers=cluster.zookeeper.servers))
+    try:
+        yield session.reader(lambda: 60.0)
+    finally:
+        session.close()
+
+
+def counted(inventory: Inventory, ledgers: Collection[int]) -> dict[tuple[str, str], int]:
+    staying = inventory.staying("old", lambda asked: {"old": set(asked) & set(ledgers)})
+    return {(each.kind.value, each.cluster): each.count for each in staying}
+
+
+def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(cluster: PulsarCluster) -> None:
+    with reading(cluster) as reader:
+        loaded = counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL)[0])
+        # Which ledger its compaction kept, only the owner of a loaded topic knows.
+        call(cluster, "PUT", "/admin/v2/persistent/t/n/compacted/unload")
+        inventory = read_references(reader)
+        ledgers, _ = list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL)
+    unloaded = counted(inventory, ledgers)
+    assert inventory.problems == []
+    assert loaded["compacted", ANY_CLUSTER] == unloaded["compacted", "old"] == 1
+    assert {kind for kind, _ in unloaded} == {
+        "topic", "transaction_log", "pending_ack", "compacted", "delayed_index", "log",
+    }  # fmt: skip
+    named = {each.ledger_id for each in with_ledger(inventory.references)}
+    assert len(named) + sum(unloaded.values()) == len(ledgers)
