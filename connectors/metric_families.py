@@ -70,6 +70,11 @@ class Histogram:
         counts[bisect_left(self._bounds, value)] += 1
         self._sums[labels] += value
 
+    def forget(self, labels: tuple[str, ...]) -> None:
+        """Drop what was counted for a combination of labels."""
+        self._counts.pop(labels, None)
+        self._sums.pop(labels, None)
+
     def metric(self) -> Metric:
         """The family as it stands."""
         metric = HistogramMetricFamily(self._name, self._help, labels=self._labels)

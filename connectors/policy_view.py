@@ -55,6 +55,10 @@ class PolicyView(Protocol):
         """The decision of this record key was deleted from its topic."""
         ...
 
+    def forget_cluster(self, cluster: str) -> None:
+        """The last decision about a cluster was deleted: it is watched no longer."""
+        ...
+
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """The picture at a moment."""
         ...

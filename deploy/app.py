@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
@@ -33,7 +34,6 @@ from deploy.settings import Settings
 from deploy.supervisor import QuerySupervisor
 from policies.decisions import Alert, Decision
 from policies.errors import UserError
-from streaming.host import PolicyHost
 from streaming.query import Wiring
 from streaming.session import start_session, stop_session
 
@@ -99,13 +99,23 @@ def query_parts(
     supervisor = QuerySupervisor(
         open_session=sessions.open,
         wiring=lambda: Wiring(settings.loop_kafka().for_spark(), settings.topics.prefix, settings.checkpoint_dir()),
-        host=PolicyHost(settings.policy_settings()),
+        host=settings.policy_host(),
         settings=settings.stream,
         health=health,
         tick=ticker.start,
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
     return [query, Part("ticker", ticker.run)]
+
+
+def retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
+    """What ends the decisions about clusters that the settings do not name any more."""
+    clusters = settings.watched()
+    if clusters is None:
+        _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")
+        return []
+    retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters, publisher.publish)
+    return [Part("retirement", retirement.run)]
 
 
 def _unheard(decision: Decision, caught_up: bool) -> None:
@@ -122,6 +132,7 @@ def exporter_part(
         settings.policy_settings(),
         registry,
         settings_hash=settings.fingerprint(),
+        clusters=settings.watched(),
         on_decision=on_decision,
     )
     return Part("exporter", exporter.run, None, exporter.caught_up)

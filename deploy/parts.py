@@ -14,6 +14,7 @@ from deploy.app import (
     notifier_parts,
     publishing,
     query_parts,
+    retirement_parts,
     run_parts,
     serving,
 )
@@ -39,7 +40,8 @@ def run_query(settings: Settings) -> None:
         _require_topics(settings)
         registry = new_registry()
         with publishing(settings, registry) as publisher:
-            _run(settings, registry, query_parts(settings, registry, sessions, publisher))
+            parts = query_parts(settings, registry, sessions, publisher)
+            _run(settings, registry, [*parts, *retirement_parts(settings, publisher)])
     finally:
         sessions.close()
 

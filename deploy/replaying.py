@@ -11,7 +11,6 @@ from deploy.settings import Settings
 from policies.errors import UserError
 from policies.registry import observed_topics
 from policies.wire import decision_event
-from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay, differences
 
 
@@ -41,7 +40,7 @@ def replay_to_stdout(
 
 
 def _decisions(settings: Settings, records: Iterable[Recorded], until: datetime | None) -> Iterator[str]:
-    replay = Replay(PolicyHost(settings.policy_settings()))
+    replay = Replay(settings.policy_host())
     yield from (decision_event(decision).decode() for decision in replay.run(records, until))
     _print_rejected(replay)
 
@@ -49,7 +48,7 @@ def _decisions(settings: Settings, records: Iterable[Recorded], until: datetime 
 def _differences(
     settings: Settings, against: Settings, records: Sequence[Recorded], until: datetime | None
 ) -> Iterator[str]:
-    ours, theirs = (Replay(PolicyHost(s.policy_settings())) for s in (settings, against))
+    ours, theirs = (Replay(s.policy_host()) for s in (settings, against))
     yield from map(json.dumps, differences(ours.run(records, until), theirs.run(records, until)))
     _print_rejected(ours)  # both reject the same
 

@@ -21,6 +21,7 @@ from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings
+from streaming.host import PolicyHost
 from streaming.settings import StreamSettings
 
 
@@ -139,6 +140,14 @@ class Settings(BaseSettings):
             name: connectors_of(kind).informed(getattr(self.policies, name), self.clusters)
             for name, kind in POLICIES.items()
         }
+
+    def watched(self) -> frozenset[str] | None:
+        """The clusters there are; None where none is named, as in a file with `policies:` alone: every one is taken."""
+        return frozenset(self.clusters) if self.clusters else None
+
+    def policy_host(self) -> PolicyHost:
+        """What decides with these settings."""
+        return PolicyHost(self.policy_settings(), self.watched())
 
     def loop_kafka(self) -> KafkaConnection:
         """The loop's own Kafka.

@@ -19,6 +19,7 @@ from deploy.app import (
     notifier_parts,
     publishing,
     query_parts,
+    retirement_parts,
     run_parts,
     serving,
     tell,
@@ -126,6 +127,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
         parts = [
             *collector_parts(settings, registry, publisher, connections),
             *query_parts(settings, registry, sessions, publisher),
+            *retirement_parts(settings, publisher),
             *actuator_parts(settings, registry, publisher, connections),
             exporter_part(settings, registry, terminal.decision),
             *notifier_parts(settings, registry),

@@ -161,6 +161,18 @@ def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], 
     )
 
 
+def retired(alert: Alert, now: datetime) -> Alert:
+    """The resolution of a firing alert about a cluster that is watched no longer: nobody is left to say that it ended.
+
+    The same alert gives the same id, whoever resolves it, and how often.
+    """
+    summary = f"{alert.alert} of {alert.subject} is over: cluster {alert.cluster} is not in the settings any more"
+    end = {"status": AlertStatus.RESOLVED, "verdict": AlertStatus.RESOLVED.value, "ended_at": now, "decided_at": now}
+    said = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}
+    own_id = deterministic_id(alert.policy, alert.cluster, alert.alert, alert.subject, alert.sequence + 1)
+    return alert.model_copy(update={**end, **said, "decision_id": own_id})
+
+
 def _wake(entries: Iterable[Entry], sender: Sender) -> datetime | None:
     due = [
         e.since_ms + millis_of(sender.grace) if e.said_ms is None else e.said_ms + millis_of(sender.repeat)

@@ -30,6 +30,7 @@ CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 
 AUDIT_TYPE = "headgate.audit-entry.v1"
 DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
+LETTERS_COUNTED_TYPE = "headgate.dead-letters-counted.v1"
 
 Data = TypeVar("Data")
 
@@ -43,6 +44,9 @@ class DeadLetterReason(ClosedEnum):
     INVALID = "invalid", "The data does not fit its type."
     POLICY_FAILED = "policy-failed", "A policy could not take it: an error in the policy, not in the record."
     WRONG_TOPIC = "wrong-topic", "A reading that belongs to another topic."
+    UNKNOWN_CLUSTER = "unknown-cluster", "A reading of a cluster that the settings do not name."
+    FROM_THE_FUTURE = "from-the-future", "Appended later than it is now: a clock leapt, or lied."
+    TOO_MANY = "too-many", "One of more readings than a batch takes of one cluster and topic; newer ones were taken."
     CLUSTER_MISMATCH = "cluster_mismatch", "The cluster it names is not the one it was routed by."
 
 
@@ -52,12 +56,14 @@ class BadRecordError(Exception):
     Args:
         reason: the kind of fault.
         detail: where in the record it is and what was expected there.
+        cluster: that it names, where nobody knows it.
     """
 
-    def __init__(self, reason: DeadLetterReason, detail: str) -> None:
+    def __init__(self, reason: DeadLetterReason, detail: str, cluster: str | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.cluster = cluster
 
 
 class Event(BaseModel, Generic[Data]):
@@ -92,13 +98,18 @@ class EventReader(Generic[Data]):
             BadRecordError: the record is no event, is of no known type, or its data does not fit its type.
         """
         if len(record) > MAX_RECORD_BYTES:
-            raise BadRecordError(
-                DeadLetterReason.TOO_LARGE, f"{len(record)} bytes, more than the {MAX_RECORD_BYTES} a record may have"
-            )
+            raise too_large(len(record))
         try:
             return self._adapter.validate_json(record, strict=True)
         except ValidationError as error:
             raise _bad_record(error) from None
+
+
+def too_large(size: int) -> BadRecordError:
+    """What is said of a record of so many bytes."""
+    return BadRecordError(
+        DeadLetterReason.TOO_LARGE, f"{size} bytes, more than the {MAX_RECORD_BYTES} a record may have"
+    )
 
 
 def _event_model(kind: Any) -> Any:

@@ -13,14 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from policies.decisions import deterministic_id
 from policies.registry import DEAD_LETTERS
 from policies.units import Instant, from_millis, to_millis
-from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event
-from streaming.host import Output
+from policies.wire import DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, BadRecordError, DeadLetterReason, Event
+from streaming.output import Output
 
 KEPT_BYTES = 16 * 1024
 """So much of the record is kept."""
 
 _LONGEST_DETAIL = 500
 _LAST_MS = to_millis(datetime.max.replace(tzinfo=UTC))
+
+
+class Cut(NamedTuple):
+    """What is known of a record of which only the head is here."""
+
+    bytes: int
+    sha256: str
 
 
 class ObservedRecord(NamedTuple):
@@ -31,6 +38,8 @@ class ObservedRecord(NamedTuple):
     offset: int
     appended_ms: int
     value: bytes | None
+    cut: Cut | None = None
+    """None: `value` is whole."""
 
     def appended_at(self) -> datetime:
         """When it was appended.
@@ -42,6 +51,10 @@ class ObservedRecord(NamedTuple):
         if not 0 <= self.appended_ms <= _LAST_MS:
             raise BadRecordError(DeadLetterReason.INVALID, f"timestamp: {self.appended_ms} ms is no time")
         return from_millis(self.appended_ms)
+
+    def place(self) -> str:
+        """Where it lies: ``topic/partition/offset``."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
 
 
 class DeadLetter(BaseModel):
@@ -62,9 +75,26 @@ class DeadLetter(BaseModel):
     value_sha256: str = Field(description="Of the whole value, in hexadecimal: the same garbage is known again.")
 
 
+class DeadLettersCounted(BaseModel):
+    """Records that could not be read either, and of which no letter was written, because too many came."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reason: DeadLetterReason
+    topic: str = Field(description="Where the records lie, with the prefix.")
+    cluster: str | None = Field(
+        description="The cluster they were taken for; for `unknown-cluster` the name they give, null for many names."
+    )
+    count: int = Field(ge=1, description="How many there were beside those that have a letter.")
+    since: Instant = Field(description="When the first batch with such a record began.")
+    until: Instant = Field(description="Up to when they were counted.")
+    last: str = Field(description="Where the last one lies: `topic/partition/offset`.")
+
+
 def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
     """Wrap a record; its id depends on where it lies, so that a repeated batch gives the same letter."""
     value = record.value or b""
+    whole = record.cut or Cut(len(value), hashlib.sha256(value).hexdigest())
     letter = DeadLetter(
         reason=error.reason,
         detail=error.detail[:_LONGEST_DETAIL],
@@ -73,8 +103,8 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
         offset=record.offset,
         appended_at=from_millis(min(max(0, record.appended_ms), _LAST_MS)),
         value_base64=base64.b64encode(value[:KEPT_BYTES]).decode(),
-        value_bytes=len(value),
-        value_sha256=hashlib.sha256(value).hexdigest(),
+        value_bytes=whole.bytes,
+        value_sha256=whole.sha256,
     )
     event = Event[DeadLetter](
         id=deterministic_id(DEAD_LETTERS, record.topic, record.partition, record.offset),
@@ -85,3 +115,16 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
         data=letter,
     )
     return Output(DEAD_LETTERS, record.topic, event.model_dump_json().encode())
+
+
+def letters_counted(counted: DeadLettersCounted, *key: str) -> Output:
+    """What says how many were left out; `key` is that of the state that counted them."""
+    event = Event[DeadLettersCounted](
+        id=deterministic_id(LETTERS_COUNTED_TYPE, *key, counted.topic, counted.reason, counted.cluster, counted.last),
+        source="headgate/query",
+        type=LETTERS_COUNTED_TYPE,
+        subject=counted.topic,
+        time=counted.until,
+        data=counted,
+    )
+    return Output(DEAD_LETTERS, counted.topic, event.model_dump_json().encode())

@@ -30,6 +30,10 @@ from policies.wire import (
     audit_event,
     decision_event,
 )
+from streaming.leap import turned_back
+from streaming.letter_box import LetterBook
+from streaming.order import LEAP_MS, Place
+from streaming.output import Output
 
 POLICY_FAILED = "policy-failed"
 """The alert of a policy that raised."""
@@ -42,14 +46,6 @@ _LONGEST_FAILURE = 300
 _LONGEST_KEY = 80
 _NOTHING = b"\xc0"
 """What msgpack makes of None."""
-
-
-class Output(NamedTuple):
-    """A record to write. `topic` has no prefix yet."""
-
-    topic: str
-    key: str
-    value: bytes
 
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True):
@@ -67,6 +63,24 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     """Steps in a row that failed."""
     alerts: AlertBook = AlertBook()
     """What is said of the policy itself."""
+    letters: LetterBook = LetterBook()
+    """Dead letters of its records."""
+    places: tuple[Place, ...] = ()
+    """How far each partition was read for it."""
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether the policy was ever asked: of a cluster of which only bad records came it was not."""
+        return self.now_ms > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to keep."""
+        return not self.has_stepped and not self.letters.kinds
+
+
+NEVER = Remembered(1, 0, 0, None, msgspec.Raw(b"\xc0"))
+"""Of a key that has no state."""
 
 
 class Stepped(NamedTuple):
@@ -95,9 +109,11 @@ class PolicyHost:
 
     Args:
         settings: each policy's block; a policy without one runs with its defaults.
+        clusters: those there are; None: every one that a reading names.
     """
 
     settings: Mapping[str, PolicySettings] = field(default_factory=dict)
+    clusters: frozenset[str] | None = None
     _policies: dict[tuple[str, str], Policy[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def step(
@@ -108,15 +124,22 @@ class PolicyHost:
         observations: Sequence[Observation],
         now: datetime,
     ) -> Stepped:
-        """Step one policy for one cluster; `now` is held back to the last step's time if it lies before it.
+        """Step one policy for one cluster; `now` is held at the last step's time if it lies a little before it.
+
+        Where it lies far before it, a clock had leapt: then what is remembered is turned back with it.
 
         A policy that raises fails for this key alone: its state stays as it was, an alert says so, and it is stepped
         again when the next observations come, without any after a back-off.
         """
         kind = POLICIES[policy]
-        if remembered is not None:
-            now = max(now, from_millis(remembered.now_ms))
         state = None if remembered is None else _state_of(kind, remembered)
+        if remembered is not None and remembered.now_ms > to_millis(now) + LEAP_MS:
+            leapt_ms = remembered.now_ms - to_millis(now)
+            state = turned_back(state, to_millis(now) + LEAP_MS, leapt_ms)
+            book = turned_back(remembered.alerts, to_millis(now) + LEAP_MS, leapt_ms)
+            remembered = msgspec.structs.replace(remembered, now_ms=to_millis(now), alerts=book)
+        elif remembered is not None:
+            now = max(now, from_millis(remembered.now_ms))
         try:
             step = self._policy(policy, cluster).step(state, observations, now)
             encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
@@ -131,6 +154,10 @@ class PolicyHost:
             records += tuple(outputs(Step(None, alerts, None)))
             step = replace(step, decisions=(*step.decisions, *alerts))
         return Stepped(after, step, None, records)
+
+    def knows(self, cluster: str) -> bool:
+        """Whether there is such a cluster."""
+        return self.clusters is None or cluster in self.clusters
 
     def _failed(
         self, kind: PolicyKind, cluster: str, before: Remembered | None, now: datetime, failure: str
@@ -205,6 +232,12 @@ def read_record(value: bytes, topic: str | None) -> Event[Reading]:
     if topic is not None and (own := topic_of(type(event.data))) != topic:
         raise BadRecordError(DeadLetterReason.WRONG_TOPIC, f"type: {event.type} belongs to {own}, not to {topic}")
     return event
+
+
+def unknown_cluster(name: str) -> BadRecordError:
+    """What is said of a reading of a cluster that the settings do not name."""
+    detail = f"data.cluster: '{name}' is not among the clusters of the settings"
+    return BadRecordError(DeadLetterReason.UNKNOWN_CLUSTER, detail, name)
 
 
 def remember(remembered: Remembered) -> bytes:

@@ -6,18 +6,18 @@ without observations, which changes nothing. Each timer that is set is said on a
 batch, so somebody must know when one is due (`policies/timers.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from policies.observations import Observation
 from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
-from policies.wire import BadRecordError, DeadLetterReason
-from streaming.dead_letters import ObservedRecord, dead_letter
-from streaming.host import Output, PolicyHost, read_record, recall, remember
+from streaming.dead_letters import Cut, ObservedRecord
+from streaming.host import PolicyHost, recall, remember
+from streaming.output import Output
+from streaming.turn import take_turn
 
 OUTPUT_SCHEMA = "topic string, key string, value binary"
 STATE_SCHEMA = "value binary, timer_ms bigint"
@@ -26,13 +26,20 @@ STATE_SCHEMA = "value binary, timer_ms bigint"
 class PolicyOperator(StatefulProcessor):
     """Hosts any registered policy; the grouping key is (policy, cluster).
 
-    Input rows: ``value binary, topic string, partition int, offset long, appended_ms long``.
+    Args:
+        host: the policies and clusters there are.
+        prefix: of all topics.
+        clock_ahead_ms: how far the driver's clock, which gives a batch its time, is ahead of Kafka's.
+
+    Input rows: ``value binary, topic string, partition int, offset long, appended_ms long`` and, of one that is too
+    large, ``cut struct<bytes int, sha256 string>``; then its value is its head.
     Output rows: `OUTPUT_SCHEMA`.
     """
 
-    def __init__(self, host: PolicyHost, prefix: str) -> None:
+    def __init__(self, host: PolicyHost, prefix: str, clock_ahead_ms: int = 0) -> None:
         self._host = host
         self._prefix = prefix
+        self._clock_ahead_ms = clock_ahead_ms
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the one state variable."""
@@ -41,51 +48,41 @@ class PolicyOperator(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step."""
-        policy, cluster = _split(key)
-        observed: list[tuple[ObservedRecord, Observation]] = []
-        for row in rows:
-            record = ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value)
-            try:
-                observed.append((record, self._observation(record, cluster)))
-            except BadRecordError as error:
-                yield self._row(dead_letter(record, error))
-        if observed:
-            yield from self._step(policy, cluster, observed, timerValues)
+        return self._run(key, map(_record, rows), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
-        """Step without observations: time itself may decide."""
-        yield from self._step(*_split(key), [], timerValues)
+        """Step without observations: time itself may decide. A cluster that is no more ends here."""
+        if not self._host.knows(_split(key)[1]):
+            self._state.clear()
+            return iter(())
+        return self._run(key, (), timerValues)
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _step(
-        self, policy: str, cluster: str, observed: list[tuple[ObservedRecord, Observation]], timer_values: Any
-    ) -> Iterator[Row]:
+    def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any) -> Iterator[Row]:
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         kept = self._state.get()
         value, timer_ms = kept if kept else (None, None)
         before = recall(bytes(value)) if value is not None else None
-        observations = [observation for _, observation in observed]
-        after, _, failure, records = self._host.step(policy, cluster, before, observations, from_millis(now_ms))
-        pending = timer_ms is not None and timer_ms > now_ms
-        if after.wake_ms is not None and not (pending and timer_ms <= after.wake_ms):
-            timer_ms = max(after.wake_ms, now_ms + 1)
-            self._handle.registerTimer(timer_ms)
-            yield self._row(_timer(policy, cluster, timer_ms, now_ms))
-        self._state.update((remember(after), timer_ms))
-        if failure is not None:
-            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{policy}: {failure}")
-            yield from (self._row(dead_letter(record, failed)) for record, _ in observed)
-        yield from map(self._row, records)
+        turn = take_turn(self._host, self._prefix, _split(key), before, records, now_ms - self._clock_ahead_ms)
+        outputs = turn.outputs
+        if turn.remembered is not None:
+            before_ms, timer_ms = timer_ms, self._timer(turn.wake_ms, timer_ms, now_ms)
+            if timer_ms is not None and timer_ms != before_ms:
+                outputs += (_timer(*_split(key), timer_ms, now_ms),)
+            self._state.update((remember(turn.remembered), timer_ms))
+        return map(self._row, outputs)
 
-    def _observation(self, record: ObservedRecord, cluster: str) -> Observation:
-        event = read_record(record.value or b"", record.topic.removeprefix(f"{self._prefix}."))
-        if event.data.cluster != cluster:
-            raise BadRecordError(
-                DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{event.data.cluster}' was routed as '{cluster}'"
-            )
-        return Observation(event.id, record.appended_at(), event.data)
+    def _timer(self, wake_ms: int | None, timer_ms: int | None, now_ms: int) -> int | None:
+        """The timer that is pending afterwards; Spark's clock is the driver's, which may have to be corrected."""
+        if wake_ms is None:
+            return timer_ms
+        due_ms = max(wake_ms + self._clock_ahead_ms, now_ms + 1)
+        if timer_ms is not None and now_ms < timer_ms <= due_ms:
+            return timer_ms
+        self._handle.registerTimer(due_ms)
+        return due_ms
 
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
@@ -98,3 +95,9 @@ def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:
 
 def _split(key: Any) -> tuple[str, str]:
     return (key[0], key[1])
+
+
+def _record(row: Row) -> ObservedRecord:
+    cut = getattr(row, "cut", None)
+    known = None if cut is None else Cut(*cut)
+    return ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value, known)

@@ -11,7 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policies.registry import observed_topics
 from policies.timers import TICKS
 from policies.units import millis_of
-from policies.wire import CONTENT_TYPE
+from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
+from streaming.dead_letters import KEPT_BYTES
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
 from streaming.settings import StreamSettings
@@ -32,11 +33,13 @@ class Wiring:
         kafka: client properties of the loop's own Kafka, as the Java client names them.
         prefix: of all topics.
         checkpoint_dir: where state and position are kept.
+        clock_ahead_ms: how far this machine's clock is ahead of Kafka's, where that is too far.
     """
 
     kafka: Mapping[str, str]
     prefix: str
     checkpoint_dir: Path
+    clock_ahead_ms: int = 0
 
     def options(self) -> dict[str, str]:
         """The client properties as Spark's connector wants them."""
@@ -45,9 +48,9 @@ class Wiring:
 
 def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
     """Start the query from its checkpoint, or from the oldest records when there is none."""
-    keyed = _routed(_source(spark, wiring, settings), wiring.prefix).groupBy("policy", "cluster")
+    keyed = _routed(_source(spark, wiring, settings), wiring.prefix, host.clusters).groupBy("policy", "cluster")
     decided = keyed.transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix),
+        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock_ahead_ms),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",
@@ -83,22 +86,30 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
     return reader.load()
 
 
-def _routed(records: DataFrame, prefix: str) -> DataFrame:
-    """With the key of its state: the policy by topic, the cluster by content (a record without one has the key '').
+def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) -> DataFrame:
+    """With the key of its state: the policy by topic, the cluster by content.
 
-    A tick ends here: that it came has made the batch, in which every timer fires that is due.
+    What names no cluster there is goes to the key '': no name that anybody invents has a state. What is too large to be
+    read does not leave the JVM whole: a few kilobytes of compressed spaces may be gigabytes. A tick ends here:
+    that it came has made the batch, in which every timer fires that is due.
     """
-    appended = fn.unix_millis(fn.col("timestamp"))
+    value, size, appended = fn.col("value"), fn.length("value"), fn.unix_millis(fn.col("timestamp"))
+    is_too_large = size > MAX_RECORD_BYTES
+    named = fn.when(~is_too_large, fn.get_json_object(value.cast("string"), "$.data.cluster"))
+    known = named if clusters is None else fn.when(named.isin(sorted(clusters)), named)
+    cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
     routed = records.where(fn.col("topic") != f"{prefix}.{TICKS}").select(
         _policy_of_topic(prefix).alias("policy"),
-        fn.coalesce(fn.get_json_object(fn.col("value").cast("string"), "$.data.cluster"), fn.lit("")).alias("cluster"),
-        "value",
+        fn.coalesce(known, fn.lit("")).alias("cluster"),
+        fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",
         "partition",
         "offset",
         appended.alias("appended_ms"),
+        fn.when(is_too_large, cut).alias("cut"),
     )
-    return routed.observe(BATCH_TIMES, fn.min("appended_ms").alias("oldest_ms"), fn.count(fn.lit(1)).alias("records"))
+    times = (fn.min("appended_ms").alias("oldest_ms"), fn.max("appended_ms").alias("newest_ms"), fn.count(fn.lit(1)).alias("records"))
+    return routed.observe(BATCH_TIMES, *times)
 
 
 def _content_type() -> Column:

@@ -14,7 +14,7 @@ from policies.observations import Observation
 from policies.registry import POLICIES
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.host import PolicyHost, Remembered, read_record
+from streaming.host import PolicyHost, Remembered, read_record, unknown_cluster
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
@@ -56,7 +56,7 @@ class Replay:
         """Give the decisions in the order they are taken; with `until`, let the clock run on to then."""
         for record in records:
             try:
-                observation = _observation(record)
+                observation = self._observation(record)
             except BadRecordError as error:
                 self.rejected.append(Rejected(record.place, error))
                 continue
@@ -67,6 +67,17 @@ class Replay:
                     yield from self._step((kind.name, observation.reading.cluster), [observation], record.place)
         if until is not None:
             yield from self._wake_before(until, and_then=True)
+
+    def _observation(self, record: Recorded) -> Observation:
+        event = read_record(record.value, record.topic)
+        if not self.host.knows(event.data.cluster):
+            raise unknown_cluster(event.data.cluster)
+        at = record.at or event.time
+        if at is None:
+            raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
+        if at.year not in _YEARS:
+            raise BadRecordError(DeadLetterReason.INVALID, f"time: the year {at.year} cannot be replayed")
+        return Observation(event.id, at, event.data)
 
     def _wake_before(self, end: datetime, *, and_then: bool = False) -> Iterator[Decision]:
         """Step what is due before `end` (with `and_then`: at it, too), earliest first."""
@@ -86,16 +97,6 @@ class Replay:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {failure}")
             self.rejected.append(Rejected(place, failed))
         yield from step.decisions
-
-
-def _observation(record: Recorded) -> Observation:
-    event = read_record(record.value, record.topic)
-    at = record.at or event.time
-    if at is None:
-        raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
-    if at.year not in _YEARS:
-        raise BadRecordError(DeadLetterReason.INVALID, f"time: the year {at.year} cannot be replayed")
-    return Observation(event.id, at, event.data)
 
 
 def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:

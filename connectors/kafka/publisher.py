@@ -90,8 +90,8 @@ class Publisher(Closing):
         self._server = threading.Thread(target=self._run, name=f"{client_id}-publisher", daemon=True)
         self._server.start()
 
-    def publish(self, topic: str, key: str, value: bytes) -> None:
-        """Hand a record over and return at once.
+    def publish(self, topic: str, key: str, value: bytes | None) -> None:
+        """Hand a record over and return at once; without a value it is a tombstone.
 
         Whether it arrived shows in the metrics and the log only: there is nothing a caller could do about it that the
         next reading does not do better.
@@ -132,12 +132,12 @@ class Publisher(Closing):
                 producer.purge()
                 producer.flush(1.0)
 
-    def _produce(self, topic: str, key: str, value: bytes) -> None:
+    def _produce(self, topic: str, key: str, value: bytes | None) -> None:
         self._producer.produce(
             topic, value=value, key=key, headers=CONTENT_TYPE_HEADER, on_delivery=self._count_delivery
         )
 
-    def _retry_once(self, topic: str, key: str, value: bytes) -> None:
+    def _retry_once(self, topic: str, key: str, value: bytes | None) -> None:
         try:
             self._produce(topic, key, value)
         except BufferError:

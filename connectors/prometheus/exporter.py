@@ -49,6 +49,7 @@ class Exporter(Collector):
         policies: each policy's block by its name; one that is not named runs with its defaults.
         registry: where the metrics are to be seen.
         settings_hash: identifies the settings this process runs with.
+        clusters: those to be shown; None: all that there are, up to a limit.
         on_decision: called on the thread of `run` for each decision and alert once, with whether the exporter had
             caught up before it came, so that news can be told from history. Should be quick.
         now_ms: the clock, in milliseconds since the epoch.
@@ -62,6 +63,7 @@ class Exporter(Collector):
         registry: CollectorRegistry,
         *,
         settings_hash: str,
+        clusters: frozenset[str] | None = None,
         on_decision: Callable[[Decision, bool], None] = _unheard,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
@@ -70,7 +72,7 @@ class Exporter(Collector):
         self._info = [Sample(BUILD_INFO, (_version(),), 1.0), Sample(SETTINGS_INFO, (settings_hash,), 1.0)]
         self._on_decision = on_decision
         self._now_ms = now_ms
-        self._view = LoopView(prefix, policies)
+        self._view = LoopView(prefix, policies, clusters)
         self._lock = threading.Lock()
         self._caught_up = False
         self._behind: str | None = "the exporter has not started yet"

@@ -93,6 +93,10 @@ class IsolationView:
         """Drop the namespace whose decision was deleted."""
         self._placements.pop(key, None)
 
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop all that is shown of it."""
+        self._clusters.pop(cluster, None)
+
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
         """Every series of every cluster and namespace."""
         for name, cluster in sorted(self._clusters.items()):

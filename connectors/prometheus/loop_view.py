@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -28,7 +28,7 @@ from policies.registry import (
 from policies.settings import PolicySettings
 from policies.succession import succeeds
 from policies.units import from_millis
-from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason, Event, EventReader
+from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
 ALERTS = Family(
     "headgate_alerts", "How many alerts of this name and severity are firing.", ("alert", "severity", "cluster")
@@ -50,24 +50,32 @@ BAD_RECORDS = Family(
     ("topic", "reason"),
 )
 
+MOST_CLUSTERS = 1000
+"""Where no clusters are named, more than so many are not shown: anybody who writes readings can invent names."""
+OTHER = "other"
+"""For the topic or reason of a dead letter that is none of this version's."""
+
+_REASONS = frozenset(reason.value for reason in DeadLetterReason)
 _SHORTEST_HISTORY = timedelta(minutes=5)
 
 
 class _DeadLetter(BaseModel):
     """As much of a dead letter as is counted."""
 
-    event_type: ClassVar[str] = DEAD_LETTER_TYPE
-
     topic: str
     reason: str
     """A `DeadLetterReason`, or one of a newer query."""
+    count: int = 1
+    """How many records it stands for: of those that have no letter, many."""
 
 
 class _InForce(NamedTuple):
-    """As much of the decision in force about a subject as the fence looks at."""
+    """As much of the decision in force about a subject as the fence looks at, and whose it is."""
 
     sequence: int
     expires_at: datetime | None
+    policy: str
+    cluster: str
 
 
 class LoopView:
@@ -76,9 +84,14 @@ class LoopView:
     Args:
         prefix: of all topics.
         settings: each policy's block; a policy without one has its defaults.
+        clusters: those there are; None: the first `MOST_CLUSTERS` that are named.
     """
 
-    def __init__(self, prefix: str, settings: Mapping[str, PolicySettings]) -> None:
+    def __init__(
+        self, prefix: str, settings: Mapping[str, PolicySettings], clusters: frozenset[str] | None = None
+    ) -> None:
+        self._clusters = clusters
+        self._met: set[str] = set()
         self._views = {
             name: view(settings.get(name) or kind.settings())
             for name, kind in POLICIES.items()
@@ -93,6 +106,8 @@ class LoopView:
         # Not an EventReader: letters that older versions wrote hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
         self._in_force: dict[tuple[str, str], _InForce] = {}
+        self._keys: Counter[tuple[str, str]] = Counter()
+        """How many keys of the decided topics each (policy, cluster) has, alerts aside."""
         self._firing: dict[str, Alert] = {}
         self._newest_ms: dict[tuple[str, str], int] = {}
         self._latency = DecisionLatency()
@@ -167,6 +182,8 @@ class LoopView:
                 self._bad[record.topic, error.reason.value] += 1
                 continue
             policy, cluster = self._observed[record.topic], event.data.cluster
+            if not self._knows(cluster):
+                continue
             self._latency.observed(event.id, event.time, record.appended_ms)
             # A command is given, not read: that there is none for long says nothing of a collector.
             if record.topic != self._commands:
@@ -182,10 +199,16 @@ class LoopView:
             return None
         decision = self._decisions.read(record.value).data
         key, appended_at = decision.record_key(), from_millis(record.appended_ms)
+        if not self._knows(decision.cluster):
+            return None
         # What had expired when this one was appended is judged by that time: of history it is no longer known.
         if not succeeds(decision, self._in_force.get((record.topic, key)), now=appended_at, appended_at=appended_at):
             return None
-        self._in_force[record.topic, key] = _InForce(decision.sequence, decision.expires_at)
+        if not isinstance(decision, Alert):
+            self._keys[decision.policy, decision.cluster] += (record.topic, key) not in self._in_force
+        self._in_force[record.topic, key] = _InForce(
+            decision.sequence, decision.expires_at, decision.policy, decision.cluster
+        )
         if isinstance(decision, Alert):
             self._alert(key, decision)
         elif (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
@@ -198,24 +221,43 @@ class LoopView:
         else:
             self._firing.pop(key, None)
 
+    def _knows(self, cluster: str) -> bool:
+        if self._clusters is not None:
+            return cluster in self._clusters
+        if len(self._met) < MOST_CLUSTERS:
+            self._met.add(cluster)
+        return cluster in self._met
+
     def _forget(self, record: Record) -> None:
-        """A tombstone: somebody deleted what was decided, say of a cluster that is no more."""
+        """A tombstone: what was decided was deleted, say of a cluster that is no more."""
         key = (record.key or b"").decode(errors="replace")
-        self._in_force.pop((record.topic, key), None)
+        was = self._in_force.pop((record.topic, key), None)
         policy = self._decided[record.topic]
         if policy is None:
             self._firing.pop(key, None)
-            return
-        self._newest_ms.pop((policy, key), None)
-        if policy in self._views:
+        elif policy in self._views:
             self._views[policy].forget(key)
+        if was is None or policy is None:
+            return
+        self._keys[was.policy, was.cluster] -= 1
+        if not self._keys[was.policy, was.cluster]:
+            self._forget_cluster(was.policy, was.cluster)
+
+    def _forget_cluster(self, policy: str, cluster: str) -> None:
+        """Nothing is in force there any more."""
+        del self._keys[policy, cluster]
+        self._newest_ms.pop((policy, cluster), None)
+        if policy in self._views:
+            self._views[policy].forget_cluster(cluster)
 
     def _count_dead_letter(self, record: Record) -> None:
         try:
             letter = self._letters.validate_json(record.value or b"").data
         except ValidationError as error:
             raise BadRecordError(DeadLetterReason.MALFORMED, str(error.error_count())) from None
-        self._letter_counts[letter.topic, letter.reason] += 1
+        known = (letter.topic in self._observed, letter.reason in _REASONS)
+        topic, reason = letter.topic if known[0] else OTHER, letter.reason if known[1] else OTHER
+        self._letter_counts[topic, reason] += letter.count
 
     def _ages(self, now_ms: int) -> Iterator[Sample]:
         # Two policies may watch clusters of one name; then the one whose observations are older is the one to show.

@@ -20,6 +20,7 @@ from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.readings import bundle_of
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import Member, NodeRecord, SessionsState, SessionTrack
 from policies.units import millis_of
@@ -95,6 +96,13 @@ class _Picture:
         }
         cluster.nodes = OwnershipNodes(n for n in cluster.nodes.by_path.values() if not is_long_absent(n, self.now_ms))
 
+    def forget(self, subject: str) -> None:
+        """Drop a member, by its name, or the node of a bundle, by its member and range."""
+        cluster = self.cluster
+        cluster.members.pop(subject, None)
+        nodes = cluster.nodes.by_path.values()
+        cluster.nodes = OwnershipNodes(n for n in nodes if not subject.endswith(f"/{bundle_of(n.path)}"))
+
 
 @dataclass(slots=True)
 class _Counts:
@@ -150,7 +158,16 @@ class SessionsView:
         return decision.reason in _CAUSED_BY_READING and bool(decision.events) and bool(decision.evidence)
 
     def forget(self, key: str) -> None:
-        """A deleted decision takes nothing with it: the picture is that of the readings."""
+        """Drop the member, or the bundle, whose decision was deleted; readings that still come are shown again."""
+        for name, picture in self._clusters.items():
+            if key.startswith(f"{name}/"):
+                picture.forget(key.removeprefix(f"{name}/"))
+
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop all that is shown of it."""
+        self._clusters.pop(cluster, None)
+        self._counts.pop(cluster, None)
+        self._recovery.forget((cluster,))
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Every series of every cluster at this moment."""

@@ -83,6 +83,10 @@ class SwitchingView:
         """Drop the cluster whose record was deleted."""
         self._records.pop(key, None)
 
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop all that is shown of it."""
+        self._records = {key: record for key, record in self._records.items() if record.cluster != cluster}
+
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a record holds until the next one
         """Every series of every cluster."""
         for _, record in sorted(self._records.items()):

@@ -156,6 +156,10 @@ class ThrottleView:
         """Drop the cluster whose decision was deleted; readings that still come are shown again."""
         self._clusters.pop(key, None)
 
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop all that is shown of it."""
+        self._clusters.pop(cluster, None)
+
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Every series of every cluster at this moment."""
         for name, cluster in sorted(self._clusters.items()):

@@ -17,8 +17,8 @@ from policies.policy import ReportKind
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decision_types
 from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
-from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, Event
-from streaming.dead_letters import DeadLetter
+from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
+from streaming.dead_letters import DeadLetter, DeadLettersCounted
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -97,7 +97,7 @@ def catalogue() -> tuple[EventKind, ...]:
     )
     decided = (_decided(decision) for decision in decision_types())
     reported = (_reported(report) for kind in POLICIES.values() for report in kind.reports)
-    return (*observed, *decided, _audit(), *reported, _dead_letter(), _timer(), _tick())
+    return (*observed, *decided, _audit(), *reported, _dead_letter(), _letters_counted(), _timer(), _tick())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -223,5 +223,17 @@ def _tick() -> EventKind:
         written_by="the query's process, for the query to read",
         data=Tick,
         envelope=Event[Tick],
+        mode="serialization",
+    )
+
+
+def _letters_counted() -> EventKind:
+    return EventKind(
+        event_type=LETTERS_COUNTED_TYPE,
+        topic=DEAD_LETTERS,
+        key="the topic the records came from",
+        written_by="the query",
+        data=DeadLettersCounted,
+        envelope=Event[DeadLettersCounted],
         mode="serialization",
     )

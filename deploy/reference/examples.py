@@ -13,8 +13,9 @@ from policies.registry import AUDIT, POLICIES, topic_of
 from policies.timers import TICKS, TIMERS, TickReason, tick_event, timer_event, timer_key
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
-from streaming.dead_letters import ObservedRecord, dead_letter
+from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, reading_reader
+from streaming.letter_box import LETTERS_A_WINDOW, WINDOW_MS, LetterBook, LetterBox
 
 
 class Example(NamedTuple):
@@ -89,8 +90,11 @@ def _dead_letters() -> Iterator[Example]:
     try:
         reading_reader().read(record.value or b"")
     except BadRecordError as error:
-        topic, key, value = dead_letter(record, error)
-        yield Example(topic, key, json.loads(value))
+        box = LetterBox("throttle", "payments", LetterBook(), to_millis(START))
+        written = [letter for _ in range(LETTERS_A_WINDOW + 2) for letter in box.put(record, error)][:1]
+        later = LetterBox("throttle", "payments", box.book(), to_millis(START) + WINDOW_MS)
+        for topic, key, value in (*written, *later.counted()):
+            yield Example(topic, key, json.loads(value))
 
 
 def _timers() -> Iterator[Example]:

@@ -17,7 +17,6 @@ from deploy.settings_file import load_settings
 from policies import registry
 from policies.decisions import Alert
 from policies.wire import decision_event
-from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
 
 DATA = Path(__file__).parents[1] / "data" / "replay"
@@ -36,7 +35,7 @@ def decided(policy: str) -> bytes:
 
 
 def _decided(policy: str) -> Iterator[bytes]:
-    replay = Replay(PolicyHost(load_settings(DATA / "settings.yaml").policy_settings()))
+    replay = Replay(load_settings(DATA / "settings.yaml").policy_host())
     records = [Recorded(f"{policy}:{number}", event) for number, event in enumerate(events(policy), 1)]
     yield from map(decision_event, replay.run(records, UNTIL))
     assert not replay.rejected

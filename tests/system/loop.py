@@ -47,6 +47,7 @@ class Topic:
         self._name = name
         self._next_offset = 0
         self._entries: list[Entry] = []
+        self._deleted: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +60,11 @@ class Topic:
         end = self._end()
         eventually(f"{self._name} is read up to {end}", lambda: self._has_read(end))
         return list(self._entries)
+
+    def deleted(self) -> list[str]:
+        """The keys of all tombstones so far."""
+        self.entries()
+        return list(self._deleted)
 
     def _has_read(self, end: int) -> bool:
         while self._next_offset < end and (message := self._consumer.poll(1.0)) is not None:
@@ -80,7 +86,10 @@ class Topic:
             self._next_offset = max(self._next_offset, offset)
             return
         self._next_offset = offset + 1
-        key, value = message.key() or b"", message.value() or b""
+        key, value = message.key() or b"", message.value()
+        if value is None:
+            self._deleted.append(key.decode())
+            return
         headers: dict[str, Any] = dict(message.headers() or ())
         content_type = headers["content-type"].decode() if "content-type" in headers else None
         self._entries.append(Entry(key.decode(), json.loads(value), message.timestamp()[1], offset, content_type))

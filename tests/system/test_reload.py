@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
+from streaming.letter_box import LETTERS_A_WINDOW
+from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
+from tests.system.test_loop_recovery import reading
 from tests.system.waiting import eventually
 
 
@@ -51,6 +53,55 @@ def test_wrong_settings_change_nothing_and_good_ones_take_effect_with_all_state_
         assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
         eventually("the metric says it worked", lambda: _reloaded(port) == 1.0)
         assert headgate.stop() == 0
+
+
+def test_a_cluster_that_leaves_the_settings_ends_and_its_readings_are_dead_letters(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    settings["clusters"]["orders"] = settings["clusters"]["payments"]
+    settings["policies"]["throttle"] = {"hard": {"available_ratio_below": 1.0}}
+    file, port = write_settings(tmp_path / "headgate.yaml", **settings), settings["http"]["port"]
+    prefix = settings["topics"]["prefix"]
+    with (
+        Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate,
+        Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
+        Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
+        Topic(loop_kafka, f"{prefix}.dead-letters") as dead,
+    ):
+        await_ready(headgate, port)
+        fires = [eventually("an alert of orders", lambda: _alert_of(alerts, "orders", "firing"))]
+        eventually("the exporter shows orders", lambda: 'cluster="orders"' in _metrics(port) or None)
+
+        del settings["clusters"]["orders"]
+        write_settings(file, **settings)
+        headgate.process.send_signal(signal.SIGHUP)
+        eventually(
+            "tombstones", lambda: ("orders" in decided.deleted() and len(alerts.deleted()) == len(fires[0])) or None
+        )
+        eventually("the exporter is up again", lambda: 'cluster="payments"' in _metrics(port) or None)
+        assert 'cluster="orders"' not in _metrics(port)
+        resolved = _alert_of(alerts, "orders", "resolved") or []
+        assert [a["alert_id"] for a in resolved] == [a["alert_id"] for a in fires[0]]
+
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", *[("orders", reading("orders", 1))] * 20)
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("payments", b"garbage"))
+        eventually("garbage is a dead letter", lambda: [d for d in dead.data() if d["reason"] == "malformed"] or None)
+        unknown = [d for d in dead.data() if d["reason"] == "unknown-cluster"]
+        assert len(unknown) == LETTERS_A_WINDOW
+        assert headgate.stop() == 0
+        with Headgate(["run", "-s", str(file)], tmp_path / "again.log") as again:
+            await_ready(again, port)
+            assert again.stop() == 0
+        assert [a["cluster"] for a in alerts.data() if a["status"] == "resolved"].count("orders") == len(resolved)
+        assert "Traceback" not in headgate.output()
+
+
+def _alert_of(alerts: Topic, cluster: str, status: str) -> list[dict[str, Any]] | None:
+    return [a for a in alerts.data() if (a["cluster"], a["status"]) == (cluster, status)] or None
+
+
+def _metrics(port: int) -> str:
+    return (http_get(port, "/metrics") or (0, ""))[1]
 
 
 def _stopped(decided: Topic) -> list[dict[str, Any]] | None:

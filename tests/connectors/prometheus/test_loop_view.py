@@ -18,7 +18,8 @@ from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.facts import facts_as_of
 from policies.throttle.judge import judge_volumes
 from policies.units import from_millis, human_seconds, to_millis
-from policies.wire import DEAD_LETTER_TYPE
+from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
+from streaming.dead_letters import DeadLettersCounted, letters_counted
 from tests.connectors.prometheus.loop import (
     ALERTS,
     DEAD_LETTERS,
@@ -292,6 +293,45 @@ def test_a_deleted_decision_takes_its_cluster_along() -> None:
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
 
 
+def test_readings_and_decisions_of_clusters_nobody_named_are_not_shown() -> None:
+    view = LoopView(PREFIX, {"throttle": Loop().settings}, frozenset({"orders"}))
+    orders, forged = Loop(cluster="orders", view=view), Loop(view=view)
+    orders.step(log_dirs(300, cluster="orders"))
+    forged.step(log_dirs(50))
+    for name in ("headgate_volume_usable_bytes", "headgate_throttle_factor", "headgate_observation_age_seconds"):
+        assert {labels[0] for labels in orders.series(name)} == {"orders"}
+
+
+def test_where_no_cluster_is_named_only_so_many_invented_ones_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.prometheus.loop_view.MOST_CLUSTERS", 3)
+    loop = Loop()
+    for number in range(10):
+        loop.view.take([observed(log_dirs(300, cluster=f"forged-{number}"), START, id=str(number))], live=True)
+    assert len(loop.series("headgate_volume_usable_bytes")) == 3
+
+
+def test_series_of_dead_letters_do_not_grow_with_what_anybody_writes() -> None:
+    view = LoopView(PREFIX, {})
+    before = len(series(view, "headgate_dead_letters_total", START))
+    view.take([dead_letter(f"invented-{n}") for n in range(100)], live=True)
+    assert len(series(view, "headgate_dead_letters_total", START)) == before + 1
+
+
+def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
+    view = LoopView(PREFIX, {})
+    counted = DeadLettersCounted(
+        reason=DeadLetterReason.MALFORMED,
+        topic=OBSERVED,
+        cluster=None,
+        count=99_995,
+        since=START,
+        until=START,
+        last="x/0/9",
+    )
+    view.take([dead_letter(), Record(DEAD_LETTERS, None, letters_counted(counted).value, 0)], live=True)
+    assert series(view, "headgate_dead_letters_total", START)[OBSERVED, "malformed"] == 99_996
+
+
 def test_a_deleted_alert_no_longer_fires() -> None:
     loop = Loop()
     loop.step(log_dirs(300))
@@ -350,7 +390,7 @@ def test_dead_letters_are_counted_from_zero_however_large() -> None:
     assert {key: n for key, n in counts.items() if n} == {
         (OBSERVED, "malformed"): 2,
         (OBSERVED, "invalid"): 1,
-        (OBSERVED, "of_a_newer_query"): 1,
+        (OBSERVED, "other"): 1,
     }
 
 

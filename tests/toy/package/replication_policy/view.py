@@ -53,8 +53,11 @@ class ReplicationView:
 
     def forget(self, key: str) -> None:
         """Drop the cluster whose decision was deleted."""
-        self._readings.pop(key, None)
         self._decisions.pop(key, None)
+
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop the cluster of which nothing is left."""
+        self._readings.pop(cluster, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """The picture at a moment."""

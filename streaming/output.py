@@ -1,0 +1,11 @@
+"""What the query writes."""
+
+from typing import NamedTuple
+
+
+class Output(NamedTuple):
+    """A record to write. `topic` has no prefix yet."""
+
+    topic: str
+    key: str
+    value: bytes

@@ -1,0 +1,68 @@
+"""What a batch does for one key: take its records, step its policy, keep what is to be kept.
+
+Pure, and the same for the query and for the replay of its batches.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from policies.decisions import Decision
+from policies.units import from_millis
+from policies.wire import BadRecordError, DeadLetterReason
+from streaming.dead_letters import ObservedRecord
+from streaming.host import NEVER, PolicyHost, Remembered
+from streaming.intake import Intake
+from streaming.letter_box import LetterBox
+from streaming.order import LEAP_MS, Order
+from streaming.output import Output
+
+
+class Turn(NamedTuple):
+    """What came of it."""
+
+    remembered: Remembered | None
+    """What is to be kept; None: nothing."""
+    wake_ms: int | None
+    """When the key has its next turn, records or not."""
+    outputs: tuple[Output, ...]
+    decisions: tuple[Decision, ...]
+    """Those among the outputs that were decided."""
+
+
+def take_turn(
+    host: PolicyHost,
+    prefix: str,
+    key: tuple[str, str],
+    before: Remembered | None,
+    records: Iterable[ObservedRecord],
+    now_ms: int,
+) -> Turn:
+    """Take the records of a batch; without any, and before its time, nothing is decided.
+
+    Args:
+        host: the policies.
+        prefix: of all topics.
+        key: (policy, cluster); without a cluster come the records that name none there is.
+        before: what the last turn kept; None: nothing.
+        records: in whatever order.
+        now_ms: the time of the batch.
+    """
+    kept = before or NEVER
+    box = LetterBox(*key, kept.letters, now_ms)
+    order = Order(kept.places, kept.now_ms if now_ms < kept.now_ms <= now_ms + LEAP_MS else now_ms)
+    intake = Intake(host, prefix, key[1], box, order)
+    outputs = [*box.counted(), *intake.take(records)]
+    observed = intake.observed()
+    decisions: tuple[Decision, ...] = ()
+    if observed or (kept.wake_ms is not None and kept.wake_ms <= now_ms):
+        stepped = host.step(*key, before if kept.has_stepped else None, [o for _, o in observed], from_millis(now_ms))
+        if stepped.failure is not None:
+            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {stepped.failure}")
+            outputs += [letter for record, _ in observed for letter in box.put(record, failed)]
+        outputs += stepped.outputs
+        kept, decisions = stepped.remembered, stepped.step.decisions
+    after = msgspec.structs.replace(kept, letters=box.book(), places=order.places())
+    wakes = [at_ms for at_ms in (after.wake_ms, after.letters.due_ms) if at_ms is not None]
+    return Turn(None if after.is_empty else after, min(wakes, default=None), tuple(outputs), decisions)

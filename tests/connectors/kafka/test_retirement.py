@@ -1,0 +1,88 @@
+"""Clusters that are watched no longer: what was decided about them ends, once, and nothing else does."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.retirement import Retirement
+from connectors.kafka.tail import Record
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.units import to_millis
+from policies.wire import EventReader, decision_event
+from streaming.host import PolicyHost
+from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
+
+HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
+LATER = datetime(2027, 1, 1, tzinfo=UTC)
+Written = list[tuple[str, str, bytes | None]]
+
+
+def decided(cluster: str) -> Iterator[Record]:
+    """What a cluster at its hard limit comes to, as it lies in the topics."""
+    stepped = HOST.step("throttle", cluster, None, [log_dirs(0, 3, GB // 2)], at(0))
+    for topic, key, value in stepped.outputs:
+        if topic != "audit":
+            yield Record(f"headgate.{topic}", key.encode(), value, to_millis(at(0)))
+
+
+def retired(*records: Record, clusters: frozenset[str] = frozenset({"payments"})) -> Written:
+    written: Written = []
+    retirement = Retirement(
+        KafkaConnection(bootstrap_servers="nowhere:1"), "headgate", clusters,
+        lambda topic, key, value: written.append((topic, key, value)), lambda: LATER,
+    )  # fmt: skip
+    left: dict[tuple[str, str], Decision] = {}
+    retirement._note(list(records), left)
+    retirement.retire(left)
+    return written
+
+
+def alerts(written: Written) -> list[Alert]:
+    return [
+        EventReader([Alert]).read(value).data
+        for topic, _, value in written
+        if topic == "headgate.decided.alerts" and value is not None
+    ]
+
+
+def test_a_cluster_that_nobody_names_ends_with_a_resolution_and_tombstones() -> None:
+    (firing,) = alerts([(r.topic, "", r.value) for r in decided("orders")])
+    written = retired(*decided("orders"), *decided("payments"))
+    (resolved,) = alerts(written)
+    assert (resolved.status, resolved.ended_at, resolved.alert_id) == (AlertStatus.RESOLVED, LATER, firing.alert_id)
+    assert resolved.sequence > firing.sequence
+    assert "orders is not in the settings any more" in resolved.explanation
+    assert [(topic, key) for topic, key, value in written if value is None] == [
+        ("headgate.decided.throttle", "orders"), ("headgate.decided.alerts", firing.record_key()),
+    ]  # fmt: skip
+    assert {key for topic, key, _ in written if topic == "headgate.audit"} == {"orders"}
+
+
+def test_an_alert_is_resolved_before_it_is_deleted() -> None:
+    written = [(topic, value is None) for topic, _, value in retired(*decided("orders")) if topic.endswith("alerts")]
+    assert written == [("headgate.decided.alerts", False), ("headgate.decided.alerts", True)]
+
+
+def test_what_was_resolved_before_a_crash_is_only_deleted_after_it() -> None:
+    before = retired(*decided("orders"))
+    so_far = [Record(topic, key.encode(), value, 0) for topic, key, value in before if value is not None]
+    again = retired(*decided("orders"), *(r for r in so_far if r.topic != "headgate.audit"))
+    assert alerts(again) == []
+    assert {value for _, _, value in again} == {None}
+
+
+def test_what_is_ended_stays_ended() -> None:
+    before = [Record(topic, key.encode(), value, 0) for topic, key, value in retired(*decided("orders"))]
+    assert retired(*decided("orders"), *before) == []
+
+
+def test_a_resolution_is_the_same_whoever_makes_it() -> None:
+    (one,), (other,) = alerts(retired(*decided("orders"))), alerts(retired(*decided("orders")))
+    assert decision_event(one) == decision_event(other)
+
+
+@pytest.mark.parametrize("value", [b"garbage", b"{}", None])
+def test_what_cannot_be_read_is_left_alone(value: bytes | None) -> None:
+    assert retired(Record("headgate.decided.throttle", b"orders", value, 0)) == []

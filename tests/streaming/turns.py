@@ -1,0 +1,77 @@
+"""Turns of one key, batch after batch, without Spark: what the operator does, with what it keeps as bytes between."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from policies.observations import Observation, Reading
+from policies.units import to_millis
+from policies.wire import observation_event
+from streaming.dead_letters import ObservedRecord
+from streaming.host import PolicyHost, Remembered, recall, remember
+from streaming.turn import Turn, take_turn
+from tests.policies.scenario import CLUSTER, at
+from tests.streaming.records import TOPIC, event
+
+
+class Turns:
+    """One key of a query.
+
+    Args:
+        host: its policies, and the clusters there are.
+        policy: of the key.
+        cluster: of the key.
+    """
+
+    def __init__(self, host: PolicyHost, policy: str = "throttle", cluster: str = CLUSTER) -> None:
+        self.host = host
+        self.key = (policy, cluster)
+        self.kept: bytes | None = None
+        self.next_offset = 0
+
+    def take(self, seconds: float, *records: ObservedRecord) -> Turn:
+        """The turn of a batch at so many seconds."""
+        before = None if self.kept is None else recall(self.kept)
+        turn = take_turn(self.host, "headgate", self.key, before, records, to_millis(at(seconds)))
+        self.kept = None if turn.remembered is None else remember(turn.remembered)
+        return turn
+
+    def record(
+        self, value: bytes | Observation, *, appended: float, topic: str = TOPIC, partition: int = 0
+    ) -> ObservedRecord:
+        """The next record of the topic, appended at so many seconds."""
+        self.next_offset += 1
+        appended_ms = to_millis(at(appended))
+        value = value if isinstance(value, bytes) else event(value)
+        return ObservedRecord(topic, partition, self.next_offset - 1, appended_ms, value)
+
+    def reading(self, reading: Reading, *, appended: float, topic: str) -> ObservedRecord:
+        """The same, of any policy's reading."""
+        value = observation_event(reading, id=f"r{self.next_offset}", source="test", time=at(appended))
+        return self.record(value, appended=appended, topic=f"headgate.{topic}")
+
+    @property
+    def remembered(self) -> Remembered:
+        """What is kept."""
+        assert self.kept is not None
+        return recall(self.kept)
+
+
+def told(turn: Turn, topic: str) -> list[dict[str, Any]]:
+    """The data of what a turn wrote to a topic."""
+    return [json.loads(value)["data"] for name, _, value in turn.outputs if name == topic]
+
+
+def letters(turn: Turn) -> list[dict[str, Any]]:
+    """Its dead letters."""
+    return [data for data in told(turn, "dead-letters") if "count" not in data]
+
+
+def counted(turn: Turn) -> list[dict[str, Any]]:
+    """What it says of those that have no letter."""
+    return [data for data in told(turn, "dead-letters") if "count" in data]
+
+
+def reasons(turn: Turn) -> Sequence[str]:
+    """Why its dead letters are such."""
+    return [letter["reason"] for letter in letters(turn)]
