@@ -24,6 +24,7 @@ from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
+from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
@@ -98,7 +99,12 @@ def query_parts(
     )
     supervisor = QuerySupervisor(
         open_session=sessions.open,
-        wiring=lambda: Wiring(settings.loop_kafka().for_spark(), settings.topics.prefix, settings.checkpoint_dir()),
+        wiring=lambda: Wiring(
+            settings.loop_kafka().for_spark(),
+            settings.topics.prefix,
+            settings.checkpoint_dir(),
+            health.clock_watch.ahead_ms,
+        ),
         host=settings.policy_host(),
         settings=settings.stream,
         health=health,
@@ -106,6 +112,16 @@ def query_parts(
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
     return [query, Part("ticker", ticker.run)]
+
+
+def require_append_times(report: TopicReport) -> None:
+    """Refuse topics whose records have the time that a producer gives them.
+
+    Raises:
+        UserError: there are such; one line for each, with the command that mends it.
+    """
+    if report.untimed:
+        raise UserError("\n".join(map(str, report.untimed)))
 
 
 def retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:

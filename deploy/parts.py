@@ -14,6 +14,7 @@ from deploy.app import (
     notifier_parts,
     publishing,
     query_parts,
+    require_append_times,
     retirement_parts,
     run_parts,
     serving,
@@ -81,6 +82,7 @@ def _run(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part])
 
 
 def _require_topics(settings: Settings) -> None:
-    missing = check_topics(settings.loop_kafka(), settings.topics).missing
-    if missing:
-        raise UserError(f"topics are missing: {', '.join(missing)}. Create them with `headgate topics create`.")
+    report = check_topics(settings.loop_kafka(), settings.topics)
+    if report.missing:
+        raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
+    require_append_times(report)

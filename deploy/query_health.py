@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from deploy.clock_watch import ClockWatch
 from streaming.progress import BatchProgress
 
 _START_SECONDS = 180.0
@@ -25,6 +26,7 @@ class QueryHealth:
     def __init__(
         self, registry: CollectorRegistry, stall_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.clock_watch = ClockWatch(registry, clock)
         self._stall_seconds = stall_seconds
         self._clock = clock
         self._started = clock()
@@ -59,6 +61,7 @@ class QueryHealth:
 
     def on_batch(self, batch: BatchProgress) -> None:
         """A micro-batch has finished."""
+        self.clock_watch.on_batch(batch)
         self._last_batch, self._failure = self._clock(), None
         self._duration.observe(batch.duration_seconds)
         self._records.inc(batch.input_records)

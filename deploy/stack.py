@@ -19,6 +19,7 @@ from deploy.app import (
     notifier_parts,
     publishing,
     query_parts,
+    require_append_times,
     retirement_parts,
     run_parts,
     serving,
@@ -119,6 +120,7 @@ def _sessions(settings: Settings) -> Iterator[Sessions]:
 def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: SettingsReload) -> Settings | None:
     """Run until a signal; gives the settings to go on with when they were read again."""
     report = create_topics(settings.loop_kafka(), settings.topics)
+    require_append_times(report)
     for difference in report.differences:
         _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")

@@ -41,8 +41,8 @@ class QuerySupervisor:
 
     Args:
         open_session: starts a Spark session; called again when its JVM was lost.
-        wiring: where the query reads and writes; when it gives something else (a certificate was renewed), the query
-            is started again with it.
+        wiring: where the query reads and writes; when it gives something else (a certificate was renewed, a clock
+            leapt), the query is started again with it.
         host: the policies it hosts.
         settings: those of the query.
         health: told of starts, batches and failures.
@@ -118,7 +118,7 @@ class QuerySupervisor:
             if (stalled := self._health.stalled_seconds()) is not None:
                 raise QueryFailedError(f"no progress for {stalled:.0f} s")
             if self._has_changed(wiring):
-                _log.info("connection changed, starting the query again")
+                _log.info("connection or clock changed, starting the query again")
                 return
 
     def _has_changed(self, wiring: Wiring) -> bool:

@@ -1,7 +1,8 @@
 """The one fence: whether a decision succeeds the one in force, for whoever consumes decisions.
 
 A decision is in force until one with a higher sequence comes for its subject. An expired one also gives way to a valid
-one with a lower sequence. Nothing else passes, so repeated and late records do nothing.
+one with a lower sequence, and one that was given while Kafka's clock was far ahead gives way to whatever comes after.
+Nothing else passes, so repeated and late records do nothing.
 
 A subject's first sequence is the time of its batch in milliseconds, later ones are one more (where several subjects
 share a counter, at least one more). So numbers grow across a lost checkpoint without reading anything back, and a
@@ -49,7 +50,7 @@ def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, app
     """
     if not is_credible(new, appended_at):
         return False
-    if in_force is None or new.sequence > in_force.sequence:
+    if in_force is None or new.sequence > in_force.sequence or not is_credible(in_force, appended_at):
         return True
     return has_expired(in_force, now) and not has_expired(new, now) and new.sequence != in_force.sequence
 

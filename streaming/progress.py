@@ -28,6 +28,10 @@ class BatchProgress:
     """How old the oldest record of this batch was when it began; 0 without records."""
     state_keys: int
     state_bytes: int
+    began_ms: int = 0
+    """When it began, by the driver's clock."""
+    newest_ms: int | None = None
+    """When the newest record of this batch was appended, by Kafka's clock; None without records."""
 
 
 class ProgressListener(StreamingQueryListener):
@@ -83,4 +87,6 @@ def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
         lag_seconds=0.0 if oldest_ms is None else max(0, began_ms - int(oldest_ms)) / 1000,
         state_keys=sum(int(o.get("numRowsTotal", 0)) for o in operators),
         state_bytes=sum(int(o.get("memoryUsedBytes", 0)) for o in operators),
+        began_ms=began_ms,
+        newest_ms=None if times.get("newest_ms") is None else int(times["newest_ms"]),
     )

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
-from connectors.kafka.topics import TopicDifference, TopicPlan, TopicSettings, differences, plan
+from connectors.kafka.topics import TIMESTAMPS, TopicDifference, TopicPlan, TopicSettings, differences, plan
 from policies.errors import UserError
 
 TIMEOUT_SECONDS = 10.0
@@ -29,6 +29,11 @@ class TopicReport:
     existing: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     differences: tuple[TopicDifference, ...] = ()
+
+    @property
+    def untimed(self) -> tuple[TopicDifference, ...]:
+        """Where Kafka does not set the time of appending: producers would, and with it what counts as fresh."""
+        return tuple(each for each in self.differences if each.key == TIMESTAMPS)
 
     @property
     def as_planned(self) -> bool:

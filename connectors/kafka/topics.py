@@ -11,6 +11,9 @@ from policies.timers import TICKS, TIMERS
 from policies.units import PositiveDuration, Size, millis_of, parse_duration
 from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
 
+TIMESTAMPS = "message.timestamp.type"
+"""Of all settings of a topic the one without which nothing is decided: ages count from it."""
+
 _MEBIBYTE = 1024 * 1024
 _BROKER_DEFAULT = -1
 _OVERHEAD_BYTES = 64 * 1024
@@ -159,4 +162,4 @@ def _ticks() -> dict[str, str]:
 
 def _common() -> dict[str, str]:
     # The age of an observation counts from when it was appended: no collector's clock is trusted.
-    return {"message.timestamp.type": "LogAppendTime"}
+    return {TIMESTAMPS: "LogAppendTime"}

@@ -82,3 +82,11 @@ def test_no_decision_is_valid_for_longer_than_consumers_believe() -> None:
     assert ends_at(NOON, timedelta(minutes=3)) == minutes(3)
     assert ends_at(NOON, timedelta(days=30)) == NOON + LONGEST_VALIDITY
     assert succeeds(Decision(1, ends_at(NOON, timedelta(days=30))), None, now=NOON, appended_at=NOON)
+
+
+def test_what_was_given_while_kafkas_clock_was_a_year_ahead_fences_nothing_out_afterwards() -> None:
+    in_a_year = NOON + timedelta(days=365)
+    leapt, true = Decision(to_millis(in_a_year), in_a_year), Decision(NOON_MS, minutes(5))
+    assert succeeds(leapt, None, now=NOON, appended_at=in_a_year)
+    assert succeeds(true, leapt, now=NOON, appended_at=NOON)
+    assert not succeeds(leapt, true, now=NOON, appended_at=NOON)

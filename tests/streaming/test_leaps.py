@@ -1,0 +1,205 @@
+"""A leap of time blinds nobody: both clocks, both ways, every policy; a minute later all is as if it had not been."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from deploy.clock_watch import ClockWatch
+from policies.decisions import Alert, Decision
+from policies.examples import ExampleReading
+from policies.policy import PolicyKind
+from policies.registry import POLICIES, topic_of
+from policies.succession import succeeds
+from policies.units import to_millis
+from policies.wire import observation_event
+from streaming.dead_letters import ObservedRecord
+from streaming.host import PolicyHost
+from streaming.progress import BatchProgress
+from streaming.turn import Turn
+from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
+from tests.streaming.turns import Turns, reasons, told
+
+DAY = 86_400.0
+RESTART_SECONDS = 10.0
+LEAPS = {
+    "an hour ahead": 3600.0,
+    "a day ahead": DAY,
+    "a year ahead": 365 * DAY,
+    "a day back": -DAY,
+    "an hour back": -3600.0,
+}
+BATCH_SECONDS = 5.0
+
+
+@dataclass
+class World:
+    """A query, its Kafka, and a clock each. `now` is the true time, which neither knows."""
+
+    turns: Turns
+    now: float = 0.0
+    kafka_ahead: float = 0.0
+    driver_ahead: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.watch = ClockWatch(CollectorRegistry(), lambda: self.now)
+        self.in_force_ahead_ms = 0
+        self.restart_at: float | None = None
+
+    def batch(self, *readings: ExampleReading) -> Turn | None:
+        """A batch five seconds later; None while the query is being started again."""
+        self.now += BATCH_SECONDS
+        records = [self._record(reading) for reading in readings]
+        self.pending = [*getattr(self, "pending", []), *records]
+        if self.watch.ahead_ms != self.in_force_ahead_ms and self.restart_at is None:
+            self.restart_at = self.now + RESTART_SECONDS
+        if self.restart_at is not None:
+            if self.now < self.restart_at:
+                return None
+            self.restart_at, self.in_force_ahead_ms = None, self.watch.ahead_ms
+        began = self.now + self.driver_ahead
+        taken, self.pending = self.pending, []
+        turn = self.turns.take(began - self.in_force_ahead_ms / 1000, *taken)
+        if taken:
+            self.watch.on_batch(progress(to_millis(at(began)), max(record.appended_ms for record in taken)))
+        return turn
+
+    def _record(self, reading: ExampleReading) -> ObservedRecord:
+        value = observation_event(reading.reading, id=f"{reading.id}@{self.now}", source="test", time=reading.time)
+        topic = f"headgate.{topic_of(type(reading.reading))}"
+        return self.turns.record(value, appended=self.now + self.kafka_ahead - 0.1, topic=topic)
+
+
+def progress(began_ms: int, newest_ms: int | None, lag: int = 0) -> BatchProgress:
+    return BatchProgress(1, 0.1, 1, 1.0, lag, 0.0, 1, 1, began_ms, newest_ms)
+
+
+def scenario(kind: PolicyKind) -> tuple[Turns, list[Sequence[ExampleReading]]]:
+    """The policy's own example, in the order of its times; one moment after the other."""
+    examples = kind.examples()
+    readings = sorted((r for batch in examples.batches for r in batch), key=lambda r: r.time)
+    moments = [[r for r in readings if r.time == time] for time in sorted({r.time for r in readings})]
+    cluster = readings[0].reading.cluster
+    return Turns(PolicyHost({kind.name: examples.settings}, frozenset({cluster})), kind.name, cluster), list(moments)
+
+
+def decided(
+    kind: PolicyKind, *, disturb: Callable[[World, float], None], from_the_start: bool
+) -> dict[tuple[str, str], str]:
+    """What is in force in the end about each subject, alerts aside, when a clock leaps within the scenario.
+
+    The leap begins before or after its first moment and lasts for two minutes, in which the levels are read again and
+    again.
+    """
+    turns, moments = scenario(kind)
+    world, in_force = World(turns), dict[tuple[str, str], Decision]()
+
+    def batch(*readings: ExampleReading) -> None:
+        """A batch, and a consumer with a true clock, who knows the fence alone."""
+        turn = world.batch(*readings)
+        now, appended_at = at(world.now), at(world.now + world.kafka_ahead)
+        for d in turn.decisions if turn is not None else ():
+            key = (d.topic, d.record_key())
+            if succeeds(d, in_force.get(key), now=now, appended_at=appended_at):
+                in_force[key] = d
+
+    if not from_the_start:
+        batch(*moments[0])
+    disturb(world, 1.0)
+    for _ in range(24):
+        batch(*moments[0])
+    disturb(world, 0.0)
+    for _ in range(12):
+        batch(*moments[0])
+    for moment in moments[1:]:
+        for _ in range(12):
+            batch(*moment)
+    return {key: d.verdict for key, d in in_force.items() if not isinstance(d, Alert)}
+
+
+def undisturbed(world: World, share: float) -> None:
+    pass
+
+
+@pytest.mark.parametrize("from_the_start", [False, True], ids=["later", "from the start"])
+@pytest.mark.parametrize(
+    ("policy", "clock", "leap"), list(product(POLICIES, ["kafka_ahead", "driver_ahead"], LEAPS)), ids=str
+)
+def test_a_minute_after_a_leap_everything_is_decided_as_if_it_had_not_been(
+    policy: str, clock: str, leap: str, from_the_start: bool
+) -> None:
+    def leaps(world: World, share: float) -> None:
+        setattr(world, clock, share * LEAPS[leap])
+
+    kind, begins = POLICIES[policy], from_the_start
+    undisturbed_course = decided(kind, disturb=undisturbed, from_the_start=begins)
+    assert decided(kind, disturb=leaps, from_the_start=begins) == undisturbed_course
+
+
+@pytest.mark.parametrize(("clock", "leap"), list(product(["kafka_ahead", "driver_ahead"], LEAPS)), ids=str)
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "passes"])
+def test_a_disk_that_fills_during_or_after_a_leap_stops_its_cluster_within_a_minute(
+    clock: str, leap: str, stays: bool
+) -> None:
+    world = World(Turns(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"}))))
+    roomy = ExampleReading("test", "roomy", at(0), log_dirs(0, 3, 50 * GB).reading)
+    full = ExampleReading("test", "full", at(0), log_dirs(0, 3, GB // 2).reading)
+    for _ in range(6):
+        world.batch(roomy)
+    setattr(world, clock, LEAPS[leap])
+    if not stays:
+        for _ in range(3):
+            world.batch(roomy)
+        setattr(world, clock, 0.0)
+    turns = [world.batch(full) for _ in range(int(60 / BATCH_SECONDS))]
+    factors = [data["factor"] for turn in turns if turn for data in told(turn, "decided.throttle")]
+    assert factors, "blind"
+    assert factors[-1] == 0.0
+
+
+def test_one_reading_that_is_stamped_a_day_ahead_decides_nothing() -> None:
+    turns = Turns(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
+    lie = turns.take(0, turns.record(log_dirs(0, 3, 50 * GB), appended=DAY))
+    assert reasons(lie) == ["from-the-future"]
+    truth = turns.take(1, turns.record(log_dirs(1, 3, GB // 2), appended=1))
+    assert [data["factor"] for data in told(truth, "decided.throttle")] == [0.0]
+
+
+@pytest.mark.parametrize("ahead", [1.0, 30.0, 299.0])
+def test_one_that_is_stamped_a_little_ahead_is_overruled_by_the_next(ahead: float) -> None:
+    turns = Turns(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
+    turns.take(0, turns.record(log_dirs(0, 3, 50 * GB), appended=ahead))
+    truth = turns.take(1, turns.record(log_dirs(1, 3, GB // 2), appended=1))
+    assert [data["factor"] for data in told(truth, "decided.throttle")] == [0.0]
+
+
+# The watch
+
+
+@pytest.mark.parametrize("ahead", [DAY, -DAY, 61.0, -61.0])
+def test_a_difference_that_lasts_is_found_and_one_that_is_over_forgotten(ahead: float) -> None:
+    now = 0.0
+    watch = ClockWatch(CollectorRegistry(), lambda: now)
+    for _ in range(3):
+        now += 4.0
+        watch.on_batch(progress(to_millis(at(now + ahead)), to_millis(at(now))))
+    assert watch.ahead_ms == ahead * 1000
+    for _ in range(3):
+        now += 4.0
+        watch.on_batch(progress(to_millis(at(now)), to_millis(at(now))))
+    assert watch.ahead_ms == 0
+
+
+def test_a_backlog_is_no_leap() -> None:
+    now = 0.0
+    watch = ClockWatch(CollectorRegistry(), lambda: now)
+    for left in (3, 2, 1, 0):
+        now += 10.0
+        watch.on_batch(progress(to_millis(at(now)), to_millis(at(now - 3600)), lag=left))
+    now += 10.0
+    watch.on_batch(progress(to_millis(at(now)), to_millis(at(now - 1))))
+    now += 10.0
+    watch.on_batch(progress(to_millis(at(now)), None))
+    assert watch.ahead_ms == 0
