@@ -32,7 +32,7 @@ from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 from policies.switching.decisions import SwitchVerdict
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.timers import Tick, Timer
-from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, EventReader
+from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
 
 ROOT = Path(__file__).parents[2]
 KINDS = catalogue()
@@ -107,7 +107,7 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     acted = {
         kind.event_type for kind in (QuotaApplication, AppliedQuota, BookieQuarantined, BundleUnloaded, BundleReOwned)
     }
-    types = registered | acted | {AUDIT_TYPE, DEAD_LETTER_TYPE, Timer.event_type, Tick.event_type}
+    types = registered | acted | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Timer.event_type, Tick.event_type}
     assert {kind.event_type for kind in KINDS} == types
     assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connectors.kafka.topic_admin import TopicReport
+from connectors.kafka.topics import TIMESTAMPS, TopicDifference
 from connectors.part import Part
 from deploy import app, parts
 from deploy.settings import Settings
@@ -23,6 +24,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.missing: tuple[str, ...] = ()
+        self.differences: tuple[TopicDifference, ...] = ()
         self.ran: list[list[str]] = []
         self.stopped_sessions = 0
         self.settings = Settings.model_validate(
@@ -33,7 +35,9 @@ class World:
                 "clusters": {"payments": {"kafka": {"bootstrap_servers": NOWHERE}}},
             }
         )
-        monkeypatch.setattr(parts, "check_topics", lambda *_: TopicReport(missing=self.missing))
+        monkeypatch.setattr(
+            parts, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
+        )
         monkeypatch.setattr(parts, "run_parts", self._run)
         monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
         monkeypatch.setattr(parts, "publishing", self._publishing)
@@ -81,11 +85,25 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("collect", ["collector of payments"]), ("decide", ["query", "ticker"]), ("export", ["exporter"])],
+    [("collect", ["collector of payments"]), ("decide", ["query", "ticker", "retirement"]), ("export", ["exporter"])],
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
     COMMANDS[command](world.settings)
     assert world.ran == [names]
+
+
+def test_a_query_without_named_clusters_retires_none(world: World) -> None:
+    parts.run_query(world.settings.model_copy(update={"clusters": {}}))
+    assert world.ran == [["query", "ticker"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_without_append_times_no_part_runs_and_the_command_that_mends_it_is_named(world: World, command: Any) -> None:
+    topic = "headgate.observed.sessions"
+    world.differences = (TopicDifference(topic, TIMESTAMPS, "LogAppendTime", "CreateTime", "do it"),)
+    with pytest.raises(UserError, match=r"observed\.sessions: message\.timestamp\.type is CreateTime.*: do it"):
+        command(world.settings)
+    assert world.ran == []
 
 
 def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
