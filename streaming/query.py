@@ -108,7 +108,11 @@ def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) ->
         appended.alias("appended_ms"),
         fn.when(is_too_large, cut).alias("cut"),
     )
-    times = (fn.min("appended_ms").alias("oldest_ms"), fn.max("appended_ms").alias("newest_ms"), fn.count(fn.lit(1)).alias("records"))
+    times = (
+        fn.min("appended_ms").alias("oldest_ms"),
+        fn.max("appended_ms").alias("newest_ms"),
+        fn.count(fn.lit(1)).alias("records"),
+    )
     return routed.observe(BATCH_TIMES, *times)
 
 
