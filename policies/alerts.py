@@ -5,7 +5,7 @@ again with the same ids, because nothing but the book and `now` decides.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -14,6 +14,9 @@ from policies.decisions import Alert, AlertStatus, Issuer, Severity, determinist
 from policies.settings import PolicySettings
 from policies.succession import next_sequence
 from policies.units import from_millis, millis_of, to_millis
+
+UNKNOWN = "unknown, as it is not read now; it was: "
+"""Begins the summary of an alert that is kept because nothing tells whether it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Condition:
     evidence: tuple[str, ...] = ()
     count: int = 1
     """Of how many things it is the case, where one alert stands for many: said again when they have doubled."""
+    is_unknown: bool = False
+    """Whether it was the case when that was last known."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -49,6 +54,14 @@ class Entry(Struct, array_like=True, frozen=True):
     said_ms: int | None
     count: int = 1
     """Of how many it was the case when it was said last, or of the fewest since."""
+    is_unknown: bool = False
+    """Whether it was last said as something that is not known now."""
+
+    def as_unknown(self) -> Condition:
+        """The condition as what was the case and is not known now: it stays until a reading tells, and says so."""
+        condition = self.as_condition()
+        summary = self.summary if self.is_unknown else f"{UNKNOWN}{self.summary}"
+        return replace(condition, summary=summary, count=self.count, is_unknown=True)
 
     def as_condition(self) -> Condition:
         """The condition as it was said last: for who cannot tell whether it still is the case."""
@@ -118,7 +131,8 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
     since_ms = before.since_ms if before else now_ms
     said_ms = before.said_ms if before else None
     changed = before is not None and (
-        before.severity != condition.severity.value or condition.count >= max(2, 2 * before.count)
+        (before.severity, before.is_unknown) != (condition.severity.value, condition.is_unknown)
+        or condition.count >= max(2, 2 * before.count)
     )
     due = (
         now_ms >= since_ms + millis_of(sender.grace)
@@ -135,6 +149,7 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
         since_ms=since_ms,
         said_ms=now_ms if due else said_ms,
         count=condition.count if due or before is None else min(before.count, condition.count),
+        is_unknown=condition.is_unknown,
     )
     return entry, due
 

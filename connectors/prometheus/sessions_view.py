@@ -14,7 +14,7 @@ from connectors.policy_view import by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
-from policies.sessions.effects import is_forgotten, is_long_absent, sessions_read_ms
+from policies.sessions.effects import is_forgotten, is_long_absent, sessions_of
 from policies.sessions.fold import session_machine
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.cluster import ClusterState
@@ -88,13 +88,15 @@ class _Picture:
         cluster.fold(readings, self.now_ms)
         # When a claim is over only the rules know, which are not asked here.
         cluster.claims = Claims()
-        read_ms = sessions_read_ms(cluster.sources)
+        sessions = sessions_of(cluster.sources)
         cluster.members = {
             name: member
             for name, member in cluster.members.items()
-            if not is_forgotten(member, read_ms, self.validity_ms)
+            # Who was told to go down only the policy knows: it is remembered for longer there.
+            if not is_forgotten(member, sessions, self.validity_ms, is_down=False)
         }
-        cluster.nodes = OwnershipNodes(n for n in cluster.nodes.by_path.values() if not is_long_absent(n, self.now_ms))
+        nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n, self.now_ms))
+        cluster.nodes = OwnershipNodes(nodes, self.validity_ms)
 
     def forget(self, subject: str) -> None:
         """Drop a member, by its name, or the node of a bundle, by its member and range."""

@@ -11,11 +11,13 @@ from policies.alerts import AlertBook, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.sessions.decisions import SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, ids
+from policies.sessions.fleet import has_failed
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import NodeRecord
 from policies.units import human_seconds
 
 LOST = "session-lost"
+NOT_REGISTERED = "not-registered"
 ZOMBIE = "zombie-member"
 FLEET_WIDE = "session-fleet-wide"
 EXHAUSTED = "reconnect-exhausted"
@@ -48,7 +50,7 @@ def conditions(context: AlertContext) -> Iterator[Condition]:
     for entry in context.book.entries:
         key = (entry.alert, entry.subject)
         if entry.said_ms is not None and key not in held and key in unknown:
-            yield entry.as_condition()
+            yield entry.as_unknown()
 
 
 def _conditions(context: AlertContext) -> Iterator[Condition]:
@@ -82,7 +84,7 @@ def _unread(context: AlertContext) -> Iterator[Condition]:
 def _lost(context: AlertContext) -> Iterator[Condition]:
     """One for a fleet that lost its sessions together, else one for each member."""
     facts = context.facts
-    hit = sorted(role for role, members in facts.fleet.roles.items() if members.lost_with_the_fleet())
+    hit = sorted(role for role, members in facts.fleet.roles.items() if members.is_lost_together)
     for role in hit:
         yield _fleet_wide(context, role)
     for member in facts.members.values():
@@ -97,13 +99,14 @@ def _fleet_wide(context: AlertContext, role: str) -> Condition:
     of_role = context.facts.fleet.roles[role]
     lost = sorted(of_role.lost, key=lambda m: m.member)
     names = ", ".join(m.member for m in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    cut_off = f", and {len(of_role.cut_off)} are cut off" if of_role.cut_off else ""
     return Condition(
         alert=FLEET_WIDE,
         subject=f"{context.cluster}/{role}",
         severity=Severity.CRITICAL,
         reason="fleet_wide",
         summary=f"{len(lost)} of {len(of_role.members)} members of the role {role} of {context.cluster} have lost "
-        f"their sessions together: {names}",
+        f"their sessions and not recovered: {names}{cut_off}",
         labels={"cluster": context.cluster, "role": role},
         evidence=ids(*(m.read_id for m in lost))[:EVIDENCE_LIMIT],
     )
@@ -111,9 +114,7 @@ def _fleet_wide(context: AlertContext, role: str) -> Condition:
 
 def _of_member(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
     facts, track, last = context.facts, member.track, member.member.last_published
-    if member.liveness.zombie_ms is not None and member.liveness.zombie_ms <= facts.now_ms:
-        what = "says it is healthy, but is not registered and owns nothing: only a restart cures it"
-        yield _member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, what)
+    yield from _unregistered(context, member)
     if track is None or not member.is_fresh:
         return
     told = last is not None and last.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.GONE)
@@ -128,6 +129,23 @@ def _of_member(context: AlertContext, member: MemberFacts) -> Iterator[Condition
     if due_ms is not None and due_ms <= facts.now_ms:
         what = "has its bundles again, but has published no load data though it was told to"
         yield _member(context, LOAD_DATA, Severity.WARNING, "load_data_missing", member, what)
+
+
+def _unregistered(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
+    """A warning at once; critical once it has had as long as any takes that comes back by itself."""
+    absence, facts = member.liveness.unregistered, context.facts
+    if absence is None:
+        return
+    away = human_seconds((facts.now_ms - absence.since_ms) / 1000)
+    left = human_seconds(max(0, absence.due_ms - facts.now_ms) / 1000)
+    what = f"says it is healthy, but has not been registered for {away}"
+    yield _member(
+        context, NOT_REGISTERED, Severity.WARNING, "not_registered", member,
+        f"{what}; most come back by themselves, it has {left} left",
+    )  # fmt: skip
+    said = context.book.keys()
+    if absence.due_ms <= facts.now_ms or (ZOMBIE, f"{context.cluster}/{member.name}") in said:
+        yield _member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, f"{what}, and owns nothing")
 
 
 def _double(context: AlertContext) -> Iterator[Condition]:
@@ -169,11 +187,10 @@ def _unknown_subjects(context: AlertContext) -> set[tuple[str, str]]:
         if member.track is not None and not member.is_fresh:
             found |= {(alert, f"{cluster}/{name}") for alert in _OF_SESSIONS}
             found.add((FLEET_WIDE, f"{cluster}/{member.member.role}"))
-        node, health = member.registration, member.member.health
-        if facts.unread is not None or any(
-            ms and ms < oldest_ms for ms in (node and node.read_ms, health and health.at_ms)
-        ):
-            found.add((ZOMBIE, f"{cluster}/{name}"))
+        if not member.liveness.is_no_zombie:
+            found |= {(alert, f"{cluster}/{name}") for alert in (NOT_REGISTERED, ZOMBIE)}
+    if any(has_failed(source, facts.sources.values()) for source in facts.sources.values()):
+        found.add((UNREAD, cluster))
     for node in facts.bundles():
         if node.read_ms < oldest_ms:
             found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _OF_BUNDLES}

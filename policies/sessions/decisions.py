@@ -49,20 +49,26 @@ class SessionReason(ClosedEnum):
     CONNECTION_LOST = "connection_lost", "Its connection was lost."
     RECONNECTED = "reconnected", "It has its connection again, in time."
     SESSION_LOST = "session_lost", "Its session was lost."
-    CONFIRMING = "confirming", "A shutdown waits for `shutdown_delay`, in which the losses of others would show."
+    CONFIRMING = (
+        "confirming",
+        "A shutdown or restart waits for `shutdown_delay`, in which the losses of others would show, or for a second "
+        "reading that says the same.",
+    )
+    STALE_READING = "stale_reading", "It would be shut down or restarted, but what says so was not read just now."
+    WITHDRAWN = "withdrawn", "What it was to be shut down or restarted for, once that may be, is over."
     FLEET_WIDE = (
         "fleet_wide",
-        "Too many lost their sessions at once, or ZooKeeper cannot be read: the fault is ZooKeeper's.",
+        "Too many are without a session or cut off, or ZooKeeper cannot be read: the fault is ZooKeeper's.",
     )
     SHUTDOWN_BUDGET = "shutdown_budget", "As many as may be down by our word already are."
     RECONNECT_EXHAUSTED = "reconnect_exhausted", "It has tried too often, or for too long."
     SESSION_REESTABLISHED = "session_reestablished", "It has a session again."
-    NOT_READY = "not_ready", "It is registered, but the cluster does not list it."
+    NOT_READY = "not_ready", "It has been registered again for `zombie_after`, but the cluster does not list it."
     RECOVERED = "recovered", "Every bundle it owned is its own again or given up."
     UNSETTLED = "unsettled", "It loses its session again and again."
     ZOMBIE = "zombie", "Its process says it is healthy, and it has had no registration for `zombie_after`."
     REGISTERED = "registered", "It was taken for a zombie, and has registered itself."
-    UNREACHABLE = "unreachable", "Its session expired, and its own health endpoint does not answer."
+    UNREACHABLE = "unreachable", "Its session expired, and its own health endpoint refuses connections."
     CLOSED = "closed", "It ended its session in order."
     JOINED = "joined", "It starts afresh."
     LOAD_DATA_MISSING = "load_data_missing", "It owns its bundles again, and has published no load data."

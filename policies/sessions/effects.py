@@ -13,7 +13,8 @@ from policies.sessions.decisions import OwnershipVerdict, SessionReason, Session
 from policies.sessions.emit import Published
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import MemberVerdict, Verdicts
-from policies.sessions.state import NEVER, SESSIONS, Claim, Member, NodeRecord, SourceRecord
+from policies.sessions.readings import registration_path
+from policies.sessions.state import SESSIONS, Member, NodeRecord, SourceRecord
 
 FORGET_MS = 3_600_000
 """A node that has been absent for so long is forgotten, and with it what is said of it."""
@@ -22,29 +23,42 @@ FORGET_MS = 3_600_000
 def remaining(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     """The facts after a step: with what was published, without what is over."""
     after = {v.member.name: _after(v, published, facts.now_ms) for v in verdicts.members}
-    read_ms = sessions_read_ms(facts.sources)
+    sessions, down = sessions_of(facts.sources), verdicts.budget.down()
     members = {
-        name: after[name] for name in facts.members if not is_forgotten(after[name].member, read_ms, facts.validity_ms)
+        name: after[name]
+        for name in facts.members
+        if not is_forgotten(after[name].member, sessions, facts.validity_ms, is_down=name in down)
     }
     claimants = Counter(claim.claim.path for member in after.values() for claim in member.claims)
     members = {name: _without_what_is_over(member, claimants, facts) for name, member in members.items()}
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
-    nodes = {p: n for p, n in facts.nodes.items() if p in claimed or not is_long_absent(n, facts.now_ms)}
+    remembered = claimed | {registration_path(name) for name in members}
+    nodes = {p: n for p, n in facts.nodes.items() if p in remembered or not is_long_absent(n, facts.now_ms)}
+    sources = {
+        name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
+    }
     fleet = facts.fleet.without(facts.members.keys() - members.keys())
-    return replace(facts, members=members, fleet=fleet, nodes=nodes, budget=verdicts.budget)
+    return replace(facts, members=members, fleet=fleet, nodes=nodes, sources=sources, budget=verdicts.budget)
 
 
-def sessions_read_ms(sources: Mapping[str, SourceRecord]) -> int:
-    """When any session of the cluster was last read."""
-    return sources[SESSIONS].read_ms if SESSIONS in sources else NEVER
+def sessions_of(sources: Mapping[str, SourceRecord]) -> SourceRecord:
+    """What is known of reading the cluster's sessions as a whole."""
+    return sources.get(SESSIONS, SourceRecord(SESSIONS))
 
 
-def is_forgotten(member: Member, sessions_read_ms: int, validity_ms: int) -> bool:
-    """Whether nobody lists a member any more, though the cluster's sessions are read."""
-    # Who was lost with the fleet still counts for it: the others are not alone because one of them is unread.
-    of_fleet = member.fleet_wide and member.track is not None and member.track.is_lost
-    patience_ms = max(validity_ms, FORGET_MS) if of_fleet else validity_ms
-    return member.track is not None and sessions_read_ms - member.seen_ms > patience_ms
+def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is_down: bool) -> bool:
+    """Whether nobody lists a member any more, though the cluster's sessions are read.
+
+    Args:
+        member: who.
+        sessions: the source of the cluster's sessions; what was not read while they were not tells nothing.
+        validity_ms: how long a reading counts.
+        is_down: whether it was told to go down and is not back.
+    """
+    # Who is without a session counts for the fleet: the others are not alone because one of them is unread.
+    counts = is_down or (member.track is not None and member.track.is_lost)
+    patience_ms = max(validity_ms, FORGET_MS) if counts else validity_ms
+    return member.track is not None and sessions.read_ms - max(member.seen_ms, sessions.since_ms) > patience_ms
 
 
 def is_long_absent(node: NodeRecord, now_ms: int) -> bool:
@@ -81,18 +95,17 @@ def _owns_any(claims: Iterable[ClaimFacts]) -> bool:
 
 
 def _without_what_is_over(member: MemberFacts, claimants: Mapping[str, int], facts: Facts) -> MemberFacts:
-    kept = tuple(c for c in member.claims if not _is_over(c.claim, member.member, claimants[c.claim.path] > 1, facts))
-    node = member.registration
-    if node is not None and is_long_absent(node, facts.now_ms):
-        return replace(member, claims=kept, registration=None, liveness=replace(member.liveness, zombie_ms=None))
+    kept = tuple(c for c in member.claims if not _is_over(c, member, claimants[c.claim.path] > 1, facts))
     return member if len(kept) == len(member.claims) else replace(member, claims=kept)
 
 
-def _is_over(claim: Claim, member: Member, contested: bool, facts: Facts) -> bool:
-    if member.track is None:
+def _is_over(claimed: ClaimFacts, member: MemberFacts, contested: bool, facts: Facts) -> bool:
+    track, last, recovering = member.track, claimed.claim.last_published, member.member.recovering
+    if track is None:
         return True
-    last = claim.last_published
     if last is not None and last.verdict is OwnershipVerdict.UNLOAD:
-        # Nobody reported that it is done: what is told is told, and by then it has lapsed.
-        return not member.recovering and facts.now_ms >= last.published_ms + facts.validity_ms
-    return not contested and not member.recovering and member.track.status is SessionStatus.ESTABLISHED
+        # Nobody reported that it is done: what is told is told, and it has lapsed once anything is read after that.
+        # Not because nothing is read any more.
+        lapsed_ms, node = last.published_ms + facts.validity_ms, claimed.node
+        return not recovering and node is not None and min(track.read_ms, node.read_ms) >= lapsed_ms
+    return not contested and not recovering and track.status is SessionStatus.ESTABLISHED

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fleet import Budget, FleetFacts, RoleFacts, Unread, fleet_of
 from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.liveness import Liveness, liveness_of
+from policies.sessions.freshness import Certainty
+from policies.sessions.liveness import Liveness, certainty_of_loss, liveness_of
 from policies.sessions.readings import BROKERS, is_bundle, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
@@ -45,6 +46,8 @@ class MemberFacts:
     """Whether its last report of a failed attempt to reconnect counts."""
     is_exhausted: bool
     """Whether, without a session, it has tried to reconnect often or long enough."""
+    certainty: Certainty
+    """How sure it is that it is without a session; of no meaning while it has one."""
     liveness: Liveness
     has_published: bool
     """Whether its load data is published since its session was established again."""
@@ -60,6 +63,10 @@ class MemberFacts:
     def track(self) -> SessionTrack | None:
         """Its session; None while none was ever read."""
         return self.member.track
+
+    def is_listed_since(self, at_ms: int) -> bool:
+        """Whether the cluster has listed it after a moment."""
+        return self.member.health is not None and self.member.health.listed_ms > at_ms
 
     @property
     def is_settled(self) -> bool:
@@ -100,8 +107,9 @@ class Facts:
 
     def budget_spent(self) -> str:
         """How much of the budget is spent, for a sentence."""
-        window = human_seconds(self.settings.shutdown_window.total_seconds())
-        return f"{self.budget.count(self.now_ms)} of {self.budget.limit} shutdowns in {window} are spent"
+        window, down = human_seconds(self.settings.shutdown_window.total_seconds()), sorted(self.budget.down())
+        waits = f", and {', '.join(down[:3])}{' and more' if len(down) > 3 else ''} not back yet" if down else ""
+        return f"{self.budget.count(self.now_ms)} of {self.budget.limit} shutdowns in {window} are spent{waits}"
 
     def orphan_ms(self, node: NodeRecord) -> int | None:
         """When an absent bundle is an orphan; None while it has an owner, or its last owner is not settled."""
@@ -111,10 +119,22 @@ class Facts:
             return None  # a broker's own heartbeat namespace, which bears its name: nobody else would take it
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
         if owner is not None and owner.track is not None:
-            if not owner.is_settled:
+            ends_ms = self.orphan_ends_ms(node)
+            if not owner.is_settled or (ends_ms is not None and ends_ms <= self.now_ms):
                 return None
             since_ms = max(since_ms, owner.track.reestablished_ms or NEVER)
         return since_ms + millis_of(self.settings.orphan_after)
+
+    def orphan_ends_ms(self, node: NodeRecord) -> int | None:
+        """When an orphan's last owner, back since, is settled; None while it is not back.
+
+        What it has not taken by then nobody asks for: the next who does has it owned.
+        """
+        owner = None if node.prior is None else self.members.get(node.prior)
+        track = None if owner is None else owner.track
+        if track is None or track.status is not SessionStatus.ESTABLISHED or track.since_ms < node.changed_ms:
+            return None
+        return track.since_ms + millis_of(self.settings.settle)
 
     def load_data_missed_ms(self, member: MemberFacts) -> int | None:
         """When load data that a member was told to publish is missed; None where that is not watched."""
@@ -138,7 +158,7 @@ def join(cluster: ClusterState, spent: tuple[SpentShutdown, ...], settings: Sess
     """
     members, nodes = cluster.members, cluster.nodes.by_path
     fleet = fleet_of(members.values(), cluster.sources.values(), now_ms, settings)
-    of_fleet = {name for role in fleet.roles.values() for name in role.lost_with_the_fleet()}
+    of_fleet = {m.member for role in fleet.roles.values() if role.is_lost_together for m in role.lost}
     claims = _claims_by_member(cluster, now_ms - millis_of(settings.validity))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
@@ -149,6 +169,7 @@ def join(cluster: ClusterState, spent: tuple[SpentShutdown, ...], settings: Sess
         node = nodes.get(registration_path(name))
         found[name] = _of_member(member, fleet.roles[member.role], node, tuple(claims.get(name, ())), settings, now_ms)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent)
+    budget = budget.returned([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
     return Facts(settings, now_ms, found, fleet, nodes, cluster.sources, budget)
 
 
@@ -196,6 +217,7 @@ def _of_member(
         is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
         has_reported=has_reported,
         is_exhausted=_is_exhausted(member, now_ms, settings, has_reported=has_reported),
+        certainty=certainty_of_loss(member, now_ms),
         liveness=liveness_of(member, node, now_ms, settings),
         has_published=_has_published(member, node),
         evidence=ids(member.read_id, node.read_id if node is not None and node_counts else ""),
@@ -206,6 +228,22 @@ def _is_exhausted(member: Member, now_ms: int, settings: SessionsSettings, *, ha
     lost_ms = (member.track.lost_ms if member.track else None) or 0
     late = now_ms >= lost_ms + millis_of(settings.reconnect_deadline)
     return late or (has_reported and member.attempts >= settings.reconnect_limit)
+
+
+def _is_back(spent: SpentShutdown, members: Mapping[str, Member], nodes: Mapping[str, NodeRecord]) -> bool:
+    """Whether who was told to go down has come back since, or is gone from the fleet for good."""
+    member, node = members.get(spent.member), nodes.get(registration_path(spent.member))
+    if member is None:
+        return True
+    track, health = member.track, member.health
+    if node is not None and node.exists and node.changed_ms > spent.at_ms:
+        return True
+    # Where registrations are watched, who has a session again is back when it is registered.
+    is_established = track is not None and track.status is SessionStatus.ESTABLISHED
+    if track is not None and is_established and track.since_ms > spent.at_ms:
+        return node is None or node.exists
+    is_registered = node is not None and node.exists
+    return is_established and is_registered and health is not None and health.listed_ms > spent.at_ms
 
 
 def _has_published(member: Member, node: NodeRecord | None) -> bool:

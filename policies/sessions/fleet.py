@@ -4,10 +4,11 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+from msgspec.structs import replace as changed
 
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionStatus
@@ -15,13 +16,17 @@ from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import millis_of
 
+_GOOD = ("", Outcome.OK.value)
+
+MOST = 0.5
+"""When more have no session, those that ended theirs in order among them, most of the fleet is down."""
 FEWEST = 2
 """A loss of one is never one of the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossCount:
-    """How many of a role's members lost their sessions."""
+    """How many of a role's members are without a session, or cut off."""
 
     lost: int
     members: int
@@ -41,39 +46,43 @@ class LossCount:
 
 @dataclass(frozen=True)
 class RoleFacts:
-    """The members of a role that count: those read lately that have not left in order, and those last read as lost.
+    """The members of a role that count: those read lately, and those last read as without a session.
 
     Counting who was lost and is unread since errs on the side of nobody being shut down.
     """
 
     members: tuple[Member, ...]
+    """But for those that ended theirs in order."""
     ratio: float
-    window_ms: int
+    closed: int = 0
+    """How many ended theirs in order and have not come back."""
 
     @cached_property
-    def losses_ms(self) -> list[int]:
-        """When each of them last lost its session, sorted."""
-        return sorted(m.track.lost_ms for m in self.members if m.track is not None and m.track.lost_ms is not None)
-
-    @property
     def lost(self) -> tuple[Member, ...]:
-        """Those without a session now, since whenever."""
+        """Those without a session now, since whenever; who recovered is none of them."""
         return tuple(m for m in self.members if m.track is not None and m.track.is_lost)
 
-    def lost_now(self) -> LossCount:
-        """How many are without a session now."""
-        return LossCount(len(self.lost), len(self.members), self.ratio)
+    @cached_property
+    def cut_off(self) -> tuple[Member, ...]:
+        """Those whose connection is lost: of a fleet that is cut off at once, not all sessions expire at once."""
+        lost = SessionStatus.CONNECTION_LOST
+        return tuple(m for m in self.members if m.track is not None and m.track.status is lost)
 
-    def lost_together(self, member: Member) -> LossCount:
-        """How many lost their sessions within `fleet_window` of a member's own loss, that member among them."""
-        lost_ms = member.track.lost_ms if member.track else None
-        first = 0 if lost_ms is None else bisect_right(self.losses_ms, lost_ms - self.window_ms)
-        last = 0 if lost_ms is None else bisect_left(self.losses_ms, lost_ms + self.window_ms)
-        return LossCount(last - first, len(self.members), self.ratio)
+    @property
+    def count(self) -> LossCount:
+        """How many are without a session or cut off now, in whatever order and pace that came."""
+        return LossCount(len(self.lost) + len(self.cut_off), len(self.members), self.ratio)
 
-    def lost_with_the_fleet(self) -> frozenset[str]:
-        """The members without a session whose loss is one of the fleet."""
-        return frozenset(m.member for m in self.lost if self.lost_together(m).is_fleet_wide)
+    @property
+    def is_lost_together(self) -> bool:
+        """Whether some are without a session, and that is a loss of the fleet."""
+        return bool(self.lost) and self.count.is_fleet_wide
+
+    @property
+    def may_lose_another(self) -> bool:
+        """Whether one may be shut down: neither is it a loss of the fleet, nor is most of the fleet down."""
+        down, everyone = self.count.lost + self.closed, len(self.members) + self.closed
+        return not self.count.is_fleet_wide and (down < FEWEST or down <= max(MOST, self.ratio) * everyone)
 
     def without(self, names: Collection[str]) -> "RoleFacts":
         """The same, when these members are forgotten."""
@@ -113,22 +122,31 @@ def fleet_of(
 def _roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
     of_role: dict[str, list[Member]] = {}
     for member in members:
-        counting = of_role.setdefault(member.role, [])
-        if _counts(member, now_ms, millis_of(settings.validity)):
-            counting.append(member)
-    ratio, window_ms = settings.fleet_ratio, millis_of(settings.fleet_window)
-    return {role: RoleFacts(tuple(counting), ratio, window_ms) for role, counting in of_role.items()}
+        of_role.setdefault(member.role, []).append(member)
+    validity_ms = millis_of(settings.validity)
+    return {
+        role: RoleFacts(
+            tuple(m for m in found if _counts(m, now_ms, validity_ms)),
+            settings.fleet_ratio,
+            sum(map(_is_closed, found)),
+        )
+        for role, found in of_role.items()
+    }
+
+
+def _is_closed(member: Member) -> bool:
+    return member.track is not None and member.track.status is SessionStatus.CLOSED
 
 
 def _counts(member: Member, now_ms: int, validity_ms: int) -> bool:
     track = member.track
-    if track is None or track.status is SessionStatus.CLOSED:
+    if track is None or _is_closed(member):
         return False
     return track.is_lost or track.is_fresh(now_ms, validity_ms)
 
 
 def _unread(
-    members: Iterable[Member], sources: Iterable[SourceRecord], now_ms: int, settings: SessionsSettings
+    members: Iterable[Member], sources: Collection[SourceRecord], now_ms: int, settings: SessionsSettings
 ) -> Unread | None:
     """Why ZooKeeper cannot be read; None while it can be.
 
@@ -136,12 +154,12 @@ def _unread(
     of the sessions for `validity`.
     """
     validity_ms = millis_of(settings.validity)
-    attempts = [(s.tried_ms, s.tried_id, s.outcome, s.name == SESSIONS) for s in sources]
-    attempts += [(m.tried_ms, m.tried_id, m.outcome, False) for m in members]
+    attempts = [(s.tried_ms, s.tried_id, s.outcome, s.name == SESSIONS) for s in sources if has_failed(s, sources)]
+    attempts += [(m.tried_ms, m.tried_id, m.outcome, False) for m in members if m.outcome not in _GOOD]
     failed = [
         (at_ms, id_, outcome)
         for at_ms, id_, outcome, counts_for_ever in attempts
-        if outcome not in ("", Outcome.OK.value) and (counts_for_ever or now_ms - at_ms <= validity_ms)
+        if counts_for_ever or now_ms - at_ms <= validity_ms
     ]
     if failed:
         newest = sorted(failed, reverse=True)
@@ -153,35 +171,61 @@ def _unread(
     return None
 
 
+def has_failed(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
+    """Whether the last attempt on a source failed, and no part of it was read since."""
+    if source.outcome in _GOOD:
+        return False
+    below = f"{source.name}/"
+    return source.name == SESSIONS or not any(s.name.startswith(below) and s.read_ms > source.tried_ms for s in sources)
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How many shutdowns and restarts were decided, and may still be.
 
-    At most `limit` are decided within any `window_ms`.
+    At most `limit` members are down by our word at any time, and at most as many orders are given within any
+    `window_ms`.
     """
 
     limit: int
     window_ms: int
     spent: tuple[SpentShutdown, ...]
 
+    def down(self) -> frozenset[str]:
+        """Who was told to go down, and is not back."""
+        return frozenset(s.member for s in self.spent if s.back_ms == NEVER)
+
     def count(self, now_ms: int) -> int:
-        """How many count now."""
+        """How many orders count now."""
         return len(self.left_over(now_ms))
 
     def has_left(self, now_ms: int) -> bool:
         """Whether one more may be decided now."""
-        return self.count(now_ms) < self.limit
+        return max(len(self._recent(now_ms)), len(self.down())) < self.limit
 
     def spend(self, member: str, now_ms: int) -> "Budget":
         """What is left when one was decided for a member."""
         return replace(self, spent=(*self.spent, SpentShutdown(now_ms, member)))
 
+    def returned(self, members: Collection[str], now_ms: int) -> "Budget":
+        """The same, when these members are found back, or gone for good."""
+        if not self.down().intersection(members):
+            return self
+        spent = (changed(s, back_ms=now_ms) if s.back_ms == NEVER and s.member in members else s for s in self.spent)
+        return replace(self, spent=tuple(spent))
+
     def left_over(self, now_ms: int) -> tuple[SpentShutdown, ...]:
         """What still counts, and is to be remembered."""
-        return tuple(s for s in self.spent if now_ms - s.at_ms < self.window_ms)
+        return tuple(s for s in self.spent if s.back_ms == NEVER or self._is_recent(s, now_ms))
 
     def free_ms(self, now_ms: int) -> int | None:
-        """When the next one is free again; None when one is, or never will be."""
-        if self.limit == 0 or self.has_left(now_ms):
+        """When time alone frees the next one; None when one is free, or time alone frees none."""
+        if self.limit == 0 or self.has_left(now_ms) or len(self.down()) >= self.limit:
             return None
         return sorted(s.at_ms for s in self.spent)[-self.limit] + self.window_ms
+
+    def _recent(self, now_ms: int) -> list[SpentShutdown]:
+        return [s for s in self.spent if self._is_recent(s, now_ms)]
+
+    def _is_recent(self, spent: SpentShutdown, now_ms: int) -> bool:
+        return now_ms - spent.at_ms < self.window_ms

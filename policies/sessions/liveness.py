@@ -6,13 +6,23 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 from dataclasses import dataclass
 
 from policies.observations import Outcome
-from policies.sessions.decisions import SessionStatus
+from policies.sessions.decisions import SessionReason, SessionStatus
+from policies.sessions.freshness import Certainty, Paced, least, most
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import Member, NodeRecord
+from policies.sessions.state import Health, Member, NodeRecord
 from policies.units import millis_of
 
-_NO_ANSWER = frozenset({Outcome.UNREACHABLE.value, Outcome.TIMEOUT.value})
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Somebody is healthy by its own word, and is not where it ought to be."""
+
+    since_ms: int
+    due_ms: int
+    """When it has had as long as any takes that comes back by itself; may have passed."""
+    certainty: Certainty
+    """How sure the readings are that say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,48 +30,96 @@ class Liveness:
     """What a member's health and registration say of it."""
 
     is_dead: bool
-    """Its session has expired, and its process does not answer since it was last connected."""
-    is_not_ready: bool
-    """It has been established again, is registered, and the cluster does not list it all the same."""
-    zombie_ms: int | None
-    """When a member that answers healthy without a registration is a zombie; may have passed; None for others."""
+    """Its session has expired, and its process refuses connections since it was last connected."""
+    unregistered: Absence | None
+    """It answers healthy and has no registration; None for others, and where that is not known."""
+    unlisted: Absence | None
+    """It has a session again and is registered, and the cluster has not listed it since; None for others."""
+    is_registered: bool
+    """By a reading that counts."""
+    is_no_zombie: bool
+    """Readings say that it is none: it is registered, unwell by its own word, dead, or has gone in order."""
 
 
 def liveness_of(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """What is known of a member's process, by its registration as last read."""
-    unregistered_ms = _unregistered_ms(member, node, now_ms, settings)
-    zombie_ms = None if unregistered_ms is None else unregistered_ms + settings.zombie_after_ms(member.timeout_ms)
-    return Liveness(_is_dead(member, now_ms, settings), _is_not_ready(member, node, now_ms, settings), zombie_ms)
+    oldest_ms = now_ms - millis_of(settings.validity)
+    is_dead = _is_dead(member, oldest_ms)
+    registered = node is not None and node.exists and node.read_ms >= oldest_ms
+    unlisted = _unlisted(member, node, now_ms, settings) if registered else None
+    health, closed = member.health, member.track is not None and member.track.status is SessionStatus.CLOSED
+    refuses = health is not None and _refuses_twice(health, 0)
+    unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
+    return Liveness(
+        is_dead,
+        _unregistered(member, node, now_ms, settings),
+        unlisted,
+        is_registered=registered,
+        is_no_zombie=registered or closed or is_dead or unwell,
+    )
 
 
-def _is_dead(member: Member, now_ms: int, settings: SessionsSettings) -> bool:
-    track, health = member.track, member.health
-    if track is None or health is None or now_ms - health.at_ms > millis_of(settings.validity):
+def _refuses_twice(health: Health, since_ms: int) -> bool:
+    """Whether both of its last readings since then found nobody to talk to."""
+    return health.outcome == Outcome.UNREACHABLE.value and health.before_ms > max(health.answered_ms, since_ms - 1)
+
+
+def _is_dead(member: Member, oldest_ms: int) -> bool:
+    track, health, last = member.track, member.health, member.last_published
+    if track is None or health is None or not (track.is_lost and track.state is SessionState.EXPIRED):
         return False
-    expired = track.is_lost and track.state is SessionState.EXPIRED
-    return expired and health.outcome in _NO_ANSWER and health.at_ms >= (track.connected_ms or 0)
+    was_said = last is not None and last.reason is SessionReason.UNREACHABLE and last.lost_ms == track.lost_ms
+    if not was_said and health.at_ms < oldest_ms:
+        return False
+    return _refuses_twice(health, track.connected_ms or 0)
 
 
-def _unregistered_ms(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> int | None:
-    """Since when a member that answers healthy has had no registration; None when it has one, or not all is known."""
-    health, validity_ms = member.health, millis_of(settings.validity)
+def _unregistered(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
+    health, oldest_ms = member.health, now_ms - millis_of(settings.validity)
     if node is None or node.exists or health is None or not health.healthy or health.outcome != Outcome.OK.value:
         return None
-    if now_ms - node.read_ms > validity_ms or now_ms - health.at_ms > validity_ms:
-        return None
     closed = member.track is not None and member.track.status is SessionStatus.CLOSED
-    if closed or health.at_ms < node.changed_ms:
+    if closed or min(node.read_ms, health.at_ms) < oldest_ms or health.at_ms < node.changed_ms:
         return None
     # A process that was down in between had no chance to register itself before it was up again.
-    return max(node.changed_ms, health.down_ms)
+    since_ms = max(node.changed_ms, health.down_ms)
+    healthy = _of_health(health, max(node.changed_ms, health.down_ms + 1), member)
+    readings = (_of_node(node, node.changed_ms, member), healthy)
+    return Absence(since_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
 
 
-def _is_not_ready(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> bool:
-    track, health, validity_ms = member.track, member.health, millis_of(settings.validity)
+def _unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
+    """Lists of brokers lag, by minutes at times: only who has been missing for as long as a zombie is not ready."""
+    track, health, oldest_ms = member.track, member.health, now_ms - millis_of(settings.validity)
     if track is None or track.reestablished_ms is None or track.status is not SessionStatus.ESTABLISHED:
-        return False
-    if health is None or health.outcome != Outcome.OK.value or now_ms - health.at_ms > validity_ms:
-        return False
-    registered = node is not None and node.exists and now_ms - node.read_ms <= validity_ms
-    early = health.at_ms < track.reestablished_ms or now_ms - track.reestablished_ms > millis_of(settings.settle)
-    return registered and not early and health.listed is False
+        return None
+    if node is None or health is None or health.outcome != Outcome.OK.value or health.at_ms < oldest_ms:
+        return None
+    back_ms = max(track.reestablished_ms, node.changed_ms)
+    if health.listed is not False or health.listed_ms >= track.reestablished_ms or health.at_ms < back_ms:
+        return None
+    since_ms = max(back_ms, health.unlisted_ms)
+    readings = (
+        Paced(track.read_ms, track.before_ms, track.reestablished_ms, member.timeout_ms),
+        _of_node(node, back_ms, member),
+        _of_health(health, since_ms, member),
+    )
+    return Absence(since_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
+
+
+def certainty_of_loss(member: Member, now_ms: int) -> Certainty:
+    """How sure it is that a member is without a session: by its session's readings, or its own failed attempts."""
+    track = member.track
+    if track is None:
+        return Certainty.STALE
+    read = Paced(track.read_ms, track.before_ms, track.lost_ms or 0, track.timeout_ms)
+    reported = Paced(member.attempted[0], member.attempted_before_ms, track.lost_ms or 0, track.timeout_ms)
+    return most((read, reported), now_ms)
+
+
+def _of_node(node: NodeRecord, event_ms: int, member: Member) -> Paced:
+    return Paced(node.read_ms, node.before_ms, event_ms, member.timeout_ms)
+
+
+def _of_health(health: Health, event_ms: int, member: Member) -> Paced:
+    return Paced(health.at_ms, health.before_ms, event_ms, member.timeout_ms)

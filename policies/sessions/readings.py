@@ -3,12 +3,14 @@
 Every field but `cluster` and what names the thing read has a default, so that a source says only what it can tell.
 """
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.closed_enum import ClosedEnum
-from policies.observations import Outcome, Reading
+from policies.observations import Observation, Outcome, Reading
 from policies.units import MAX_INT64
 
 BROKERS = "/loadbalance/brokers"
@@ -57,7 +59,18 @@ class RecoveryResult(ClosedEnum):
     FAILED = "failed", "It is not; `detail` says why."
 
 
-class ZkSession(Reading):
+class FetchedReading(Reading):
+    """A reading that says how old it was when it was handed on."""
+
+    age_ms: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_TIMEOUT_MS,
+        description="How long before it was handed on it was fetched, in milliseconds: it counts as of then.",
+    )
+
+
+class ZkSession(FetchedReading):
     """The ZooKeeper session of one member; without a member and not `ok`: no session of the cluster can be read."""
 
     event_type: ClassVar[str] = "headgate.zk-session.v1"
@@ -106,7 +119,7 @@ class OwnedNode(BaseModel):
     )
 
 
-class Ownership(Reading, OwnedNode):
+class Ownership(FetchedReading, OwnedNode):
     """One reading of one node."""
 
     event_type: ClassVar[str] = "headgate.ownership.v1"
@@ -118,7 +131,7 @@ class Ownership(Reading, OwnedNode):
         return f"{self.cluster}{self.path}" if self.path.startswith("/") else f"{self.cluster}/{self.path}"
 
 
-class Ownerships(Reading):
+class Ownerships(FetchedReading):
     """One reading of a whole tree: nodes below `tree` that it does not list do not exist."""
 
     event_type: ClassVar[str] = "headgate.ownerships.v1"
@@ -145,7 +158,7 @@ class Recovery(Reading):
         return f"{self.cluster}/{self.member}"
 
 
-class MemberHealth(Reading):
+class MemberHealth(FetchedReading):
     """What a member's own health endpoint says, and whether the cluster lists it."""
 
     event_type: ClassVar[str] = "headgate.member-health.v1"
@@ -158,6 +171,14 @@ class MemberHealth(Reading):
     def subject(self) -> str:
         """``cluster/member``."""
         return f"{self.cluster}/{self.member}"
+
+
+def as_fetched(seen: Observation) -> Observation:
+    """The observation as of when it was fetched, rather than published."""
+    reading = seen.reading
+    if not isinstance(reading, FetchedReading) or not reading.age_ms:
+        return seen
+    return replace(seen, at=seen.at - timedelta(milliseconds=reading.age_ms))
 
 
 def kind_of(node: OwnedNode) -> NodeKind:

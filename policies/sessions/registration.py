@@ -21,8 +21,9 @@ from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 
 _ALERTS = (
     AlertKind(named.LOST, (Severity.WARNING,), "A member has no ZooKeeper session."),
-    AlertKind(named.FLEET_WIDE, (Severity.CRITICAL,), "Members of a role have lost their sessions together."),
-    AlertKind(named.ZOMBIE, (Severity.CRITICAL,), "A member says it is healthy, and is not registered."),
+    AlertKind(named.FLEET_WIDE, (Severity.CRITICAL,), "Members of a role have lost their sessions, and not recovered."),
+    AlertKind(named.NOT_REGISTERED, (Severity.WARNING,), "A member says it is healthy, and is not registered."),
+    AlertKind(named.ZOMBIE, (Severity.CRITICAL,), "A healthy member has not been registered for `zombie_after`."),
     AlertKind(named.EXHAUSTED, (Severity.CRITICAL,), "A member cannot reconnect, and is not shut down."),
     AlertKind(named.FLAPPING, (Severity.WARNING,), "A member loses its session again and again within `settle`."),
     AlertKind(named.DOUBLE, (Severity.CRITICAL,), "Two members claim one bundle."),

@@ -11,7 +11,9 @@ from policies.units import Duration, PositiveDuration, millis_of, parse_duration
 
 DEFAULT_TIMEOUT_MS = 30_000
 """T of a session whose negotiated timeout nobody has told: ZooKeeper's and Pulsar's default."""
-SHORTEST_ZOMBIE_MS = 20_000
+DEFAULT_ZOMBIE_AFTER = parse_duration("3m")
+"""Longer than any broker of Pulsar 4.2.4 took that came back by itself: docs/sessions.md, bench/outages.py."""
+SHORTEST_DELAY_MS = 5_000
 
 
 class OnSessionLost(StrEnum):
@@ -44,21 +46,28 @@ class SessionsSettings(PolicySettings):
     )
     fleet_ratio: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         default=0.3,
-        description="When this share of the members of a role, and at least 2, lost their sessions within "
-        "`fleet_window`, the fault is ZooKeeper's, and none of them is shut down.",
+        description="While this share of the members of a role, and at least 2, are without a session or cut off, "
+        "the fault is ZooKeeper's, and none of them is shut down.",
     )
     fleet_window: PositiveDuration = Field(
-        default=parse_duration("30s"), description="How close together losses must lie to be one loss of the fleet."
+        default=parse_duration("30s"),
+        description="For so long after a loss of the fleet nobody who lost its session in it is taken for a zombie.",
     )
-    shutdown_delay: Duration = Field(
-        default=parse_duration("5s"),
-        description="A shutdown is decided this long after the loss, when the losses of the others have been seen.",
+    shutdown_delay: Duration | None = Field(
+        default=None,
+        description="A shutdown is decided this long after the loss, when the losses of the others have been seen; "
+        "null: T/3 and one interval of the readings, at least 5s, as sessions cut off together expire up to T/3 apart.",
     )
     shutdown_budget: int = Field(
-        default=1, ge=0, le=10_000, description="How many shutdowns and restarts may be decided per `shutdown_window`."
+        default=1,
+        ge=0,
+        le=10_000,
+        description="How many members may be down by our word at any time, until each is back or gone for good; "
+        "and how many shutdowns and restarts may be decided per `shutdown_window`.",
     )
     shutdown_window: PositiveDuration = Field(
-        default=parse_duration("10m"), description="How long a decided shutdown or restart counts."
+        default=parse_duration("10m"),
+        description="For how long a decided shutdown or restart counts, even if the member is back before.",
     )
     reconnect_limit: int = Field(
         default=10, ge=1, le=1_000_000, description="After so many failed attempts to reconnect a member is given up."
@@ -92,8 +101,9 @@ class SessionsSettings(PolicySettings):
         description="A member that owns its bundles again must have published its load data by then.",
     )
     zombie_after: PositiveDuration | None = Field(
-        default=None,
-        description="A healthy process without a registration for so long is a zombie; null: 2 T, at least 20s.",
+        default=DEFAULT_ZOMBIE_AFTER,
+        description="A healthy process that has not been registered, or back on the cluster's list, for so long does "
+        "not come back by itself: longer than any that did took on a real Pulsar.",
     )
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
 
@@ -108,9 +118,16 @@ class SessionsSettings(PolicySettings):
         """How long a bundle waits for the node of its old session to go, when the member's timeout is so long."""
         return timeout_ms if self.wait_for_deletion is None else millis_of(self.wait_for_deletion)
 
-    def zombie_after_ms(self, timeout_ms: int) -> int:
-        """How long a healthy member may be unregistered, when its timeout is so long."""
-        return max(2 * timeout_ms, SHORTEST_ZOMBIE_MS) if self.zombie_after is None else millis_of(self.zombie_after)
+    @property
+    def zombie_after_ms(self) -> int:
+        """How long a healthy member may be unregistered; null in the settings is the default."""
+        return millis_of(self.zombie_after or DEFAULT_ZOMBIE_AFTER)
+
+    def shutdown_delay_ms(self, timeout_ms: int, interval_ms: int) -> int:
+        """How long a shutdown waits after the loss, when the member's timeout and its readings' interval are these."""
+        if self.shutdown_delay is not None:
+            return millis_of(self.shutdown_delay)
+        return max(SHORTEST_DELAY_MS, timeout_ms // 3 + interval_ms)
 
 
 def monitor_ms(timeout_ms: int) -> int:

@@ -45,6 +45,8 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     """When it lost its session, as far as `settle` reaches back from the last loss."""
     unsettled: bool = False
     """Whether it flaps: until its status has stayed the same for `settle`."""
+    before_ms: int = NEVER
+    """When it was read before `read_ms`."""
 
     @property
     def is_lost(self) -> bool:
@@ -76,6 +78,14 @@ class Health(Struct, array_like=True, frozen=True):
     listed: bool | None
     down_ms: int = NEVER
     """When it last did not say that it is healthy."""
+    before_ms: int = NEVER
+    """When it was read before `at_ms`."""
+    answered_ms: int = NEVER
+    """When it last did anything but refuse a connection: a process that does not answer in time is slow, not dead."""
+    listed_ms: int = NEVER
+    """When the cluster last listed it."""
+    unlisted_ms: int = NEVER
+    """Since when the cluster has not listed it; `NEVER` while it does, or nobody can say."""
 
 
 class LastPublishedOrder(Struct, array_like=True, frozen=True):
@@ -123,6 +133,8 @@ class Member(Struct, array_like=True, frozen=True):
     last_published: LastPublishedOrder | None = None
     seen_ms: int = NEVER
     """When anything was last heard of it."""
+    attempted_before_ms: int = NEVER
+    """When it reported the failed attempt before the last."""
 
     @property
     def timeout_ms(self) -> int:
@@ -154,6 +166,8 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     prior: str | None = None
     """The owner before the present one."""
     unreadable_times: int = 0
+    before_ms: int = NEVER
+    """When it was read before `read_ms`."""
 
 
 class LastPublishedRuling(Struct, array_like=True, frozen=True):
@@ -194,6 +208,8 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     tried_ms: int = NEVER
     tried_id: str = ""
     outcome: str = ""
+    since_ms: int = NEVER
+    """Since when it has been read without a gap longer than a reading counts, such as while Headgate was away."""
 
 
 class SpentShutdown(Struct, array_like=True, frozen=True):
@@ -201,6 +217,8 @@ class SpentShutdown(Struct, array_like=True, frozen=True):
 
     at_ms: int
     member: str
+    back_ms: int = NEVER
+    """When the member was found back, or gone from the fleet for good; until then it is down by our word."""
 
 
 class SessionsState(Struct, array_like=True, frozen=True):

@@ -8,6 +8,7 @@ from policies.sessions.effects import FORGET_MS
 from policies.sessions.emit import RENEWED
 from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.judge.members import shutdown_delay_ms
 from policies.sessions.judge.recovery import FINAL
 from policies.sessions.state import Claim, SessionTrack
 from policies.units import from_millis, millis_of, to_millis
@@ -40,16 +41,15 @@ def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Ite
     for node in facts.bundles():
         if not node.exists:
             yield node.changed_ms + FORGET_MS
-            orphan_ms = facts.orphan_ms(node)
-            if orphan_ms is not None:
-                yield orphan_ms
+            yield from (ms for ms in (facts.orphan_ms(node), facts.orphan_ends_ms(node)) if ms is not None)
 
 
 def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
     record, last = member.member, member.member.last_published
     yield record.tried_ms + facts.validity_ms + 1
-    if member.liveness.zombie_ms is not None:
-        yield member.liveness.zombie_ms
+    for absence in (member.liveness.unregistered, member.liveness.unlisted):
+        if absence is not None:
+            yield absence.due_ms
     if last is not None and last.verdict in RENEWED:
         yield last.published_ms + facts.validity_ms
     if record.awaited_ms is not None:
@@ -76,7 +76,7 @@ def _of_loss(track: SessionTrack, member: MemberFacts, facts: Facts) -> Iterator
         return
     yield lost_ms + millis_of(settings.fleet_window)
     if track.is_lost:
-        yield lost_ms + millis_of(settings.shutdown_delay)
+        yield lost_ms + shutdown_delay_ms(track, settings)
         yield lost_ms + millis_of(settings.reconnect_deadline)
     begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
     if begun and all(c.claim.verdict in FINAL for c in member.claims):

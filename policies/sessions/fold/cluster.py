@@ -10,7 +10,15 @@ from policies.sessions.fold import health, reports, sessions, sources
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.fold.session_machine import Events, Timeouts
-from policies.sessions.readings import MemberHealth, Ownership, Ownerships, Recovery, ZkSession, registration_path
+from policies.sessions.readings import (
+    MemberHealth,
+    Ownership,
+    Ownerships,
+    Recovery,
+    ZkSession,
+    as_fetched,
+    registration_path,
+)
 from policies.sessions.state import SESSIONS, Member, SessionsState, SourceRecord
 
 
@@ -25,13 +33,13 @@ class ClusterState:
     def __init__(self, state: SessionsState, timeouts: Timeouts) -> None:
         self.timeouts = timeouts
         self.members = {m.member: m for m in state.members}
-        self.nodes = OwnershipNodes(state.nodes)
+        self.nodes = OwnershipNodes(state.nodes, timeouts.validity_ms)
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
 
     def fold(self, observations: Sequence[Observation], now_ms: int) -> None:
         """Fold readings in, and what time has brought about by `now_ms`."""
-        for seen in in_order(tuple(observations)):
+        for seen in in_order([as_fetched(each) for each in observations]):
             self._pass_time(min(seen.at_ms, now_ms))
             match seen.reading:
                 case ZkSession():
@@ -83,12 +91,11 @@ class ClusterState:
             self.claims.follow_report(seen, reading, self.nodes, self.members)
 
     def _health(self, seen: Observation, reading: MemberHealth) -> None:
-        self.members[reading.member] = health.fold(
-            self.members.get(reading.member, Member(reading.member)), seen, reading
-        )
+        member = self.members.get(reading.member, Member(reading.member))
+        self.members[member.member] = health.fold(member, seen, reading, self.timeouts.validity_ms)
 
     def _tried(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Remember an attempt to read a source; gives whether it is news."""
         before = self.sources.get(name, SourceRecord(name))
-        self.sources[name] = sources.fold(before, seen, good=good)
+        self.sources[name] = sources.fold(before, seen, good=good, validity_ms=self.timeouts.validity_ms)
         return self.sources[name] is not before

@@ -8,10 +8,16 @@ from policies.sessions.state import NEVER, NodeRecord
 
 
 class OwnershipNodes:
-    """The nodes by path, while one step works on them."""
+    """The nodes by path, while one step works on them.
 
-    def __init__(self, nodes: Iterable[NodeRecord]) -> None:
+    Args:
+        nodes: as remembered.
+        validity_ms: after a longer gap nobody knows whether a member was registered in between: its absence begins anew.
+    """
+
+    def __init__(self, nodes: Iterable[NodeRecord], validity_ms: int) -> None:
         self.by_path = {n.path: n for n in nodes}
+        self._validity_ms = validity_ms
         self._by_owner: dict[str, list[NodeRecord]] | None = None
 
     def get(self, path: str) -> NodeRecord | None:
@@ -77,15 +83,17 @@ class OwnershipNodes:
             changed_ms=seen.at_ms if changed or last is None else last.changed_ms,
             prior=_prior(last, before, node.owner_member),
             unreadable_times=(last.unreadable_times + 1 if last else 1) if unreadable else 0,
+            before_ms=NEVER if last is None else last.read_ms,
         )
 
     def _absent(self, last: NodeRecord, seen: Observation) -> None:
         if (seen.at_ms, seen.id) <= (last.read_ms, last.read_id):
             return
         owner = last.owner if last.exists and last.owner is not None else last.prior
-        changed_ms = seen.at_ms if last.exists else last.changed_ms
+        has_gap = last.read_ms != NEVER and seen.at_ms - last.read_ms > self._validity_ms and not is_bundle(last.path)
+        changed_ms = seen.at_ms if last.exists or has_gap else last.changed_ms
         self.by_path[last.path] = NodeRecord(
-            last.path, seen.at_ms, seen.id, exists=False, changed_ms=changed_ms, prior=owner
+            last.path, seen.at_ms, seen.id, exists=False, changed_ms=changed_ms, prior=owner, before_ms=last.read_ms
         )
 
 

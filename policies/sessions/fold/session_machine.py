@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import DEFAULT_TIMEOUT_MS
-from policies.sessions.state import SessionTrack
+from policies.sessions.state import NEVER, SessionTrack
 
 FLAPPING_LOSSES = 3
 """More losses than this within `settle` are flapping."""
@@ -52,19 +52,21 @@ def begin(seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Event
         SessionStatus.ESTABLISHED, seen.at_ms, seen.at_ms, SessionState.CONNECTED, seen.session,
         timeout_ms=seen.timeout_ms or DEFAULT_TIMEOUT_MS,
     )  # fmt: skip
-    return observe(track, seen, timeouts)
+    track, events = observe(track, seen, timeouts)
+    return replace(track, before_ms=NEVER), events
 
 
 def observe(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
     """What a reading makes of it; one older than the last changes nothing, nor one of a session of the past."""
     if seen.at_ms < track.read_ms or (seen.session is not None and seen.session in track.past):
         return track, ()
-    track, before = pass_time(track, seen.at_ms, timeouts)
+    track, before = pass_time(_after_a_gap(track, seen, timeouts), seen.at_ms, timeouts)
     # A reading that arrives after time alone has moved the status on changes it from there.
     moment = SessionReading(max(seen.at_ms, track.since_ms), seen.state, seen.session, seen.timeout_ms)
     read = replace(
         track,
         read_ms=seen.at_ms,
+        before_ms=track.read_ms,
         state=seen.state,
         timeout_ms=seen.timeout_ms or track.timeout_ms,
         connected_ms=seen.at_ms if seen.state is SessionState.CONNECTED else track.connected_ms,
@@ -124,7 +126,7 @@ def _closed(track: SessionTrack, seen: SessionReading, _: Timeouts) -> tuple[Ses
         return track, ()
     closed = SessionTrack(
         SessionStatus.CLOSED, seen.at_ms, track.read_ms, seen.state, track.session, track.past, track.timeout_ms,
-        track.connected_ms,
+        track.connected_ms, before_ms=track.before_ms,
     )  # fmt: skip
     return closed, (SessionEvent.CLOSED,)
 
@@ -156,8 +158,16 @@ def _joined(track: SessionTrack, seen: SessionReading) -> SessionTrack:
     fresh = _of_session(track, seen.session)
     return SessionTrack(
         SessionStatus.ESTABLISHED, seen.at_ms, track.read_ms, seen.state, fresh.session, fresh.past, track.timeout_ms,
-        track.connected_ms,
+        track.connected_ms, before_ms=track.before_ms,
     )  # fmt: skip
+
+
+def _after_a_gap(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> SessionTrack:
+    """Nobody knows since when a connection is lost that was last read as lost before a gap: it is from now on."""
+    has_gap = not track.is_fresh(seen.at_ms, timeouts.validity_ms)
+    if track.disconnected_ms is None or not has_gap:
+        return track
+    return replace(track, since_ms=max(seen.at_ms, track.since_ms), disconnected_ms=seen.at_ms)
 
 
 def _of_session(track: SessionTrack, session: str | None) -> SessionTrack:

@@ -46,10 +46,10 @@ def _ruling(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: 
 
 
 def _node_now(claim: ClaimFacts, track: SessionTrack) -> NodeNow | None:
-    """The node, where it was read after the loss; one of the new session cannot have been read before."""
-    node = claim.node
+    """The node, where it was read since the new session began; one of that session cannot have been read before."""
+    node, since_ms = claim.node, max(claim.claim.since_ms, track.reestablished_ms or 0)
     if node is None:
         return None
-    if node.read_ms < claim.claim.since_ms and (node.session is None or node.session != track.session):
+    if node.read_ms < since_ms and (node.session is None or node.session != track.session):
         return None
     return NodeNow(node.exists, node.ephemeral, node.owner, node.session, node.version, node.unreadable_times)

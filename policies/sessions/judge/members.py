@@ -8,11 +8,12 @@ from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.decisions import SessionVerdict as Verdict
 from policies.sessions.facts import Facts, MemberFacts, ids
+from policies.sessions.freshness import Paced
 from policies.sessions.judge import recovery, zombies
-from policies.sessions.judge.orders import MemberOrder
+from policies.sessions.judge.orders import MemberOrder, bring_down
 from policies.sessions.judge.recovery import BundleVerdicts
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import OnSessionLost, monitor_ms
+from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
 from policies.sessions.state import SessionTrack
 from policies.units import human_seconds, millis_of
 
@@ -53,7 +54,9 @@ def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
         return not registered and (track.reestablished_ms or 0) <= last.published_ms
     if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms or member.liveness.is_dead:
         return False
-    return track.is_lost != (last.reason is Reason.NOT_READY)
+    if last.reason is Reason.NOT_READY:
+        return not track.is_lost and not member.is_listed_since(last.published_ms)
+    return track.is_lost
 
 
 def _gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
@@ -62,7 +65,7 @@ def _gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
         what = "has closed its session in an orderly shutdown: its bundles are free for others"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
     if member.liveness.is_dead and health is not None:
-        what = f"has lost its session, and its health endpoint does not answer ({health.outcome}): it is gone"
+        what = f"has lost its session, and its health endpoint refuses connections ({health.outcome}): it is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
     return None
 
@@ -98,33 +101,33 @@ def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Mem
         why, guarded_by = guard
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
-    confirm_ms = lost_ms + millis_of(settings.shutdown_delay) - facts.now_ms
+    confirm_ms = lost_ms + shutdown_delay_ms(track, settings) - facts.now_ms
     if confirm_ms > 0:
         wait = human_seconds(confirm_ms / 1000)
         what = f"has lost its session ({how}): it is shut down in {wait}, unless others lose theirs as well"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
-    if facts.budget.has_left(facts.now_ms):
-        what = f"has lost its session ({how}), {_shares(member, facts)}: it is to shut down"
-        return MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, evidence)
-    what = f"has lost its session ({how}) and should shut down, but {facts.budget_spent()}: {in_time}"
-    return MemberOrder(Verdict.RECONNECT, Reason.SHUTDOWN_BUDGET, what, evidence, left_ms)
+    what = f"has lost its session ({how}); {_shares(member)}"
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, evidence)
+    return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
+
+
+def shutdown_delay_ms(track: SessionTrack, settings: SessionsSettings) -> int:
+    """How long a shutdown of who lost this session waits: by T, and by how often it is read."""
+    readings = Paced(track.read_ms, track.before_ms, 0, track.timeout_ms)
+    return settings.shutdown_delay_ms(track.timeout_ms, readings.interval_ms)
 
 
 def _exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberOrder:
     tried = human_seconds((facts.now_ms - lost_ms) / 1000)
     what = f"has not reconnected in {tried} and {member.member.attempts} failed attempts"
     evidence = ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
-    lost = member.role.lost_now()
     if facts.unread is not None:
         what = f"{what}, but ZooKeeper cannot be read ({facts.unread.reason})"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
-    if member.member.fleet_wide and lost.is_fleet_wide:
-        what = f"{what}, nor have {lost.lost} of {lost.members} in all"
-        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
-    if facts.budget.has_left(facts.now_ms):
-        return MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, f"{what}: it is to shut down", evidence)
-    what = f"{what} and should shut down, but {facts.budget_spent()}"
-    return MemberOrder(Verdict.RECONNECT, Reason.SHUTDOWN_BUDGET, what, evidence)
+    if not member.role.may_lose_another:
+        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {_shares(member)}", evidence)
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, evidence)
+    return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
 
 
 def _guard(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | None:
@@ -132,13 +135,18 @@ def _guard(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | N
     own = member.member.read_id
     if facts.unread is not None:
         return f"but ZooKeeper cannot be read ({facts.unread.reason})", (own, *facts.unread.evidence)
-    if not member.member.fleet_wide:
+    role = member.role
+    if not member.member.fleet_wide and role.may_lose_another:
         return None
-    also = [m.read_id for m in member.role.lost if m.member != member.name and facts.members[m.member].is_fresh]
-    return f"and so have others: {_shares(member, facts)}", (own, *also)
+    also = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
+    fresh = {facts.members[name].member.read_id for name in facts.members if facts.members[name].is_fresh}
+    return f"and so have others: {_shares(member)}", (own, *(id_ for id_ in also if id_ in fresh))
 
 
-def _shares(member: MemberFacts, facts: Facts) -> str:
-    lost = member.role.lost_together(member.member)
-    window = human_seconds(facts.settings.fleet_window.total_seconds())
-    return f"{lost.lost} of {lost.members} within {window}, where {lost.needed} would be fleet-wide"
+def _shares(member: MemberFacts) -> str:
+    count, closed = member.role.count, member.role.closed
+    ended = f", and {closed} more have ended theirs" if closed else ""
+    return (
+        f"{count.lost} of {count.members} are without a session or cut off{ended}, "
+        f"where {count.needed} would be fleet-wide"
+    )

@@ -4,7 +4,7 @@ from policies.sessions.decisions import OwnershipVerdict, SessionEvent
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
 from policies.sessions.facts import Facts, MemberFacts, ids
-from policies.sessions.judge.orders import MemberOrder
+from policies.sessions.judge.orders import MemberOrder, bring_down
 from policies.sessions.state import SessionTrack
 from policies.units import counted, human_seconds, millis_of
 
@@ -24,8 +24,6 @@ def order_of(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: Bu
         bundles: what holds of each bundle it claims.
     """
     last, events = member.member.last_published, member.member.events
-    if last is not None and last.verdict is Verdict.RESTART:
-        return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has registered itself again", member.evidence)
     if (order := _not_ready(member, facts)) is not None:
         return order
     if member.member.recovering:
@@ -40,14 +38,17 @@ def order_of(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: Bu
 
 
 def _not_ready(member: MemberFacts, facts: Facts) -> MemberOrder | None:
-    health = member.member.health
-    if health is None or not member.liveness.is_not_ready or facts.unread is not None:
+    health, absence, last = member.member.health, member.liveness.unlisted, member.member.last_published
+    if health is None or absence is None or absence.due_ms > facts.now_ms or facts.unread is not None:
         return None
-    what = "has a session again and is registered, but the cluster does not list it"
-    evidence = ids(health.id, *member.evidence)
-    if facts.budget.has_left(facts.now_ms):
-        return MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, f"{what}: it is to shut down", evidence)
-    return MemberOrder(Verdict.HOLD, Reason.SHUTDOWN_BUDGET, f"{what}; {facts.budget_spent()}", evidence)
+    if not member.role.may_lose_another:
+        return None
+    if last is not None and last.verdict is Verdict.SHUTDOWN and last.reason is Reason.NOT_READY:
+        return None
+    since = human_seconds((facts.now_ms - absence.since_ms) / 1000)
+    what = f"has a session again and is registered, but the cluster has not listed it for {since}"
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, ids(health.id, *member.evidence))
+    return bring_down(order, absence.certainty, facts)
 
 
 def _progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:

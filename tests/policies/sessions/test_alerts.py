@@ -1,9 +1,11 @@
 """What is warned of, from the facts that remain after a step."""
 
+from msgspec.structs import replace
+
 from policies.alerts import AlertBook, Entry
 from policies.observations import Observation
 from policies.sessions.alerts import AlertContext, conditions
-from tests.policies.sessions.course import CLUSTER, owned, session, unread
+from tests.policies.sessions.course import CLUSTER, health, owned, registered, session, unread
 from tests.policies.sessions.joined import after, connected, expired, joined
 
 BUNDLE_NAME = "t/ns/0x00000000_0x40000000"
@@ -26,7 +28,7 @@ def test_one_loss_is_an_alert_of_its_member_and_that_of_a_fleet_hides_them() -> 
     }
     assert warned(*fleet, *expired("b1", "b2", seconds=10), until=12) == {
         ("session-fleet-wide", "broker"): "2 of 3 members of the role broker of messaging have lost their sessions "
-        "together: b1, b2"
+        "and not recovered: b1, b2"
     }
 
 
@@ -46,13 +48,23 @@ def test_two_claims_name_both_and_whose_session_the_node_is_of() -> None:
 def test_what_is_not_known_now_stays_as_it_was_said() -> None:
     silent = [*connected("b1", "b2"), *connected("b2", seconds=400)]
     assert warned(*silent, until=450, book=said("session-lost", "b2")).get(("session-lost", "b2")) is None
-    assert warned(*silent, until=705, book=said("session-lost", "b2"))["session-lost", "b2"] == "as it was"
+    unknown = warned(*silent, until=705, book=said("session-lost", "b2"))["session-lost", "b2"]
+    assert unknown == "unknown, as it is not read now; it was: as it was"
 
 
-def test_a_zombie_stays_one_while_zookeeper_cannot_be_read() -> None:
+def test_a_zombie_stays_one_until_a_reading_says_that_it_is_none() -> None:
     book = said("zombie-member", "b1")
     assert ("zombie-member", "b1") in warned(*connected("b1"), unread(5), until=6, book=book)
-    assert ("zombie-member", "b1") not in warned(*connected("b1"), until=6, book=book)
+    assert ("zombie-member", "b1") in warned(*connected("b1"), until=6, book=book)
+    for reading in (registered(5, "b1", "0xb1"), session(5, "b1", "closed", "0xb1"), health(5, "b1", healthy=False)):
+        assert ("zombie-member", "b1") not in warned(*connected("b1"), reading, until=6, book=book)
+
+
+def test_what_was_said_as_unknown_is_not_said_so_twice() -> None:
+    entry = said("zombie-member", "b1").entries[0]
+    once = entry.as_unknown()
+    again = replace(entry, summary=once.summary, is_unknown=True).as_unknown()
+    assert once.summary == again.summary
 
 
 def test_what_was_never_said_does_not_stay() -> None:

@@ -3,8 +3,9 @@
 import pytest
 
 from policies.sessions.effects import FORGET_MS, is_forgotten, is_long_absent
-from policies.sessions.state import Member, NodeRecord
-from tests.policies.sessions.course import BUNDLE, absent, health, owned, recovery, session, unregistered
+from policies.sessions.readings import registration_path
+from policies.sessions.state import Member, NodeRecord, SourceRecord
+from tests.policies.sessions.course import BUNDLE, absent, health, owned, recovery, session, tree, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
 from tests.policies.sessions.test_policy import start
 
@@ -12,8 +13,8 @@ LOST = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=1
 
 
 def test_who_is_gone_leaves_its_claims_free_for_others() -> None:
-    dead = joined(*connected("b1", "b2"), owned(1, "b1", "0xb1"), health(9, "b1", "unreachable"),
-                  *expired("b1", seconds=10), until=11)  # fmt: skip
+    dead = joined(*connected("b1", "b2"), owned(1, "b1", "0xb1"), health(5, "b1", "unreachable"),
+                  health(9, "b1", "unreachable"), *expired("b1", seconds=10), until=11)  # fmt: skip
     assert len(dead.members["b1"].claims) == 1
     assert after(dead).members["b1"].claims == ()
     assert len(after(joined(*LOST, until=11)).members["b1"].claims) == 1
@@ -45,15 +46,25 @@ def test_a_claim_is_over_when_its_member_has_recovered_and_nobody_else_claims_it
 
 
 @pytest.mark.parametrize(
-    ("unseen_ms", "fleet_wide", "forgotten"),
-    [(300_000, False, False), (300_001, False, True), (300_001, True, False), (FORGET_MS + 1, True, True)],
+    ("unseen_ms", "who", "forgotten"),
+    [
+        (300_000, "b2", False),
+        (300_001, "b2", True),
+        (300_001, "b1", False),
+        (FORGET_MS + 1, "b1", True),
+        (300_001, "told to go down", False),
+        (FORGET_MS + 1, "told to go down", True),
+        (FORGET_MS + 1, "not read for as long", False),
+    ],
 )
-def test_who_is_listed_no_more_is_forgotten_and_later_when_lost_with_the_fleet(
-    unseen_ms: int, fleet_wide: bool, forgotten: bool
+def test_who_is_listed_no_more_is_forgotten_and_later_when_without_a_session(
+    unseen_ms: int, who: str, forgotten: bool
 ) -> None:
-    lost = joined(*LOST, until=10).members["b1"].member
-    member = Member("b1", track=lost.track, fleet_wide=fleet_wide, seen_ms=1000)
-    assert is_forgotten(member, 1000 + unseen_ms, 300_000) is forgotten
+    found = joined(*LOST, until=10).members["b1" if who == "b1" else "b2"].member
+    member = Member(found.member, track=found.track, seen_ms=1000)
+    read_ms = 1000 + unseen_ms
+    sessions = SourceRecord("", read_ms, since_ms=read_ms if who == "not read for as long" else 1000)
+    assert is_forgotten(member, sessions, 300_000, is_down=who == "told to go down") is forgotten
 
 
 def test_a_node_is_forgotten_an_hour_after_it_went() -> None:
@@ -70,9 +81,15 @@ def test_a_node_that_is_claimed_is_remembered_as_long() -> None:
     assert BUNDLE not in after(free).nodes
 
 
-def test_a_registration_that_is_forgotten_makes_no_zombie() -> None:
-    long_ago = [*connected("b1"), unregistered(1, "b1"), unregistered(3600, "b1"), health(3600, "b1")]
-    found = joined(*long_ago, until=3601)
-    assert found.members["b1"].liveness.zombie_ms is not None
-    remembered = after(found).members["b1"]
-    assert (remembered.liveness.zombie_ms, remembered.registration) == (None, None)
+def test_the_absence_of_a_member_s_registration_is_remembered_as_long_as_the_member() -> None:
+    """Or a zombie's alert would end after an hour."""
+    looks = [reading for n in range(0, 3700, 100) for reading in (unregistered(n, "b1"), health(n + 1, "b1"))]
+    found = after(joined(*connected("b1"), *looks, until=3700))
+    assert found.members["b1"].liveness.unregistered is not None
+    assert registration_path("b1") in found.nodes
+
+
+def test_a_source_that_nobody_has_tried_for_an_hour_is_forgotten() -> None:
+    found = joined(*connected("b1"), tree(1), until=5)
+    assert set(after(found).sources) == {"", "/namespace"}
+    assert set(after(joined(*connected("b1"), tree(1), *connected("b1", seconds=3602), until=3602)).sources) == {""}

@@ -2,9 +2,11 @@
 
 import pytest
 
+from policies.observations import Observation
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, LossCount, fleet_of
+from policies.sessions.fleet import Budget, LossCount, RoleFacts, fleet_of
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
+from tests.policies.sessions.course import session
 from tests.policies.sessions.joined import connected, expired, joined
 
 SETTINGS = SessionsSettings()
@@ -20,13 +22,32 @@ def test_how_many_make_it_a_loss_of_the_fleet(members: int, ratio: float, needed
     assert not LossCount(needed - 1, members, ratio).is_fleet_wide
 
 
-def test_losses_closer_than_the_window_are_together() -> None:
-    readings = [*expired("b1", seconds=10), *expired("b2", seconds=39.999), *expired("b3", seconds=40)]
-    facts = joined(*connected("b1", "b2", "b3"), *readings, until=50)
-    role = facts.fleet.roles["broker"]
-    together = {name: role.lost_together(facts.members[name].member).lost for name in ("b1", "b2", "b3")}
-    assert together == {"b1": 2, "b2": 3, "b3": 2}
-    assert role.lost_with_the_fleet() == {"b1", "b2", "b3"}
+NAMES = tuple(f"b{n}" for n in range(10))
+
+
+def role(*readings: Observation, until: float = 200) -> RoleFacts:
+    return joined(*connected(*NAMES), *readings, until=until).fleet.roles["broker"]
+
+
+def test_whoever_is_without_a_session_counts_since_whenever_and_who_has_recovered_does_not() -> None:
+    lost = [*expired("b1", seconds=10), *expired("b2", seconds=90), *expired("b3", seconds=170)]
+    assert role(*lost).count.lost == 3
+    assert role(*lost).is_lost_together
+    assert role(*lost, session(180, "b1", "connected", "0xnew")).count.lost == 2
+
+
+def test_whoever_is_cut_off_counts_though_nobody_is_lost_by_that_alone() -> None:
+    cut = [session(100, name, "disconnected", f"0x{name}") for name in ("b1", "b2", "b3")]
+    assert (role(*cut, until=105).count.lost, role(*cut, until=105).is_lost_together) == (3, False)
+    assert role(*cut[1:], *expired("b1", seconds=101), until=105).is_lost_together
+
+
+@pytest.mark.parametrize(
+    ("closed", "lost", "may"), [(0, 2, True), (4, 1, True), (4, 2, False), (7, 1, False), (9, 1, False)]
+)
+def test_nobody_may_be_shut_down_when_most_are_down(closed: int, lost: int, may: bool) -> None:
+    ended = [session(10, name, "closed", f"0x{name}") for name in NAMES[:closed]]
+    assert role(*ended, *expired(*NAMES[closed : closed + lost], seconds=20)).may_lose_another is may
 
 
 def test_who_counts_was_read_lately_or_was_last_read_as_lost_and_has_not_closed() -> None:
@@ -77,12 +98,22 @@ def test_the_budget_is_free_again_when_the_window_is_over() -> None:
     budget = Budget(1, 1000, ())
     assert budget.has_left(0)
     spent = budget.spend("b1", 500)
-    assert not spent.has_left(1499)
-    assert spent.free_ms(1499) == 1500
-    assert spent.has_left(1500)
-    assert spent.left_over(1500) == ()
-    assert spent.left_over(1499) == (SpentShutdown(500, "b1"),)
+    back = spent.returned(["b1"], 600)
+    assert not back.has_left(1499)
+    assert back.free_ms(1499) == 1500
+    assert back.has_left(1500)
+    assert back.left_over(1500) == ()
+    assert back.left_over(1499) == (SpentShutdown(500, "b1", 600),)
     assert budget.spent == ()
+
+
+def test_the_budget_is_not_free_while_one_is_down_by_our_word() -> None:
+    spent = Budget(1, 1000, ()).spend("b1", 500)
+    assert spent.down() == {"b1"}
+    assert not spent.has_left(10**9)
+    assert spent.free_ms(10**9) is None, "time alone does not bring it back"
+    assert spent.left_over(10**9) == (SpentShutdown(500, "b1"),)
+    assert spent.returned(["b2"], 700) is spent
 
 
 def test_no_budget_is_never_free() -> None:
@@ -91,5 +122,5 @@ def test_no_budget_is_never_free() -> None:
 
 
 def test_a_smaller_limit_waits_until_enough_of_the_old_are_over() -> None:
-    budget = Budget(1, 1000, (SpentShutdown(0, "b1"), SpentShutdown(400, "b2")))
+    budget = Budget(1, 1000, (SpentShutdown(0, "b1", 1), SpentShutdown(400, "b2", 401)))
     assert budget.free_ms(500) == 1400

@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
+from policies.sessions.freshness import Certainty
 from policies.units import to_millis
 from tests.policies.sessions.course import at, health, registered, session, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
 B1 = connected("b1")
+REFUSED = "unreachable"
+LOST = expired("b1", seconds=9)
 
 
 def b1(*readings: Observation, until: float, **settings: Any) -> Any:
@@ -19,17 +22,31 @@ def b1(*readings: Observation, until: float, **settings: Any) -> Any:
 @pytest.mark.parametrize(
     ("readings", "until", "dead"),
     [
-        ([health(8, "b1", "unreachable"), *expired("b1", seconds=9)], 10, True),
-        ([health(8, "b1", "timeout"), *expired("b1", seconds=9)], 10, True),
-        ([health(8, "b1", "error"), *expired("b1", seconds=9)], 10, False),
-        ([health(8, "b1", "unreachable")], 10, False),
-        ([health(8, "b1", "unreachable"), session(1, "b1", "disconnected", "0xb1")], 40, False),
-        ([health(3, "b1", "unreachable"), *connected("b1", seconds=5), *expired("b1", seconds=9)], 10, False),
-        ([health(8, "b1", "unreachable"), *expired("b1", seconds=9)], 309, False),
+        ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 10, True),
+        ([health(8, "b1", REFUSED), *expired("b1", seconds=9)], 10, False),
+        ([health(6, "b1", REFUSED), health(7, "b1"), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 10, False),
+        ([health(7, "b1", REFUSED), health(8, "b1", "timeout"), *expired("b1", seconds=9)], 10, False),
+        ([health(7, "b1", "timeout"), health(8, "b1", "timeout"), *expired("b1", seconds=9)], 10, False),
+        ([health(7, "b1", "error"), health(8, "b1", "error"), *expired("b1", seconds=9)], 10, False),
+        ([health(7, "b1", REFUSED), health(8, "b1", REFUSED)], 10, False),
+        (
+            [health(7, "b1", REFUSED), health(8, "b1", REFUSED), session(1, "b1", "disconnected", "0xb1")],
+            40,
+            False,
+        ),
+        (
+            [health(3, "b1", REFUSED), *connected("b1", seconds=5), health(8, "b1", REFUSED), *LOST],
+            10,
+            False,
+        ),
+        ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 309, False),
     ],
-    ids=["no answer", "too late", "an answer", "a session", "lost by time", "answered since", "long ago"],
-)
-def test_dead_is_who_is_expired_and_has_not_answered_since(
+    ids=[
+        "refused twice", "refused once", "answered in between", "slow at last", "slow", "an answer", "a session",
+        "lost by time", "connected since", "long ago",
+    ],
+)  # fmt: skip
+def test_dead_is_who_is_expired_and_has_refused_twice_since(
     readings: list[Observation], until: float, dead: bool
 ) -> None:
     assert b1(*readings, until=until).liveness.is_dead is dead
@@ -48,27 +65,49 @@ def test_dead_is_who_is_expired_and_has_not_answered_since(
     ],
     ids=["unregistered", "down in between", "ill", "not asked since", "registered", "never read", "closed"],
 )
-def test_a_zombie_is_who_is_healthy_and_unregistered_for_two_timeouts(
+def test_a_zombie_is_who_is_healthy_and_unregistered_for_long_enough(
     readings: list[Observation], since: float | None
 ) -> None:
-    expected = None if since is None else to_millis(at(since)) + 60_000
-    assert b1(*readings, until=20).liveness.zombie_ms == expected
-    assert b1(*readings, until=400).liveness.zombie_ms is None, "readings past their validity"
+    absence = b1(*readings, until=20).liveness.unregistered
+    expected = None if since is None else (to_millis(at(since)), to_millis(at(since)) + 180_000)
+    assert (absence and (absence.since_ms, absence.due_ms)) == expected
+    assert b1(*readings, until=400).liveness.unregistered is None, "readings past their validity"
 
 
 @pytest.mark.parametrize(
-    ("listed", "asked_at", "until", "not_ready"),
+    ("readings", "until", "certainty"),
     [
-        (False, 22, 30, True),
-        (True, 22, 30, False),
-        (None, 22, 30, False),
-        (False, 19, 30, False),
-        (False, 22, 201, False),
+        ([unregistered(10, "b1"), health(12, "b1")], 14, Certainty.ONCE),
+        ([unregistered(10, "b1"), health(12, "b1"), unregistered(15, "b1")], 16, Certainty.ONCE),
+        ([unregistered(10, "b1"), health(12, "b1"), unregistered(15, "b1"), health(17, "b1")], 18, Certainty.SURE),
+        ([unregistered(10, "b1"), health(12, "b1"), unregistered(15, "b1"), health(17, "b1")], 24.9, Certainty.SURE),
+        ([unregistered(10, "b1"), health(12, "b1"), unregistered(15, "b1"), health(17, "b1")], 25, Certainty.STALE),
+        ([health(9, "b1"), unregistered(10, "b1"), health(12, "b1"), unregistered(15, "b1")], 16, Certainty.ONCE),
     ],
-    ids=["not listed", "listed", "not known", "asked before", "settled long ago"],
+    ids=["one of each", "health once", "two of each", "just fresh", "too old", "healthy before it was gone"],
 )
-def test_not_ready_is_who_is_back_and_registered_and_not_listed(
-    listed: bool | None, asked_at: float, until: float, not_ready: bool
+def test_it_is_certain_by_two_fresh_readings_of_each_after_it_was_gone(
+    readings: list[Observation], until: float, certainty: Certainty
+) -> None:
+    absence = b1(*readings, until=until).liveness.unregistered
+    assert absence is not None
+    assert absence.certainty is certainty
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked_at", "until", "since"),
+    [
+        (False, 22, 30, 22),
+        (True, 22, 30, None),
+        (None, 22, 30, None),
+        (False, 19, 30, None),
+        (False, 22, 330, None),
+    ],
+    ids=["not listed", "listed", "not known", "asked before", "asked long ago"],
+)
+def test_not_ready_may_be_who_is_back_and_registered_and_not_listed(
+    listed: bool | None, asked_at: float, until: float, since: float | None
 ) -> None:
     readings = [*expired("b1", seconds=10), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")]
-    assert b1(*readings, health(asked_at, "b1", listed=listed), until=until).liveness.is_not_ready is not_ready
+    absence = b1(*readings, health(asked_at, "b1", listed=listed), until=until).liveness.unlisted
+    assert (absence and absence.since_ms) == (None if since is None else to_millis(at(since)))

@@ -24,14 +24,14 @@ def wake_at(*readings: Observation, until: float, review_at: datetime | None = N
         ([], 0, None),
         (connected("b1"), 1, 300.001),
         ([*connected("b1"), session(5, "b1", "disconnected", "0xb1")], 6, 30),
-        ([*connected("b1", "b2"), *expired("b1", seconds=10)], 11, 15),
-        ([*connected("b1", "b2"), *expired("b1", seconds=10)], 16, 40),
-        ([*connected("b1"), unregistered(10, "b1"), health(11, "b1")], 12, 70),
+        ([*connected("b1", "b2", "b3"), *expired("b1", seconds=10)], 11, 30),
+        ([*connected("b1", "b2", "b3"), *expired("b1", seconds=10)], 31, 40),
+        ([*connected("b1"), unregistered(10, "b1"), health(11, "b1")], 12, 190),
         ([*connected("b1"), owned(1, "b1", "0xb1"), tree(10)], 12, 70),
     ],
     ids=[
         "nothing is known", "a reading ceases to count", "a session lapses", "a shutdown is confirmed",
-        "losses are together no more", "a zombie", "an orphan",
+        "a loss of the fleet is a while ago", "a zombie", "an orphan",
     ],
 )  # fmt: skip
 def test_the_next_step_is_when_something_may_change(

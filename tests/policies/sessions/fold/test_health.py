@@ -12,7 +12,7 @@ def after(*readings: Observation) -> Health:
     member = Member("b1")
     for seen in readings:
         assert isinstance(seen.reading, MemberHealth)
-        member = folded.fold(member, seen, seen.reading)
+        member = folded.fold(member, seen, seen.reading, 300_000)
     assert member.health is not None
     return member.health
 
@@ -33,4 +33,26 @@ def test_it_is_remembered_when_it_last_did_not_say_that_it_is_healthy() -> None:
 def test_it_is_heard_of() -> None:
     seen = health(5, "b1", "unreachable")
     assert isinstance(seen.reading, MemberHealth)
-    assert folded.fold(Member("b1", seen_ms=3), seen, seen.reading).seen_ms == to_millis(at(5))
+    assert folded.fold(Member("b1", seen_ms=3), seen, seen.reading, 300_000).seen_ms == to_millis(at(5))
+
+
+def test_it_is_remembered_when_it_last_answered_and_when_it_was_listed() -> None:
+    seen = after(health(1, "b1", listed=True), health(2, "b1", "timeout"), health(3, "b1", "unreachable", listed=False))
+    assert (seen.answered_ms, seen.before_ms) == (to_millis(at(2)), to_millis(at(2)))
+    assert (seen.listed_ms, seen.unlisted_ms) == (to_millis(at(1)), to_millis(at(3)))
+    later = after(health(1, "b1", listed=False), health(2, "b1", listed=False), health(3, "b1", listed=None))
+    assert (later.listed_ms, later.unlisted_ms) == (NEVER, NEVER)
+
+
+def test_what_an_older_version_remembered_counts_as_an_answer() -> None:
+    seen = health(9, "b1", "unreachable")
+    assert isinstance(seen.reading, MemberHealth)
+    old = Member("b1", health=Health(to_millis(at(5)), "old", "ok", healthy=True, listed=True))
+    found = folded.fold(old, seen, seen.reading, 300_000).health
+    assert found is not None
+    assert (found.answered_ms, found.listed_ms) == (to_millis(at(5)), to_millis(at(5)))
+
+
+def test_after_a_gap_it_counts_as_down_until_now() -> None:
+    assert after(health(5, "b1"), health(305, "b1")).down_ms == NEVER
+    assert after(health(5, "b1"), health(306, "b1")).down_ms == to_millis(at(306))

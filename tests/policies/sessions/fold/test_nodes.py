@@ -11,7 +11,7 @@ OTHER = "/namespace/t/ns/0x40000000_0x80000000"
 
 
 def folded(*readings: Observation, expected: tuple[str, ...] = ()) -> OwnershipNodes:
-    nodes = OwnershipNodes(())
+    nodes = OwnershipNodes((), 300_000)
     for seen in readings:
         if isinstance(seen.reading, Ownerships):
             nodes.fold_tree(seen, seen.reading, expected)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.fold.session_machine import SessionReading, Timeouts, begin, observe, pass_time
@@ -151,7 +152,9 @@ def test_a_reading_past_its_validity_loses_no_session() -> None:
     late, events = pass_time(track, 506_000, TIMEOUTS)
     assert (late.status, events) == (SessionStatus.CONNECTION_LOST, ())
     again, events = observe(late, seen(520, DISCONNECTED, timeout_ms=600_000), TIMEOUTS)
-    assert (again.status, events) == (SessionStatus.SESSION_LOST, (EVENT.SESSION_LOST,))
+    assert (again.status, events) == (SessionStatus.CONNECTION_LOST, ()), "nobody knows what was in between"
+    assert pass_time(again, 1_020_000, TIMEOUTS)[0].status is SessionStatus.CONNECTION_LOST
+    assert pass_time(replace(again, read_ms=1_000_000), 1_020_000, TIMEOUTS)[0].status is SessionStatus.SESSION_LOST
 
 
 def flapping(losses: int, every: float) -> SessionTrack:

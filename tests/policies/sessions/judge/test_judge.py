@@ -12,7 +12,7 @@ from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, unread, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
-SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0}
+SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0, "shutdown_delay": "5s"}
 FLEET = ("b1", "b2", "b3", "b4")
 
 
@@ -22,7 +22,8 @@ def orders(verdicts: Verdicts) -> dict[str, str]:
 
 
 def lost_one_after_the_other(**more: Any) -> Facts:
-    losses = [*expired("b3", seconds=10), *expired("b1", seconds=11), *expired("b2", seconds=11)]
+    losses = [*expired("b3", seconds=1), *expired("b1", seconds=2), *expired("b2", seconds=2)]
+    losses += expired("b1", "b2", "b3", seconds=18)
     return joined(*connected(*FLEET), *losses, until=20, **{**SHUTDOWN, **more})
 
 
@@ -48,22 +49,29 @@ def test_facts_are_as_they_were_after_they_were_judged() -> None:
 
 def test_what_was_spent_before_counts() -> None:
     state = SessionsState(0, spent=(SpentShutdown(to_millis(at(0)), "b4"),))
-    losses = [*connected(*FLEET), *expired("b1", seconds=10)]
+    losses = [*connected(*FLEET), *expired("b1", seconds=1), *expired("b1", seconds=18)]
     within = joined(*losses, until=20, state=state, **SHUTDOWN)
-    over = joined(*losses, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
+    still_down = joined(*losses, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
+    back = session(1, "b4", "connected", "0xnew")
+    over = joined(*losses, back, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
     assert orders(judge(within)) == {"b1": "reconnect shutdown_budget"}
-    assert orders(judge(over)) == {"b1": "shutdown session_lost"}
+    assert orders(judge(still_down)) == {"b1": "reconnect shutdown_budget"}
+    assert orders(judge(over))["b1"] == "shutdown session_lost"
 
 
 def test_restarts_and_shutdowns_share_the_budget() -> None:
-    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1")]
-    facts = joined(*connected(*FLEET), *zombie, *expired("b2", seconds=60), until=70, **SHUTDOWN)
+    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1"), unregistered(66, "b1")]
+    lost = [*expired("b2", seconds=50), *expired("b2", seconds=65)]
+    block = {**SHUTDOWN, "zombie_after": "1m"}
+    facts = joined(*connected(*FLEET), *zombie, *lost, until=70, **block)
     assert orders(judge(facts)) == {"b2": "shutdown session_lost", "b1": "hold shutdown_budget"}
 
 
 def test_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:
-    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1")]
-    facts = joined(*connected(*FLEET), *zombie, *expired("b2", seconds=60), unread(69), until=70, **SHUTDOWN)
+    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1"), unregistered(66, "b1")]
+    lost = [*expired("b2", seconds=50), *expired("b2", seconds=65)]
+    block = {**SHUTDOWN, "zombie_after": "1m"}
+    facts = joined(*connected(*FLEET), *zombie, *lost, unread(69), until=70, **block)
     assert orders(judge(facts)) == {"b2": "reconnect fleet_wide"}
 
 
@@ -107,6 +115,7 @@ def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> Non
 
 def test_an_attempt_that_is_reported_is_evidence_of_giving_up() -> None:
     failed = recovery(12, "b1", "reconnect", "failed", attempt=10)
-    verdicts = judge(joined(*connected(*FLEET), *expired("b1", seconds=10), failed, until=13))
+    lost = [*expired("b1", seconds=10), *expired("b1", seconds=11.9), failed]
+    verdicts = judge(joined(*connected(*FLEET), *lost, until=13))
     (order,) = [v.order for v in verdicts.members if v.order is not None]
     assert (order.reason, order.evidence[0]) == ("reconnect_exhausted", failed.id)

@@ -1,0 +1,62 @@
+"""Whether what a shutdown or restart would rest on is certain: read just now, after the event, and twice in a row.
+
+Plain values in, plain values out. All times are milliseconds since the epoch.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from policies.sessions.state import NEVER
+
+INTERVALS = 2
+"""A reading is fresh for so many of its own intervals."""
+SHORTEST_INTERVAL_MS = 1_000
+"""Two readings of one moment say nothing of how often there is one."""
+
+
+class Certainty(Enum):
+    """How sure what was read is."""
+
+    STALE = "stale"
+    """The last reading is too old: what it says may be over."""
+    ONCE = "once"
+    """One reading since the event says so; the next may say otherwise."""
+    SURE = "sure"
+    """The last two readings say so, both taken after the event, and the last is fresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """The last two readings of one thing, which say the same."""
+
+    read_ms: int
+    before_ms: int
+    """The one before; `NEVER` when there was none."""
+    event_ms: int
+    """What they are to have been taken after."""
+    timeout_ms: int
+    """T of the member it is about: nothing older is fresh."""
+
+    @property
+    def interval_ms(self) -> int:
+        """How often it is read: what lies between the last two readings; at most T."""
+        gap_ms = self.timeout_ms if self.before_ms == NEVER else self.read_ms - self.before_ms
+        return min(max(gap_ms, SHORTEST_INTERVAL_MS), self.timeout_ms)
+
+    def certainty(self, now_ms: int) -> Certainty:
+        """How sure it is now."""
+        if now_ms - self.read_ms >= min(INTERVALS * self.interval_ms, self.timeout_ms):
+            return Certainty.STALE
+        return Certainty.SURE if NEVER != self.before_ms >= self.event_ms else Certainty.ONCE
+
+
+def least(readings: tuple[Paced, ...], now_ms: int) -> Certainty:
+    """How sure all of them together are."""
+    found = {each.certainty(now_ms) for each in readings}
+    return next(c for c in Certainty if c in found)
+
+
+def most(readings: tuple[Paced, ...], now_ms: int) -> Certainty:
+    """How sure it is when any of them tells."""
+    found = {each.certainty(now_ms) for each in readings}
+    return next(c for c in reversed(Certainty) if c in found)

@@ -1,0 +1,448 @@
+"""What befalls whole fleets, watched by collectors that lag, fall silent, fail or start anew."""
+
+from typing import Any
+
+import pytest
+
+from tests.policies.sessions.course import BUNDLE
+from tests.policies.sessions.world import World
+
+TEN = tuple(f"b{n}" for n in range(10))
+SECOND = "/namespace/t/ns/0x40000000_0x80000000"
+THIRD = "/namespace/t/ns/0x80000000_0xffffffff"
+
+
+NO_ZOMBIES = "10h"
+"""Who has lost its session is not registered either: here it is not about that."""
+
+
+def fleet(size: int = 10, **settings: Any) -> World:
+    return World(*TEN[:size], on_session_lost="shutdown", zombie_after=NO_ZOMBIES, **settings).until(20)
+
+
+# --- one alone
+
+
+def test_who_alone_has_lost_its_session_is_shut_down_after_the_spread_of_expiries_and_a_second_reading() -> None:
+    world = fleet().lose("b1").until(100)
+    assert [what for _, what in world.run.told("b1")] == ["hold confirming", "shutdown session_lost"]
+    ((second, _, _),) = world.went_down()
+    assert 20 + 30 / 3 + 5 <= second <= 45
+
+
+@pytest.mark.parametrize("timeout_s", [6.0, 30.0, 60.0])
+def test_the_default_delay_grows_with_the_timeout(timeout_s: float) -> None:
+    world = World(*TEN, timeout_s=timeout_s, on_session_lost="shutdown").until(19).lose("b1").until(100)
+    ((second, _, _),) = world.went_down()
+    assert second >= 20 + max(5, timeout_s / 3)
+
+
+def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
+    world = fleet().lose("b1").until(28).back("b1").until(100)
+    assert world.went_down() == []
+    assert [what for _, what in world.run.told("b1")] == ["hold confirming", "recover session_reestablished"]
+
+
+# --- old and lagging readings
+
+
+@pytest.mark.parametrize("silent_at", [20.5, 26, 31])
+def test_nobody_is_shut_down_when_the_sessions_fall_silent(silent_at: float) -> None:
+    world = fleet().lose("b1").until(silent_at)
+    world.silent = {"session"}
+    assert world.until(2000).went_down() == []
+
+
+def test_a_shutdown_that_is_due_on_an_old_reading_holds_and_says_so() -> None:
+    world = fleet().lose("b1").until(26)
+    world.silent = {"session"}
+    world.until(100)
+    assert world.last("b1") == "hold stale_reading"
+    world.silent = set()
+    assert world.until(120).last("b1") == "shutdown session_lost"
+
+
+def test_nobody_is_exhausted_on_an_old_reading() -> None:
+    """The sessions fall silent long before the deadline, but count until just after it."""
+    world = World("b1", "b2", "b3", zombie_after=NO_ZOMBIES).until(20).lose("b1").until(26)
+    world.silent = {"session"}
+    assert world.until(326).went_down() == []
+    assert world.last("b1") == "hold stale_reading"
+
+
+def test_one_reading_that_says_expired_and_the_next_that_does_not_shut_nobody_down() -> None:
+    world = fleet(shutdown_delay="0s").lose("b1", registered=True).until(25)
+    world.brokers["b1"].state = "connected"
+    assert world.until(100).went_down() == []
+
+
+@pytest.mark.parametrize("silent", ["brokers", "health"])
+def test_nobody_is_restarted_whose_registration_or_health_is_no_longer_read(silent: str) -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(100).silent = {silent}
+    assert world.until(199).went_down() == []
+    world.brokers["b1"].registered = True  # which nobody reads
+    assert world.until(900).went_down() == []
+
+
+def test_who_has_registered_by_itself_just_before_it_is_due_is_not_restarted() -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(196)
+    world.brokers["b1"].registered = True
+    assert world.until(600).went_down() == []
+    assert not world.fires("zombie-member", "b1")
+
+
+@pytest.mark.parametrize("lag_s", [10, 78, 150])
+def test_a_list_of_brokers_that_lags_shuts_nobody_down(lag_s: float) -> None:
+    world = World("b1", "b2", "b3").until(20).lose("b1").until(40).back("b1")
+    world.brokers["b1"].listed = False
+    world.until(40 + lag_s)
+    world.brokers["b1"].listed = True
+    assert world.until(900).went_down() == []
+
+
+def test_who_is_registered_and_never_listed_again_is_not_ready() -> None:
+    world = World("b1", "b2", "b3").until(20).lose("b1").until(40).back("b1")
+    world.brokers["b1"].listed = False
+    ((second, name, what),) = world.until(400).went_down()
+    assert (name, what) == ("b1", "shutdown not_ready")
+    assert second >= 220
+    world.brokers["b1"].listed = True
+    assert world.until(420).last("b1") == "resume registered"
+
+
+def test_a_list_that_has_nobody_any_more_shuts_nobody_down() -> None:
+    world = World("b1", "b2", "b3").until(20)
+    for broker in world.brokers.values():
+        broker.listed = False
+    assert world.until(900).went_down() == []
+
+
+# --- fleets
+
+
+@pytest.mark.parametrize("pace_s", [0.0, 1.0, 7.0, 40.0, 100.0])
+def test_however_far_apart_ten_lose_theirs_at_most_the_budget_is_down_before_it_is_a_loss_of_the_fleet(
+    pace_s: float,
+) -> None:
+    world = fleet()
+    for n, name in enumerate(TEN):
+        world.until(20 + n * pace_s).lose(name)
+    world.until(20 + 10 * pace_s + 900)
+    assert len(world.went_down()) <= 1
+    assert all(second <= 20 + 2 * pace_s + 40 for second, _, _ in world.went_down())
+    assert world.fires("session-fleet-wide", "broker")
+
+
+@pytest.mark.parametrize("first_s", [0.0, 3.0, 9.9])
+def test_a_fleet_that_is_cut_off_at_once_loses_nobody(first_s: float) -> None:
+    """Sessions that are cut off together expire up to T/3 apart, and the first is not the only one."""
+    world = fleet().cut(*TEN).until(25 + first_s).lose("b3").until(45)
+    world.lose(*TEN).until(2000)
+    assert world.went_down() == []
+
+
+def test_the_connections_of_others_count_towards_the_outage() -> None:
+    world = fleet(shutdown_delay="0s").cut("b1", "b2").until(22).lose("b3").until(32)
+    assert world.went_down() == []
+    assert world.last("b3") == "reconnect fleet_wide"
+
+
+def test_who_is_left_when_most_are_gone_is_not_shut_down() -> None:
+    world = World(*TEN, on_session_lost="shutdown", shutdown_budget=0).until(20)
+    for n in range(7):
+        world.brokers[f"b{n}"].well = "unreachable"
+        world.lose(f"b{n}").until(60 + n * 60)
+    assert world.last("b0") == "gone unreachable"
+    world.run.settings = world.run.settings.model_copy(update={"shutdown_budget": 5})
+    assert world.lose("b8").until(2000).went_down() == []
+
+
+def test_who_is_left_when_most_have_ended_theirs_in_order_is_not_shut_down() -> None:
+    world = fleet(size=4)
+    for name in ("b1", "b2"):
+        world.brokers[name].state, world.brokers[name].registered = "closed", False
+    world.until(60).lose("b3")
+    assert world.until(300).went_down() == []
+
+
+def test_a_rolling_restart_is_no_outage() -> None:
+    world = fleet()
+    world.brokers["b1"].state, world.brokers["b1"].registered = "closed", False
+    world.until(40).lose("b2").until(100)
+    assert [name for _, name, _ in world.went_down()] == ["b2"]
+
+
+def test_who_has_recovered_does_not_count() -> None:
+    world = fleet().lose("b1", "b2").until(22).back("b1", "b2").until(60).lose("b3").until(100)
+    assert [name for _, name, _ in world.went_down()] == ["b3"]
+    assert not world.fires("session-fleet-wide", "broker")
+
+
+def test_a_loss_of_the_fleet_ends_as_an_alert_when_enough_have_recovered() -> None:
+    world = fleet().lose(*TEN[:4]).until(30)
+    assert world.fires("session-fleet-wide", "broker")
+    world.back("b0", "b1").until(40)
+    assert not world.fires("session-fleet-wide", "broker")
+    assert world.fires("session-lost", "b2")
+
+
+# --- the budget
+
+
+def test_who_was_told_to_go_down_counts_until_it_is_back_however_long_that_takes() -> None:
+    world = fleet().lose("b1").until(100)
+    world.lose("b2").until(3000)
+    assert [name for _, name, _ in world.went_down()] == ["b1"]
+    assert world.last("b2") == "reconnect shutdown_budget"
+    world.back("b1").until(3100)
+    assert [name for _, name, _ in world.went_down()] == ["b1", "b2"]
+
+
+def test_who_was_told_to_go_down_and_ended_its_session_in_order_counts_until_it_is_back() -> None:
+    world = fleet().lose("b1").until(100)
+    world.brokers["b1"].state = "closed"
+    world.until(700).lose("b2").until(1200)
+    assert [name for _, name, _ in world.went_down()] == ["b1"]
+
+
+def test_a_zombie_s_restart_that_waits_for_the_budget_is_withdrawn_when_it_registers() -> None:
+    world = World(*TEN, timeout_s=6).until(20)
+    for name in ("b1", "b2"):
+        world.brokers[name].registered = False
+    world.until(400)
+    assert world.last("b1") == "restart zombie"
+    assert world.last("b2") == "hold shutdown_budget"
+    world.brokers["b2"].registered = True
+    assert world.until(420).last("b2") == "resume withdrawn"
+    assert [name for _, name, _ in world.until(2000).went_down()] == ["b1"]
+
+
+def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
+    world = World(*TEN[:3]).until(20)
+    for broker in world.brokers.values():
+        broker.registered = False
+    world.until(900)
+    assert len(world.went_down()) == 1
+    world.brokers["b0"].registered = True
+    world.until(910)
+    assert len(world.went_down()) == 2
+
+
+# --- zombies
+
+
+def test_a_zombie_is_warned_of_at_once_and_restarted_when_none_that_heals_takes_as_long() -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(40)
+    assert world.fires("not-registered", "b1")
+    assert world.until(199).went_down() == []
+    ((second, _, what),) = world.until(240).went_down()
+    assert what == "restart zombie"
+    assert 200 <= second <= 220
+    assert world.fires("zombie-member", "b1")
+    world.brokers["b1"].registered = True
+    world.until(250)
+    assert not world.fires("zombie-member", "b1")
+    assert not world.fires("not-registered", "b1")
+
+
+@pytest.mark.parametrize("silent", [{"health"}, {"brokers"}, {"session"}, {"health", "brokers", "session"}])
+def test_a_zombie_s_alert_does_not_end_because_readings_do(silent: set[str]) -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(240).silent = silent
+    world.until(9000)
+    assert world.fires("zombie-member", "b1")
+    assert world.fires("not-registered", "b1")
+    said = [a.summary for a in world.run.alerts if a.alert == "zombie-member"]
+    assert said[-1].startswith("unknown") == bool(silent & {"health", "brokers"})
+
+
+@pytest.mark.parametrize("well", ["timeout", "error", "unauthorized"])
+def test_a_zombie_s_alert_does_not_end_because_it_is_slow_to_answer(well: str) -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(240).brokers["b1"].well = well
+    world.until(300)
+    assert world.fires("zombie-member", "b1")
+    world.brokers["b1"].well = "ok"
+    world.until(330)
+    assert world.fires("zombie-member", "b1")
+
+
+def test_a_zombie_s_alert_ends_by_its_registration_though_its_health_is_no_longer_read() -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(240).silent = {"health"}
+    world.until(900).brokers["b1"].registered = True
+    world.until(910)
+    assert not world.fires("zombie-member", "b1")
+
+
+def test_a_zombie_that_was_there_before_headgate_is_found() -> None:
+    world = World("b1", "b2")
+    world.brokers["b1"].registered, world.brokers["b1"].state = False, "expired"
+    world.brokers["b1"].listed = False
+    ((second, name, what),) = world.until(260).went_down()
+    assert (name, what) == ("b1", "restart zombie")
+    assert 180 <= second <= 220
+
+
+def test_a_zombie_of_which_nothing_but_its_health_is_read_is_found() -> None:
+    world = World("b1", "b2")
+    world.brokers["b1"].registered = False
+    world.without_session.add("b1")
+    assert [(name, what) for _, name, what in world.until(260).went_down()] == [("b1", "restart zombie")]
+
+
+# --- a process that pauses
+
+
+def test_a_process_that_times_out_is_not_dead_and_each_bundle_it_held_gets_its_verdict_at_thaw() -> None:
+    world = World("b1", "b2", "b3").own("b1", BUNDLE, SECOND, THIRD).until(20)
+    world.brokers["b1"].well = "timeout"
+    world.cut("b1").until(45).lose("b1").until(60)
+    assert world.last("b1") == "reconnect session_lost"
+    world.own("b2", SECOND).until(70)
+    world.brokers["b1"].well = "ok"
+    world.back("b1").until(76)
+    assert world.run.ruled("b1", BUNDLE)[-1][1] == "re-own absent"
+    assert world.run.ruled("b1", SECOND)[-1][1] == "unload double_ownership"
+    world.own("b1", THIRD).until(82)
+    assert world.run.ruled("b1", THIRD)[-1][1] == "keep own_session"
+    assert world.run.ruled("b2", SECOND)[-1][1] == "keep own_session"
+
+
+def test_a_pause_of_ten_minutes_forgets_no_claim() -> None:
+    world = World("b1", "b2", "b3", reconnect_deadline="1h").own("b1", BUNDLE, SECOND).until(20)
+    world.brokers["b1"].well = "timeout"
+    world.lose("b1").until(620).back("b1").until(640)
+    assert world.run.ruled("b1", BUNDLE)[-1][1] == "re-own absent"
+    assert world.run.ruled("b1", SECOND)[-1][1] == "re-own absent"
+
+
+@pytest.mark.parametrize(
+    ("well", "verdict"), [("unreachable", "gone unreachable"), ("timeout", "reconnect session_lost")]
+)
+def test_gone_is_who_refuses_twice(well: str, verdict: str) -> None:
+    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20)
+    world.brokers["b1"].well = well
+    assert world.lose("b1").until(45).last("b1") == verdict
+
+
+def test_one_refusal_is_not_the_end_of_a_process() -> None:
+    world = World("b1", "b2", "b3").until(20)
+    world.brokers["b1"].well = "unreachable"
+    world.lose("b1").until(22).brokers["b1"].well = "ok"
+    assert "gone unreachable" not in [what for _, what in world.until(100).run.told("b1")]
+
+
+# --- Headgate away
+
+
+@pytest.mark.parametrize("away_s", [60, 299, 600, 7200])
+def test_membership_and_claims_outlive_a_restart_of_headgate(away_s: float) -> None:
+    world = World("b1", "b2", "b3", reconnect_deadline="3h").own("b1", BUNDLE).until(20).lose("b1").until(30)
+    world.run.wake_at = None  # nobody wakes it
+    world.restart_collectors(30 + away_s).until(60 + away_s)
+    assert world.went_down() == []
+    state = world.run.state
+    assert state is not None
+    assert [m.member for m in state.members] == ["b1", "b2", "b3"]
+    world.back("b1").until(80 + away_s)
+    assert world.run.ruled("b1")[-1][1] == "re-own absent"
+
+
+def test_the_first_readings_after_a_restart_forget_nobody() -> None:
+    """One member is read first, and all the others have not been for longer than a reading counts."""
+    world = World("b1", "b2", "b3").until(20)
+    world.run.wake_at = None
+    world.restart_collectors(2000)
+    world.brokers = dict(reversed(world.brokers.items()))
+    for seen in world._look("session", 2000.0):
+        world.run.step((seen,), seen.at)
+    assert world.run.state is not None
+    assert len(world.run.state.members) == 3
+
+
+@pytest.mark.parametrize("state", ["disconnected", "expired"])
+def test_what_was_the_case_before_a_gap_shuts_nobody_down_at_once_after_it(state: str) -> None:
+    world = fleet().until(20)
+    world.brokers["b1"].state = state
+    world.until(21)
+    world.run.wake_at = None
+    world.restart_collectors(3000).until(3004)
+    assert world.went_down() == []
+
+
+def test_an_absence_begins_anew_after_a_gap() -> None:
+    """It may have registered while nobody looked, and lost its registration again."""
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(60)
+    world.run.wake_at = None
+    world.restart_collectors(1000).until(1170)
+    assert world.went_down() == []
+    assert len(world.until(1250).went_down()) == 1
+
+
+# --- ZooKeeper away
+
+
+def test_nobody_is_shut_down_while_zookeeper_cannot_be_read_nor_right_after_it_can() -> None:
+    world = fleet().until(20)
+    world.failing = {"session", "brokers", "namespaces"}
+    world.until(60).lose(*TEN)
+    world.failing = set()
+    assert world.until(62).went_down() == []
+    assert world.back(*TEN).until(400).went_down() == []
+
+
+def test_a_tree_that_could_not_be_read_stays_an_alert_until_it_is() -> None:
+    world = World("b1", "b2").until(20)
+    world.failing = {"namespaces"}
+    world.until(30).silent = {"namespaces"}
+    world.until(1000)
+    assert world.fires("zookeeper-unread", "messaging")
+    world.silent, world.failing = set(), set()
+    world.until(1010)
+    assert not world.fires("zookeeper-unread", "messaging")
+
+
+# --- bundles
+
+
+def test_re_own_is_decided_on_a_reading_of_after_the_new_session_began() -> None:
+    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20).lose("b1").until(38)
+    world.silent = {"namespaces"}
+    world.back("b1").until(52)
+    assert [what for _, what in world.run.ruled("b1")] == ["wait unread"]
+    world.own("b2", BUNDLE).silent = set()
+    world.until(60)
+    assert world.run.ruled("b1")[-1][1] == "unload double_ownership"
+
+
+def test_an_orphan_s_alert_ends_when_its_last_owner_is_back_and_settled() -> None:
+    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20)
+    world.brokers["b1"].well = "unreachable"
+    world.lose("b1").until(200)
+    assert world.fires("orphan-bundle", "t/ns/0x00000000_0x40000000")
+    world.brokers["b1"].well = "ok"
+    world.back("b1").until(300)
+    assert world.fires("orphan-bundle", "t/ns/0x00000000_0x40000000")
+    world.until(400)
+    assert not world.fires("orphan-bundle", "t/ns/0x00000000_0x40000000")
+
+
+def test_two_claims_stay_an_alert_when_readings_end() -> None:
+    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20).lose("b1").until(30).own("b2", BUNDLE)
+    world.until(40).back("b1").until(50)
+    assert world.fires("double-ownership", "t/ns/0x00000000_0x40000000")
+    world.silent = {"session", "namespaces", "brokers", "health"}
+    world.until(9000)
+    assert world.fires("double-ownership", "t/ns/0x00000000_0x40000000")

@@ -1,0 +1,145 @@
+"""A fleet whose collectors look at regular intervals, in virtual time: what is the case is set, what is read follows.
+
+A collector can fall silent, lag or fail; then what is the case and what is read differ, as they do out there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from policies.observations import Observation
+from tests.policies.sessions.course import Run, health, node, session, tree, unread
+
+SECONDS_BETWEEN = {"session": 5.0, "brokers": 5.0, "namespaces": 5.0, "health": 10.0}
+
+
+@dataclass
+class Broker:
+    """What is the case with one broker."""
+
+    name: str
+    state: str = "connected"
+    number: int = 0
+    registered: bool = True
+    well: str = "ok"
+    """The outcome of asking it for its health."""
+    healthy: bool | None = True
+    listed: bool | None = True
+
+    @property
+    def session(self) -> str:
+        return f"0x{self.name}-{self.number}"
+
+
+class World:
+    """Brokers, what they own, and the collectors that look at them.
+
+    Args:
+        names: of the brokers; all have sessions and are registered.
+        timeout_s: T of each.
+        settings: of the policy.
+    """
+
+    def __init__(self, *names: str, timeout_s: float = 30.0, **settings: Any) -> None:
+        self.run = Run(**settings)
+        self.brokers = {name: Broker(name) for name in names}
+        self.owners: dict[str, tuple[str, str]] = {}
+        """By path: the broker that its node names, and the session it belongs to."""
+        self.now = 0.0
+        self.silent: set[str] = set()
+        """Collectors that say nothing."""
+        self.failing: set[str] = set()
+        """Collectors that cannot read."""
+        self.without_session: set[str] = set()
+        """Brokers of whose sessions nothing is known."""
+        self._timeout_ms = int(timeout_s * 1000)
+        self._due = {kind: index * 0.1 for index, kind in enumerate(SECONDS_BETWEEN)}
+
+    def own(self, name: str, *paths: str) -> "World":
+        """A broker owns bundles by its present session."""
+        self.owners |= dict.fromkeys(paths, (name, self.brokers[name].session))
+        return self
+
+    def lose(self, *names: str, registered: bool = False) -> "World":
+        """Their sessions expire, and with them what they own and their registrations."""
+        for name in names:
+            self.brokers[name].state = "expired"
+            self.brokers[name].registered = registered
+            gone = self.brokers[name].session
+            self.owners = {path: owner for path, owner in self.owners.items() if owner[1] != gone}
+        return self
+
+    def cut(self, *names: str) -> "World":
+        """Their connections are lost, and not yet their sessions."""
+        for name in names:
+            self.brokers[name].state = "disconnected"
+        return self
+
+    def back(self, *names: str, registered: bool = True) -> "World":
+        """They have new sessions."""
+        for name in names:
+            broker = self.brokers[name]
+            broker.state, broker.number, broker.registered = "connected", broker.number + 1, registered
+        return self
+
+    def until(self, seconds: float) -> "World":
+        """Let time pass, and the collectors look."""
+        while (moment := min(self._due.values())) <= seconds:
+            kinds = [kind for kind, due in self._due.items() if due == moment]
+            for kind in kinds:
+                self._due[kind] = round(moment + SECONDS_BETWEEN[kind], 3)
+            readings = [seen for kind in kinds if kind not in self.silent for seen in self._look(kind, moment)]
+            if readings:
+                self.run.together(*readings)
+        self.now = seconds
+        self.run.until(seconds)
+        return self
+
+    def restart_collectors(self, at: float) -> "World":
+        """They say nothing until a moment, and then all look at once."""
+        self._due = {kind: at + index * 0.1 for index, kind in enumerate(SECONDS_BETWEEN)}
+        return self
+
+    def _look(self, kind: str, at: float) -> Iterable[Observation]:
+        everyone = self.brokers.values()
+        if kind == "session":
+            if kind in self.failing:
+                return [unread(at)]
+            told = [
+                session(at, b.name, b.state, b.session, timeout_ms=self._timeout_ms)
+                for b in everyone
+                if b.name not in self.without_session
+            ]
+            return [session(at, None, None), *told]
+        if kind == "brokers":
+            nodes = [node(b.name, b.session, f"/loadbalance/brokers/{b.name}") for b in everyone if b.registered]
+            return [tree(at, *nodes, name="/loadbalance/brokers", outcome=self._outcome(kind))]
+        if kind == "namespaces":
+            nodes = [node(owner, of, path) for path, (owner, of) in self.owners.items()]
+            return [tree(at, *nodes, outcome=self._outcome(kind))]
+        return [
+            health(at, b.name, b.well, healthy=b.healthy if b.well == "ok" else None, listed=b.listed) for b in everyone
+        ]
+
+    def _outcome(self, kind: str) -> str:
+        return "timeout" if kind in self.failing else "ok"
+
+    # What was said.
+
+    def went_down(self) -> list[tuple[float, str, str]]:
+        """(second, member, "verdict reason") of every shutdown and restart."""
+        return [
+            (second, name, what)
+            for name in self.brokers
+            for second, what in self.run.told(name)
+            if what.split()[0] in ("shutdown", "restart")
+        ]
+
+    def last(self, name: str) -> str:
+        """What was last said to a broker."""
+        told = self.run.told(name)
+        return told[-1][1] if told else ""
+
+    def fires(self, alert: str, name: str) -> bool:
+        """Whether an alert about somebody fires now."""
+        return (alert, name) in self.run.firing()
