@@ -1,5 +1,6 @@
 """Publishes a reading when it has changed, and an unchanged one again after a while, so that it does not look stale."""
 
+import math
 from collections.abc import Callable, Iterable
 
 from connectors.outcome_log import OutcomeLog
@@ -24,17 +25,22 @@ class ChangeFilter:
         self._published: dict[str, tuple[Reading, float]] = {}
         self._outcome_log = OutcomeLog()
 
-    def publish_if_due(self, key: str, reading: Reading) -> None:
+    def publish_if_due(
+        self, key: str, reading: Reading, *, at_least_every: float = math.inf, fetched_at: float | None = None
+    ) -> None:
         """Publish a reading if it is due, and log it when it ended in another way than the one before.
 
         Args:
             key: what was read.
             reading: as it was read just now.
+            at_least_every: seconds after which it is published again, if that is sooner than for all.
+            fetched_at: when it was fetched, by the clock, for a reading that says how old it is.
         """
         now = self._clock()
         before = self._published.get(key)
-        if before is None or before[0] != reading or now - before[1] >= self._republish_seconds:
-            self._publish(reading)
+        due_seconds = min(self._republish_seconds, at_least_every)
+        if before is None or before[0] != reading or now - before[1] >= due_seconds:
+            self._publish(reading if fetched_at is None else _aged(reading, now - fetched_at))
             self._published[key] = reading, now
         self._outcome_log.note(key, reading, what=key)
 
@@ -47,3 +53,7 @@ class ChangeFilter:
         wanted = set(keys)
         self._published = {key: value for key, value in self._published.items() if key in wanted}
         self._outcome_log.keep_only(wanted)
+
+
+def _aged(reading: Reading, age_seconds: float) -> Reading:
+    return reading.model_copy(update={"age_ms": max(0, round(age_seconds * 1000))})

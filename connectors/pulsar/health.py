@@ -4,6 +4,9 @@ A broker that is healthy by its own word and not listed is the zombie that the s
 remembered: one that drops off the list is asked on.
 """
 
+import errno
+import math
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +32,8 @@ SOURCE = "headgate/collector/pulsar-health"
 
 CONCURRENCY = 16
 """Brokers asked at once."""
+
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
 
 _Answer = tuple[Outcome, str | None, bool | None]
 
@@ -113,7 +118,7 @@ class MemberHealthCollector:
 
     def poll_once(self) -> None:
         """Ask for the list and each broker for its health, and publish what has changed or is due."""
-        started = time.monotonic()
+        started, began_at = time.monotonic(), self._clock()
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="broker health") as workers:
             # The list is one more question: whom it adds is asked after it.
             listing = workers.submit(self._listed)
@@ -122,8 +127,13 @@ class MemberHealthCollector:
             for member in self._members(listed):
                 if member not in asked:
                     asked[member] = workers.submit(_ask, self._apis[member])
+            # Lists lag behind each other, by minutes at times: who is missing on one is asked for its own.
+            missing = [m for m in asked if listed is not None and m not in listed and asked[m].result()[2]]
+            own = {member: workers.submit(self._lists_itself, member) for member in missing}
+            if listed is not None:
+                listed = listed.union(member for member, answer in own.items() if answer.result())
         for member, answer in asked.items():
-            self._announce(self._reading(member, answer.result(), listed))
+            self._announce(self._reading(member, answer.result(), listed), began_at)
         self._changed.keep_only(f"{self._cluster}/{member}" for member in asked)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
@@ -146,6 +156,12 @@ class MemberHealthCollector:
             _log.info("a list of brokers again", cluster=self._cluster)
         self._is_listing = True
         return listed
+
+    def _lists_itself(self, member: str) -> bool:
+        try:
+            return member in self._apis[member].brokers(self._cluster)
+        except READ_ERRORS.expected:
+            return False
 
     def _members(self, listed: frozenset[str] | None) -> list[str]:
         """Whom to ask: the configured, the listed, and those remembered."""
@@ -176,11 +192,13 @@ class MemberHealthCollector:
             listed=None if listed is None else member in listed,
         )
 
-    def _announce(self, reading: MemberHealth) -> None:
+    def _announce(self, reading: MemberHealth, fetched_at: float) -> None:
         if reading.healthy:
             self._seen_at[reading.member] = self._clock()
         self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-        self._changed.publish_if_due(reading.subject(), reading)
+        # What is decided on who is unwell or missing takes fresh readings: each is published.
+        every = math.inf if reading.healthy and reading.listed else 0.0
+        self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=fetched_at)
 
 
 def _ask(api: AdminApi) -> _Answer:
@@ -193,5 +211,19 @@ def _ask(api: AdminApi) -> _Answer:
             return Outcome.OK, detail_of(error), False
         return error.outcome, detail_of(error), None
     except READ_ERRORS.expected as error:
-        return outcome_of(error), detail_of(error), None
+        return _outcome_of(error), detail_of(error), None
     return Outcome.OK, None, True
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    """As ever, but `unreachable` only where the host says that nobody is there: a lost way there is no dead process."""
+    outcome = outcome_of(error)
+    return Outcome.TIMEOUT if outcome is Outcome.UNREACHABLE and _is_no_way(error) else outcome
+
+
+def _is_no_way(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _NO_WAY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -97,19 +97,21 @@ class OwnershipCollector:
 
     def poll_once(self) -> None:
         """Read all trees, and publish what has changed or is due."""
-        started = time.monotonic()
+        started, began_at = time.monotonic(), self._clock()
         if self._clock() - self._rechecked_at >= RECHECK_SECONDS:
             self._rechecked_at = self._clock()
             self._forget_watches()
         try:
             reader = self._session.reader(lambda: self._left_seconds(started))
         except READ_ERRORS.expected as error:
-            self._announce([self._tree_failure(tree, error) for tree in self._trees])
-            self._announce([self._leader_failure(error)])
+            self._announce([self._tree_failure(tree, error) for tree in self._trees], began_at)
+            self._announce([self._leader_failure(error)], began_at)
         else:
             for tree in self._trees:
-                self._announce(self._read_tree(tree, reader))
-            self._announce([self._read_leader(reader)])
+                began_at = self._clock()
+                self._announce(self._read_tree(tree, reader), began_at)
+            began_at = self._clock()
+            self._announce([self._read_leader(reader)], began_at)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def _left_seconds(self, started: float) -> float:
@@ -138,12 +140,13 @@ class OwnershipCollector:
     def _leader_failure(self, error: BaseException) -> Ownership:
         return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, **READ_ERRORS.failure(error))
 
-    def _announce(self, readings: Sequence[Ownership | Ownerships]) -> None:
+    def _announce(self, readings: Sequence[Ownership | Ownerships], fetched_at: float) -> None:
         if self._stop.is_set():
             return  # they were cut short
         for reading in readings:
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-            self._changed.publish_if_due(reading.tree if isinstance(reading, Ownerships) else reading.path, reading)
+            key = reading.tree if isinstance(reading, Ownerships) else reading.path
+            self._changed.publish_if_due(key, reading, fetched_at=fetched_at)
 
     def _forget_watches(self) -> None:
         for tree in self._trees:

@@ -1,5 +1,6 @@
 """The collector of one cluster's sessions, seen from outside: who is connected, cut off, expired or has gone."""
 
+import math
 import re
 import threading
 import time
@@ -20,12 +21,16 @@ from connectors.zookeeper.outcomes import detail_of
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError, StatusSource, outcome_of
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import BROKERS, MAX_NAME, MAX_TIMEOUT_MS, ZkSession
+from policies.sessions.readings import BROKERS, MAX_NAME, MAX_TIMEOUT_MS, SessionState, ZkSession
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/zookeeper-sessions"
 """The CloudEvents `source` of what this collector reads."""
 
+TROUBLED_SECONDS = 2.0
+"""Who is cut off or has lost its session is told of at least so often: what is decided on it takes fresh readings."""
+
+_TROUBLED = (SessionState.DISCONNECTED, SessionState.EXPIRED)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _ADMIN_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _HOST = "{host}"
@@ -134,6 +139,7 @@ class SessionCollector:
         self._cluster = cluster
         self._settings = settings
         self._metrics = metrics
+        self._clock = clock
         self._ensemble = Ensemble(settings.sources(connection), settings.timeout.total_seconds(), clock)
         trees = [RegistrationTree(f"{connection.chroot}{each.path}", each.role) for each in settings.members]
         self._members = MemberTracker(trees, settings.forget_after.total_seconds())
@@ -150,7 +156,7 @@ class SessionCollector:
 
     def poll_once(self) -> None:
         """Look at all servers, and publish what has changed or is due."""
-        started = time.monotonic()
+        started, began_at = time.monotonic(), self._clock()
         try:
             snapshot = self._ensemble.snapshot(self._members.is_registration)
         except StatusError as error:
@@ -161,7 +167,8 @@ class SessionCollector:
             readings = [ZkSession(cluster=self._cluster, outcome=Outcome.OK)]
             readings += [session_reading(self._cluster, each) for each in self._members.update(snapshot)]
             for reading in readings:
-                self._changed.publish_if_due(reading.subject(), reading)
+                every = TROUBLED_SECONDS if reading.state in _TROUBLED else math.inf
+                self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=began_at)
             self._changed.keep_only(reading.subject() for reading in readings)
         self._tell_of_servers()
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)

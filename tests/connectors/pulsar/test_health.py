@@ -1,7 +1,9 @@
 """The collector of brokers' health, on brokers that answer what a test wants, in virtual time."""
 
+import errno
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -29,6 +31,8 @@ class Cluster:
     def __init__(self, **brokers: int | Exception) -> None:
         self.health: dict[str, int | Exception] = dict(brokers)
         self.listed: list[str] | int = list(brokers)
+        self.own_lists: dict[str, list[str] | int] = {}
+        self.answered: Callable[[], None] = lambda: None
         self.asked: list[str] = []
         self.tokens: set[str | None] = set()
 
@@ -36,10 +40,14 @@ class Cluster:
         if self.together is not None:
             self.together.wait(PATIENCE_SECONDS)
         self.tokens.add(request.headers.get("Authorization"))
+        self.answered()
         if request.url.path == "/admin/v2/brokers/payments":
             if isinstance(self.listed, int):
                 return httpx.Response(self.listed)
-            return httpx.Response(200, json=[f"{broker}:8080" for broker in self.listed])
+            own = self.own_lists.get(request.url.host, self.listed)
+            if isinstance(own, int):
+                return httpx.Response(own)
+            return httpx.Response(200, json=[f"{broker}:8080" for broker in own])
         assert request.url.path == "/admin/v2/brokers/health"
         self.asked.append(str(request.url.copy_with(path="/")))
         answer = self.health[request.url.host]
@@ -183,7 +191,44 @@ def test_the_same_again_is_published_every_quarter_of_a_minute(watch: Watch, clu
     assert watch.poll(after=10) == {}
     cluster.health["b1"] = 500
     assert set(watch.poll(after=1)) == {"b1:8080"}
-    assert set(watch.poll(after=4)) == {"b2:8080"}
+    assert set(watch.poll(after=4)) == {"b1:8080", "b2:8080"}
+    assert set(watch.poll(after=1)) == {"b1:8080"}, "who is unwell is told of each time"
+
+
+def test_who_is_missing_on_one_list_and_has_itself_on_its_own_is_listed(watch: Watch, cluster: Cluster) -> None:
+    watch.poll()
+    cluster.listed = ["b2"]
+    cluster.own_lists = {"b1": ["b1", "b2"]}
+    assert watch.poll()["b1:8080"].listed is True
+    cluster.own_lists = {"b1": []}
+    assert watch.poll()["b1:8080"].listed is False
+    cluster.own_lists = {"b1": 500}
+    assert watch.poll()["b1:8080"].listed is False
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), Outcome.UNREACHABLE),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), Outcome.UNREACHABLE),
+        (OSError(errno.EHOSTUNREACH, "no route"), Outcome.TIMEOUT),
+        (OSError(errno.ENETUNREACH, "no network"), Outcome.TIMEOUT),
+        (socket.gaierror(-2, "no such name"), Outcome.TIMEOUT),
+    ],
+    ids=["refused", "reset", "no route", "no network", "no name"],
+)
+def test_only_a_host_that_refuses_is_unreachable(
+    watch: Watch, cluster: Cluster, cause: OSError, outcome: Outcome
+) -> None:
+    error = httpx.ConnectError("in vain")
+    error.__cause__ = cause
+    cluster.health["b1"] = error
+    assert watch.poll()["b1:8080"].outcome is outcome
+
+
+def test_a_reading_says_how_old_it_was_when_it_was_published(watch: Watch, cluster: Cluster) -> None:
+    cluster.answered = lambda: setattr(watch, "now", watch.now + 0.5)
+    assert watch.poll()["b1:8080"].age_ms >= 1000, "the list and two brokers took half a second each"
 
 
 def test_all_brokers_and_the_list_are_waited_for_together() -> None:
