@@ -21,6 +21,7 @@ from connectors.policy_view import PolicyView
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.recalled import Kind, Recall, nothing_recalled
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.decisions import Decision
@@ -81,6 +82,8 @@ class CollectorContext:
     """From a kind of reading and its source to where such readings go."""
     metrics: PollMetrics
     clients: Clients
+    recall: Callable[[type[Kind]], Recall[Kind]] = lambda _: nothing_recalled
+    """From a kind of reading to the last of them before this start."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from connectors.kafka.publisher import Publisher, observations_to
+from connectors.kafka.recall import recall
 from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
+from connectors.recalled import Kind, Recall
 from connectors.registration import CollectorContext, connectors_of
 from deploy.connections import Connections
 from deploy.settings import Settings
@@ -28,11 +30,16 @@ def collector_parts(
     def sink(reading: type[Reading], source: str) -> Callable[[Reading], None]:
         return observations_to(publisher.publish, settings.topics.topic(topic_of(reading)), source)
 
-    parts = [
-        part
+    def recalled(reading: type[Kind]) -> Recall[Kind]:
+        topic = settings.topics.topic(topic_of(reading))
+        return lambda history, stop: recall(settings.loop_kafka(), topic, reading, history, stop)
+
+    contexts = [
+        CollectorContext(name, cluster, sink, metrics, connections, recalled)
         for name, cluster in settings.clusters.items()
-        for kind in POLICIES.values()
-        for part in connectors_of(kind).collectors(CollectorContext(name, cluster, sink, metrics, connections))
+    ]
+    parts = [
+        part for context in contexts for kind in POLICIES.values() for part in connectors_of(kind).collectors(context)
     ]
     if not parts:
         raise UserError(

@@ -21,7 +21,8 @@ def _collectors(context: CollectorContext) -> Iterator[Part]:
     zookeeper = context.clients.zookeeper(name)
     if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
         publish = context.sink(ZkSession, connectors.zookeeper.sessions.SOURCE)
-        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics)
+        known = context.recall(ZkSession)
+        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, recall=known)
         yield Part(f"session collector of {name}", sessions.run)
     if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
         publish = context.sink(Ownerships, connectors.zookeeper.ownership.SOURCE)
@@ -29,7 +30,8 @@ def _collectors(context: CollectorContext) -> Iterator[Part]:
         yield Part(f"ownership collector of {name}", ownership.run)
     if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
         publish = context.sink(MemberHealth, connectors.pulsar.health.SOURCE)
-        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics)
+        asked_before = context.recall(MemberHealth)
+        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, recall=asked_before)
         yield Part(f"health collector of {name}", health.run)
 
 

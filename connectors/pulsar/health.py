@@ -9,7 +9,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
@@ -22,6 +22,7 @@ from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import MemberUrl, PulsarAdmin, is_member, url_of_member
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError, detail_of, outcome_of
+from connectors.recalled import Recall, nothing_recalled
 from connectors.schedule import ticks
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
@@ -81,6 +82,7 @@ class MemberHealthCollector:
         admin: where the cluster's list is asked for, and how to be let in anywhere.
         publish: takes each reading as soon as it is known; must not block.
         metrics: shared by all collectors of a process.
+        recall: what was last read before this start: who is not listed now is known by that alone.
         clock: seconds, never going backwards.
         transport: in place of the network, for tests.
     """
@@ -93,6 +95,7 @@ class MemberHealthCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
+        recall: Recall[MemberHealth] = nothing_recalled,
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -100,6 +103,7 @@ class MemberHealthCollector:
         self._settings = settings
         self._admin = admin
         self._metrics = metrics
+        self._recall = recall
         self._clock = clock
         self._transport = transport
         self._list = AdminApi(admin, transport)
@@ -111,10 +115,16 @@ class MemberHealthCollector:
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
+            self.begin(self._recall(self._settings.forget_after, stop))
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
                 self._metrics.run_poll(self._cluster, self.poll_once)
         finally:
             self.close()
+
+    def begin(self, readings: Iterable[MemberHealth]) -> None:
+        """Ask those that were asked before, whether listed now or not."""
+        names = {each.member for each in readings if each.cluster == self._cluster and _MEMBER.fullmatch(each.member)}
+        self._seen_at.update(dict.fromkeys(names, self._clock()))
 
     def poll_once(self) -> None:
         """Ask for the list and each broker for its health, and publish what has changed or is due."""

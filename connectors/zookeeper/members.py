@@ -56,6 +56,13 @@ class MemberTracker:
         """Whether an ephemeral node's whole path is that of a member's registration."""
         return path.rpartition("/")[0] in self._trees and len(path) <= MAX_NAME
 
+    def recall(self, last: MemberSession) -> None:
+        """A member that was known before this start, and has not registered again since."""
+        if last.member not in self._members:
+            session = int(last.session, 16)
+            self._members[last.member] = _Member(last.role, session)
+            self._states.recall(session, last.state, last.timeout_ms)
+
     def update(self, snapshot: EnsembleSnapshot) -> tuple[MemberSession, ...]:
         """Take in what was seen, and tell of all members that are known."""
         self._states.update(snapshot)

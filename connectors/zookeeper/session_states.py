@@ -117,6 +117,11 @@ class SessionStates:
         history = self._live.get(session)
         return self._ended.get(session, (None, None))[1] if history is None else history.timeout_ms
 
+    def recall(self, session: int, state: SessionState, timeout_ms: int | None) -> None:
+        """What was last told of a session before this start: while it lives that does not count."""
+        ended = SessionState.CLOSED if state is SessionState.CLOSED else SessionState.EXPIRED
+        self._ended.setdefault(session, (ended, timeout_ms))
+
     def forget_ended_but(self, sessions: set[int]) -> None:
         """Keep how a session ended for these only."""
         self._ended = {session: end for session, end in self._ended.items() if session in sessions}

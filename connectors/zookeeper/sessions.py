@@ -4,7 +4,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import structlog
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from connectors.change_filter import ChangeFilter
 from connectors.poll_metrics import PollMetrics
+from connectors.recalled import Recall, nothing_recalled
 from connectors.schedule import ticks
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 from connectors.zookeeper.ensemble import Ensemble
@@ -32,6 +33,7 @@ TROUBLED_SECONDS = 2.0
 
 _TROUBLED = (SessionState.DISCONNECTED, SessionState.EXPIRED)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_SESSION = re.compile(r"0x[0-9a-f]{1,16}")
 _ADMIN_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _HOST = "{host}"
 
@@ -123,6 +125,7 @@ class SessionCollector:
         connection: where the ensemble is; no session of our own is needed.
         publish: takes each reading as soon as it is known; must not block.
         metrics: shared by all collectors of a process.
+        recall: what was last read before this start: who has no session now is known by that alone.
         clock: seconds, never going backwards.
     """
 
@@ -134,8 +137,10 @@ class SessionCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
+        recall: Recall[ZkSession] = nothing_recalled,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._recall = recall
         self._cluster = cluster
         self._settings = settings
         self._metrics = metrics
@@ -149,10 +154,18 @@ class SessionCollector:
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
+            self.begin(self._recall(self._settings.forget_after, stop))
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
                 self._metrics.run_poll(self._cluster, self.poll_once)
         finally:
             self.close()
+
+    def begin(self, readings: Iterable[ZkSession]) -> None:
+        """Know the members that were read before, by their last readings."""
+        for each in readings:
+            if each.cluster == self._cluster and each.member and each.state and _SESSION.fullmatch(each.session or ""):
+                last = MemberSession(each.member, each.role, each.session or "", each.state, each.timeout_ms)
+                self._members.recall(last)
 
     def poll_once(self) -> None:
         """Look at all servers, and publish what has changed or is due."""

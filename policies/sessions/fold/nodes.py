@@ -12,7 +12,8 @@ class OwnershipNodes:
 
     Args:
         nodes: as remembered.
-        validity_ms: after a longer gap nobody knows whether a member was registered in between: its absence begins anew.
+        validity_ms: after a longer gap nobody knows whether a member was registered in between, and its absence
+            begins anew.
     """
 
     def __init__(self, nodes: Iterable[NodeRecord], validity_ms: int) -> None:

@@ -274,3 +274,17 @@ def test_polling_outlives_errors_and_ends_at_once(cluster: Cluster, monkeypatch:
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         WatchedHealth(**settings)
+
+
+def test_who_was_asked_before_this_start_is_asked_though_nobody_lists_it(watch: Watch, cluster: Cluster) -> None:
+    cluster.health["b9"] = HEALTHY
+    watch.collector.begin(
+        [
+            MemberHealth(cluster="payments", member="b9:8080", healthy=True, listed=True),
+            MemberHealth(cluster="other", member="b8:8080", healthy=True, listed=True),
+            MemberHealth(cluster="payments", member="no address", healthy=True, listed=True),
+        ]
+    )
+    assert {member: each.listed for member, each in watch.poll().items()} == {
+        "b1:8080": True, "b2:8080": True, "b9:8080": False,
+    }  # fmt: skip

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from connectors.poll_metrics import PollMetrics
+from connectors.recalled import Recall, nothing_recalled
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.ensemble import Ensemble
 from connectors.zookeeper.four_letter import FourLetterWords
@@ -185,7 +187,14 @@ class TestEnsemble:
 class Watch:
     """A collector on fake servers, and what it published since the last poll."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, servers: dict[str, Server], **settings: Any) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        servers: dict[str, Server],
+        *,
+        recall: Recall[ZkSession] = nothing_recalled,
+        **settings: Any,
+    ) -> None:
         self.now = 1000.0
         self.readings: list[Reading] = []
         self.registry = CollectorRegistry()
@@ -197,6 +206,7 @@ class Watch:
             connection,
             self.readings.append,
             PollMetrics(self.registry),
+            recall=recall,
             clock=lambda: self.now,
         )
 
@@ -389,3 +399,50 @@ class TestSettings:
     def test_what_makes_no_sense_is_refused(self, settings: dict[str, Any], says: str) -> None:
         with pytest.raises(ValidationError, match=says):
             WatchedSessions(**settings)
+
+
+def test_who_is_cut_off_or_lost_is_told_of_every_few_seconds(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.end(B1)
+    assert "b1:8080" in watch.poll()
+    told = []
+    for _ in range(6):
+        server.ping()
+        told.append(set(watch.poll()))
+    assert sum("b1:8080" in each for each in told) >= 2
+    assert not any("b2:8080" in each for each in told)
+
+
+def was(member: str, session: str, state: SessionState, cluster: str = "payments") -> ZkSession:
+    return ZkSession(cluster=cluster, member=member, role="broker", session=session, state=state, timeout_ms=9000)
+
+
+def test_members_that_were_read_before_this_start_are_known_though_they_have_no_session_now(watch: Watch) -> None:
+    watch.collector.begin(
+        [
+            was("b7:8080", "0x77", CONNECTED),
+            was("b8:8080", "0x88", SessionState.CLOSED),
+            was("b1:8080", "0x11", CONNECTED),
+            was("b9:8080", "0x99", CONNECTED, cluster="other"),
+            was("b6:8080", "nonsense", CONNECTED),
+            ZkSession(cluster="payments"),
+        ]
+    )
+    readings = watch.poll()
+    assert set(readings) == {None, "b1:8080", "b2:8080", "b7:8080", "b8:8080"}
+    assert (readings["b7:8080"].state, readings["b7:8080"].timeout_ms) == (SessionState.EXPIRED, 9000)
+    assert readings["b8:8080"].state is SessionState.CLOSED
+    assert (readings["b1:8080"].session, readings["b1:8080"].state) == ("0xb1", CONNECTED)
+
+
+def test_the_last_readings_are_asked_for_before_the_first_poll(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    stop, asked = threading.Event(), []
+
+    def recall(history: timedelta, ended: threading.Event) -> list[ZkSession]:
+        asked.append((history, ended, list(begun.readings)))
+        stop.set()
+        return [was("b7:8080", "0x77", CONNECTED)]
+
+    begun = Watch(monkeypatch, {"zk1": server}, recall=recall)
+    begun.collector.run(stop)
+    assert asked == [(timedelta(hours=1), stop, [])]

@@ -26,18 +26,22 @@ def wake_at(*readings: Observation, until: float, review_at: datetime | None = N
         ([*connected("b1"), session(5, "b1", "disconnected", "0xb1")], 6, 30),
         ([*connected("b1", "b2", "b3"), *expired("b1", seconds=10)], 11, 30),
         ([*connected("b1", "b2", "b3"), *expired("b1", seconds=10)], 31, 40),
-        ([*connected("b1"), unregistered(10, "b1"), health(11, "b1")], 12, 190),
         ([*connected("b1"), owned(1, "b1", "0xb1"), tree(10)], 12, 70),
     ],
     ids=[
         "nothing is known", "a reading ceases to count", "a session lapses", "a shutdown is confirmed",
-        "a loss of the fleet is a while ago", "a zombie", "an orphan",
+        "a loss of the fleet is a while ago", "an orphan",
     ],
 )  # fmt: skip
 def test_the_next_step_is_when_something_may_change(
     readings: list[Observation], until: float, expected: float | None
 ) -> None:
     assert wake_at(*readings, until=until) == expected
+
+
+def test_a_zombie_is_looked_at_when_it_is_one() -> None:
+    readings = [*connected("b1"), unregistered(10, "b1"), health(11, "b1")]
+    assert wake_at(*readings, until=12, zombie_after="1m") == 70
 
 
 def test_a_due_alert_wakes_as_well_and_what_is_past_does_not() -> None:

@@ -41,7 +41,7 @@ class World:
     """
 
     def __init__(self, *names: str, timeout_s: float = 30.0, **settings: Any) -> None:
-        self.run = Run(**settings)
+        self.run = Run(**{"zombie_after": "3m", **settings})
         self.brokers = {name: Broker(name) for name in names}
         self.owners: dict[str, tuple[str, str]] = {}
         """By path: the broker that its node names, and the session it belongs to."""
