@@ -102,8 +102,8 @@ class _Picture:
         """Drop a member, by its name, or the node of a bundle, by its member and range."""
         cluster = self.cluster
         cluster.members.pop(subject, None)
-        nodes = cluster.nodes.by_path.values()
-        cluster.nodes = OwnershipNodes(n for n in nodes if not subject.endswith(f"/{bundle_of(n.path)}"))
+        nodes = (n for n in cluster.nodes.by_path.values() if not subject.endswith(f"/{bundle_of(n.path)}"))
+        cluster.nodes = OwnershipNodes(nodes, self.validity_ms)
 
 
 @dataclass(slots=True)

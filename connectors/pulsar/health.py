@@ -123,7 +123,7 @@ class MemberHealthCollector:
 
     def begin(self, readings: Iterable[MemberHealth]) -> None:
         """Ask those that were asked before, whether listed now or not."""
-        names = {each.member for each in readings if each.cluster == self._cluster and _MEMBER.fullmatch(each.member)}
+        names = {each.member for each in readings if each.cluster == self._cluster and is_member(each.member)}
         self._seen_at.update(dict.fromkeys(names, self._clock()))
 
     def poll_once(self) -> None:
