@@ -31,7 +31,7 @@ def examples() -> Examples:
         reports=tuple(_bundles_moved()),
         block={
             "wait_for_deletion": "30s",
-            "zombie_after": "1m",
+            "shutdown_delay": "15s",
             "clusters": {"messaging": {"ownership_rules": "current"}},
         },
         cluster={
