@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import structlog
@@ -99,7 +100,8 @@ class LedgerCopier:
         self._sizes = asdict(replication) if replication else {}
         self._concurrency = concurrency
         self._timeout_seconds = timeout.total_seconds()
-        self._settings = java_settings(source, target, concurrency, self._timeout_seconds, window_bytes)
+        self._bytes_per_second = 0
+        self._java_settings = partial(java_settings, source, target, concurrency, self._timeout_seconds, window_bytes)
         self._lock = threading.Lock()
         self._remote: RemoteCopier | None = None
         self._numbers = itertools.count()
@@ -168,6 +170,16 @@ class LedgerCopier:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no complete copy of it is journalled")
         expected = {name: getattr(record.copied, name) for name in ("length_bytes", "last_entry_id", "created_ms")}
         return self._delete(ledger_id, {"kind": "delete_old", **expected})
+
+    def limit(self, bytes_per_second: int) -> None:
+        """Copy no more than so much in a second, over all ledgers, from now on; 0 is no limit."""
+        with self._lock:
+            self._bytes_per_second = bytes_per_second
+            if self._remote is not None and self._remote.is_usable:
+                try:
+                    self._remote.limit(bytes_per_second)
+                except (JvmDiedError, JavaError) as error:  # the next one is made with the limit
+                    _log.debug("limiting the ledger copier", error=str(error))
 
     def close(self) -> None:
         """Close the clients of both clusters; the next use opens them again."""
@@ -287,7 +299,7 @@ class LedgerCopier:
     def _current(self) -> RemoteCopier:
         with self._lock:
             if self._remote is None or not self._remote.is_usable:
-                self._remote = self._jvm.new_copier(self._settings)
+                self._remote = self._jvm.new_copier(self._java_settings(self._bytes_per_second))
             return self._remote
 
 

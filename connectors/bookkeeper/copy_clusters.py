@@ -54,7 +54,12 @@ def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Lay
 
 
 def java_settings(
-    source: LedgerCluster, target: LedgerCluster, concurrency: int, timeout_seconds: float, window_bytes: int
+    source: LedgerCluster,
+    target: LedgerCluster,
+    concurrency: int,
+    timeout_seconds: float,
+    window_bytes: int,
+    bytes_per_second: int = 0,
 ) -> str:
     """What the Java constructor reads."""
     return msgspec.json.encode(
@@ -67,6 +72,7 @@ def java_settings(
             "window_entries": WINDOW_ENTRIES,
             "entries_in_flight": ENTRIES_IN_FLIGHT,
             "concurrency": concurrency,
+            "bytes_per_second": bytes_per_second,
         }
     ).decode()
 

@@ -283,6 +283,10 @@ class RemoteCopier:
         """What came of it, or how far it is when that time is over."""
         return str(self._jvm.call(self._generation, self._java.answer, name, wait_ms))
 
+    def limit(self, bytes_per_second: int) -> None:
+        """How much is copied in a second from now on; 0 is no limit."""
+        self._jvm.call(self._generation, self._java.limit, bytes_per_second)
+
     def cancel(self, name: str) -> None:
         """Give it up."""
         self._jvm.call(self._generation, self._java.cancel, name)

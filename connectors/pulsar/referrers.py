@@ -27,6 +27,10 @@ from policies.switching.references import ANY_CLUSTER, Reference, StayingKind, S
 LOGS = "/pulsar"
 """Below it are the namespaces of DistributedLogs."""
 _LOG_NAMESPACES = frozenset({"packages", "functions"})
+_OF_NO_LEDGERS = frozenset({"migration-coordinator"})
+"""What else brokers keep there: how far they are on their way to another metadata store."""
+_LOG_MARK = b"BKDL"
+"""A namespace of logs says so, whatever it is called."""
 
 _PERSISTENT = "persistent"
 _TOPICS_AT_ONCE = 10_000
@@ -189,11 +193,14 @@ class _Walk:
     # --- the logs of packages and functions
 
     def _read_logs(self) -> None:
-        namespaces = list(self._below([LOGS]))
-        known = [path for path in namespaces if path.rpartition("/")[2] in _LOG_NAMESPACES]
-        self._found.problems += (f"{path}: is not known to Headgate" for path in namespaces if path not in known)
-        for path, data in self._tree(known):
-            self._try(self._read_log_node, path, data)
+        for path, answer in self._get(list(self._below([LOGS]))):
+            name, data = path.rpartition("/")[2], _content(answer)[0]
+            is_log = name in _LOG_NAMESPACES or _LOG_MARK in data
+            for below, value in self._tree([] if name in _OF_NO_LEDGERS else [path]):
+                if is_log:
+                    self._try(self._read_log_node, below, value)
+                else:
+                    self._found.problems.append(f"{below}: is not known to Headgate")
 
     def _read_log_node(self, path: str, data: bytes) -> None:
         segment = parse_segment(path, data)

@@ -74,6 +74,10 @@ class LedgerOrderHandler(Protocol):
         """Do what is ordered; every failure is a result."""
         ...
 
+    def limit(self, bytes_per_second: int) -> None:
+        """How much is copied in a second; 0 is no limit."""
+        ...
+
     def close(self) -> None:
         """Give up what is being copied."""
         ...
@@ -122,6 +126,10 @@ class Copier(Protocol):
         """Delete the source's ledger."""
         ...
 
+    def limit(self, bytes_per_second: int) -> None:
+        """How much is copied in a second; 0 is no limit."""
+        ...
+
     def close(self) -> None:
         """Give up what is being copied."""
         ...
@@ -148,6 +156,10 @@ class CopierPool(Protocol):
 
     def between(self, source: str, target: str) -> JournaledCopier:
         """The copier from one cluster to another."""
+        ...
+
+    def limit(self, bytes_per_second: int) -> None:
+        """How much each copies in a second; 0 is no limit."""
         ...
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ class LedgerCopiers:
         self._settings = settings
         self._jvm = jvm
         self._lock = threading.Lock()
+        self._bytes_per_second = 0
         self._copiers: dict[tuple[str, str], JournaledCopier] = {}
 
     def between(self, source: str, target: str) -> JournaledCopier:
@@ -52,6 +53,13 @@ class LedgerCopiers:
             if (source, target) not in self._copiers:
                 self._copiers[(source, target)] = self._make(source, target)
             return self._copiers[(source, target)]
+
+    def limit(self, bytes_per_second: int) -> None:
+        """How much each move copies in a second from now on; 0 is no limit."""
+        with self._lock:
+            self._bytes_per_second = bytes_per_second
+            for each in self._copiers.values():
+                each.copier.limit(bytes_per_second)
 
     def close(self) -> None:
         """Close their clients."""
@@ -72,6 +80,7 @@ class LedgerCopiers:
             concurrency=self._settings.concurrency,
             timeout=self._settings.timeout,
         )
+        copier.limit(self._bytes_per_second)
         return JournaledCopier(copier, journal)
 
     def _cluster(self, name: str) -> LedgerCluster:

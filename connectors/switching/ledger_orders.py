@@ -136,6 +136,10 @@ class LedgerOrders:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
             return order.result(LedgerOutcome.FAILED, f"unexpected: {error!r}")
 
+    def limit(self, bytes_per_second: int) -> None:
+        """How much is copied in a second from now on; 0 is no limit."""
+        self._copiers.limit(bytes_per_second)
+
     def close(self) -> None:
         """Give up what is being copied."""
         self._copiers.close()

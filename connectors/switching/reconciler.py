@@ -188,6 +188,9 @@ class SwitchReconciler:
         """Where the switch stands; at its end whoever asks wants to know what is left of the old cluster since."""
         if record.verdict in _COUNTED_ANEW and (self._record is None or self._record.verdict is not record.verdict):
             self._inventory_at = _NEVER
+        limit = record.copy_bytes_per_second or 0
+        if self._record is None or limit != (self._record.copy_bytes_per_second or 0):
+            self._with.ledger_orders.limit(limit)
         self._record = record
 
     def _is_for_us(self, decision: SwitchDecision) -> bool:

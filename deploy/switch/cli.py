@@ -95,11 +95,12 @@ def register(runner: "CommandRunner", name: Name) -> int:
 
 @switch_app.command()
 @_sends_command
-def unregister(runner: "CommandRunner", name: Name) -> int:
+def unregister(runner: "CommandRunner", name: Name, yes: Yes = False) -> int:
     """Forget a BookKeeper cluster that nothing needs any more."""
     from policies.switching.readings import CommandName
 
-    return runner.run(CommandName.UNREGISTER, name=name)
+    question = f"Forget the BookKeeper cluster {name}?"
+    return runner.with_consent(given=yes).run_if_agreed(question, CommandName.UNREGISTER, name=name)
 
 
 @switch_app.command()
@@ -137,15 +138,21 @@ def start(
 def status(
     cluster: Cluster,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until it is over, or Ctrl-C.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="The ledgers that failed, each with its reason.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record; with --watch each, one a line.")] = False,
     settings: SettingsFile = None,
 ) -> None:
-    """Show where a switch stands."""
+    """Show where a switch stands, what it does next, and what it waits for."""
     from deploy.switch.precheck_command import watched_cluster
     from deploy.switch.status_command import show_status
 
     given = _load(settings)
     watched_cluster(given, cluster)
+    if failed:
+        from deploy.switch.ledger_views import show_failed
+
+        show_failed(given, cluster, Console(), as_json=as_json)
+        return
     show_status(given, cluster, Console(), watch=watch, as_json=as_json)
 
 
@@ -156,11 +163,15 @@ def rollback(
     with_brokers: Annotated[
         bool, typer.Option("--with-brokers", help="Send the brokers back too, not only what was attributed.")
     ] = False,
+    yes: Yes = False,
 ) -> int:
     """Attribute what was promoted to the old cluster again; brokers go on writing to the new one."""
     from policies.switching.readings import CommandName
 
-    return runner.run(CommandName.ROLLBACK, attribution_only=not with_brokers)
+    brokers = "go back to the old one, too" if with_brokers else "go on writing to the new cluster"
+    asking = runner.with_consent(given=yes)
+    question = f"Take all promotions back? Brokers {brokers}."
+    return asking.run_if_agreed(question, CommandName.ROLLBACK, attribution_only=not with_brokers)
 
 
 @switch_app.command()
@@ -168,9 +179,12 @@ def rollback(
 def cleanup(
     runner: "CommandRunner",
     execute: Annotated[bool, typer.Option("--execute", help="Really delete; without it, only list.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="Every ledger to delete, with its znodes.")] = False,
     yes: Yes = False,
 ) -> int:
     """List what would be deleted from the old cluster; with --execute, delete it."""
+    if list_all and not execute:
+        return runner.list_ledgers_to_clean()
     return runner.with_consent(given=yes).clean_up(execute=execute)
 
 

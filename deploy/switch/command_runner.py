@@ -2,6 +2,7 @@
 
 import json
 import sys
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from deploy.settings import Settings
 from deploy.switch.command_result import CommandResult, ExitStatus, decision_line, result_lines, undecided
+from deploy.switch.ledger_views import is_to_clean, show_ledgers
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError, Received
 from deploy.switch.published_precheck_view import reading_lines
 from policies.decisions import Mode
@@ -81,6 +83,28 @@ class CommandRunner:
         """The same, with every question answered beforehand if so given."""
         return replace(self, console=replace(self.console, yes=given))
 
+    def run_if_agreed(self, question: str, name: CommandName, /, **args: Any) -> ExitStatus:
+        """Ask, after showing what a dry run of it says; then send it. Raises as `LoopClient.execute` does."""
+        if self.options.dry_run:
+            return self.run(name, **args)
+        command = self.options.command(name, **args)
+        self.console.require_terminal()
+        with self._loop() as loop:
+            return self._exit_status(lambda: self._ask_and_run(loop, command, question))
+
+    def _ask_and_run(self, loop: LoopClient, command: SwitchCommand, question: str) -> ExitStatus:
+        """What is refused is not asked about."""
+        if not self.console.yes:
+            trial = command.model_copy(update={"dry_run": True, "idempotency_key": str(uuid.uuid4())})
+            would = loop.execute(trial)
+            self.console.show(decision_line(decision) for decision in would.decisions)
+            if would.refusal is not None:
+                self.console.print_json(would.plain())
+                return ExitStatus.REJECTED
+            if not self.console.confirm(question):
+                return self._withdraw(command, "Nothing is changed.")
+        return self.console.print_result(loop.execute(command))
+
     def clean_up(self, *, execute: bool) -> ExitStatus:
         """List what would be deleted; to execute it, ask, and have it deleted."""
         if self.options.dry_run or not execute:
@@ -88,18 +112,15 @@ class CommandRunner:
         self.console.require_terminal()
         command = self.options.command(CommandName.CLEANUP)
         with self._loop() as loop:
-            return self._exit_status(lambda: self._clean_up(loop, command))
+            question = "Delete these ledgers? This cannot be undone."
+            return self._exit_status(lambda: self._ask_and_run(loop, command, question))
 
-    def _clean_up(self, loop: LoopClient, command: SwitchCommand) -> ExitStatus:
-        if not self.console.yes:
-            listed = loop.execute(replace(self.options, dry_run=True, key=None).command(CommandName.CLEANUP))
-            self.console.show(decision_line(decision) for decision in listed.decisions)
-            if listed.refusal is not None:
-                self.console.print_json(listed.plain())
-                return ExitStatus.REJECTED
-            if not self.console.confirm("Delete these ledgers? This cannot be undone."):
-                return self._withdraw(command, "Nothing is deleted.")
-        return self.console.print_result(loop.execute(command))
+    def list_ledgers_to_clean(self) -> ExitStatus:
+        """Print every ledger that a clean-up would delete, as far as the policy has said by now."""
+        cluster, console = self.options.cluster, self.console
+        otherwise = "Nothing is promoted, so there is nothing to delete."
+        show_ledgers(self.settings, cluster, console.console, is_to_clean, otherwise, as_json=console.as_json)
+        return ExitStatus.ACCEPTED
 
     def start(self, target: str, digest: str | None) -> ExitStatus:
         """Start a switch: on a report that was read before, or else on one that is made now and shown."""

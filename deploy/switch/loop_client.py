@@ -4,7 +4,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -43,6 +43,8 @@ _NOTHING = timedelta(0)
 _READER: EventReader[Any] = EventReader((SwitchDecision, SwitchRecord, SwitchPrecheck))
 
 Value = TypeVar("Value")
+Wanted = Callable[[SwitchDecision], bool]
+"""Picks among the latest decisions about single ledgers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +124,21 @@ class LoopClient:
         cluster: the broker cluster.
         timeout_seconds: how long a decision is awaited.
         with_past: receive all decisions in force as well, from before it connected; else only what is new.
+        ledgers: which decisions about single ledgers are kept, the latest of each, in `ledgers`.
 
     Raises:
         UserError: the loop's Kafka is not known.
     """
 
-    def __init__(self, settings: Settings, cluster: str, timeout_seconds: float, *, with_past: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: str,
+        timeout_seconds: float,
+        *,
+        with_past: bool = False,
+        ledgers: Wanted | None = None,
+    ) -> None:
         self._connection = loop_connection(settings)
         self._cluster = cluster
         self.timeout_seconds = timeout_seconds
@@ -139,6 +150,9 @@ class LoopClient:
         self._registry = CollectorRegistry()
         self._received: list[Received] = []
         self._asked = b""
+        self._wanted = ledgers
+        self.ledgers: dict[str, SwitchDecision] = {}
+        """By subject, the latest decision about a ledger, where it is wanted."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -169,8 +183,11 @@ class LoopClient:
 
     def record(self) -> SwitchRecord | None:
         """Where the switch stands, as last received; None when nothing was (needs `with_past`)."""
-        records = [r.data for r in self._received if isinstance(r.data, SwitchRecord)]
-        return max(records, key=lambda r: r.sequence, default=None)
+        return max(self.records(), key=lambda r: r.sequence, default=None)
+
+    def records(self) -> list[SwitchRecord]:
+        """Where the switch stood, in the order received."""
+        return [r.data for r in self._received if isinstance(r.data, SwitchRecord)]
 
     def execute(self, command: SwitchCommand) -> CommandResult:
         """Send a command, and return what was decided about it.
@@ -212,9 +229,23 @@ class LoopClient:
     def poll(self, timeout_seconds: float) -> bool:
         """Receive what comes next, awaiting it for so long at most; gives whether anything came."""
         records = self._tail.poll(timeout_seconds)
+        if self._wanted is not None:
+            self._keep_ledgers(records, self._wanted)
         read = (_received(record, self._cluster, self._asked) for record in records)
         self._received.extend(each for each in read if each is not None)
         return bool(records)
+
+    def _keep_ledgers(self, records: Iterable[Record], wanted: Wanted) -> None:
+        """Records of a key come in their order, so a later one takes the place of an earlier one."""
+        for record in records:
+            key = (record.key or b"").decode(errors="replace")
+            if not key.startswith(f"{self._cluster}{_LEDGERS}"):
+                continue
+            decision = _decision(record)
+            if decision is not None and wanted(decision):
+                self.ledgers[key] = decision
+            else:
+                self.ledgers.pop(key, None)
 
     def _poll_aftermath(self) -> None:
         until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
@@ -247,6 +278,14 @@ class LoopClient:
             "may not be running. The command waits for it in Kafka; to ask for the answer later, give it again with "
             f"{again}, which does not repeat it."
         )
+
+
+def _decision(record: Record) -> SwitchDecision | None:
+    try:
+        data = _READER.read(record.value).data if record.value is not None else None
+    except BadRecordError:
+        return None
+    return data if isinstance(data, SwitchDecision) else None
 
 
 def _received(record: Record, cluster: str, asked: bytes) -> Received | None:

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import typer
@@ -25,21 +25,23 @@ def show_status(settings: Settings, cluster: str, console: Console, *, watch: bo
     """
     with LoopClient(settings, cluster, _REFRESH_SECONDS, with_past=True) as loop:
         if not watch:
-            _print(loop.record(), cluster, console, as_json=as_json)
+            _print(loop.record(), cluster, console, loop.records(), as_json=as_json)
         elif as_json or not console.is_terminal:
             for record in _changes(loop):
-                _print(record, cluster, console, as_json=as_json)
+                _print(record, cluster, console, loop.records(), as_json=as_json)
         else:
             _live(loop, cluster, console)
 
 
-def _print(record: SwitchRecord | None, cluster: str, console: Console, *, as_json: bool) -> None:
+def _print(
+    record: SwitchRecord | None, cluster: str, console: Console, history: Sequence[SwitchRecord], *, as_json: bool
+) -> None:
     if as_json:
         typer.echo(json.dumps(None if record is None else record.model_dump(mode="json")))
     elif record is None:
         console.print(_unknown(cluster), highlight=False)
     else:
-        console.print(status_view(record, datetime.now(UTC)), highlight=False)
+        console.print(status_view(record, datetime.now(UTC), history), highlight=False)
 
 
 def _unknown(cluster: str) -> str:
@@ -63,7 +65,8 @@ def _live(loop: LoopClient, cluster: str, console: Console) -> None:
     record = loop.record()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_unknown(cluster) if record is None else status_view(record, datetime.now(UTC)), refresh=True)
+            view = status_view(record, datetime.now(UTC), loop.records()) if record is not None else _unknown(cluster)
+            live.update(view, refresh=True)
             if _is_over(record):
                 return
             loop.poll(_REFRESH_SECONDS)

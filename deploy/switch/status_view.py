@@ -8,9 +8,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deploy.switch.progress import next_step, pace_of
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, LedgerStage, SwitchStage
-from policies.units import human_seconds
+from policies.units import human_bytes, human_seconds
 
 _WAY = (
     SwitchStage.REGISTERED,
@@ -45,20 +46,23 @@ OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
 """A switch of which nothing more happens unless a person asks for it."""
 
 
-def status_view(record: SwitchRecord, now: datetime) -> RenderableType:
+def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRecord] = ()) -> RenderableType:
     """The whole picture.
 
     Args:
         record: the latest one.
         now: the moment, for how long things last.
+        history: earlier ones, by which the rate goes.
     """
     return Group(
         _title(record),
         stage_line(record),
         *_alarms(record),
         *_progress(record),
+        *_pace(record, history, now),
         *_failed(record),
         *_windows(record, now),
+        Text.assemble(("next", "bold"), f": {next_step(record)}"),
         _registry(record),
         Text(f"said {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
     )
@@ -146,6 +150,16 @@ def _progress(record: SwitchRecord) -> Iterator[Table]:
         table.add_row("brokers acked", Text(str(record.brokers.acked)), Text("it is not known how many live", "yellow"))
     if table.row_count:
         yield table
+
+
+def _pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Iterator[Text]:
+    pace = pace_of(record, history, now)
+    if pace is None:
+        return
+    left = f", {human_seconds(pace.seconds_left)} left" if pace.seconds_left is not None else ""
+    limit = record.copy_bytes_per_second
+    limited = f", at most {human_bytes(limit)} a second" if limit and record.verdict is SwitchStage.BUILD else ""
+    yield Text(f"{pace.percent:.1f} %, {pace.ledgers_per_second:.1f} ledgers a second{left}{limited}")
 
 
 def _bar(count: int, total: int) -> ProgressBar:

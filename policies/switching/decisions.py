@@ -183,3 +183,5 @@ class SwitchRecord(Decision):
     cleanup_from: Instant | None = Field(description="From when the source may be cleaned up; null: not live yet.")
     prechecks: dict[str, str] = Field(description="Digest of the last precheck by target.")
     registry: dict[str, str] = Field(description="Status by registered BookKeeper cluster.")
+    stage_since: Instant | None = Field(default=None, description="Since when it is at its stage; null: not known.")
+    copy_bytes_per_second: int | None = Field(default=None, description="At most so much is copied; null: no limit.")

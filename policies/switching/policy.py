@@ -49,7 +49,7 @@ class SwitchingPolicy:
         transition = Transition(taken, self._settings.limits, now_ms)
         drafts = reconcile(transition, (*events, Tick()))
         after, decisions = emit(transition.packed(), drafts, transition.plan, ids, self._sender.issuer, now)
-        after, record = emit_record(before, after, drafts, self._sender.issuer, now)
+        after, record = emit_record(before, after, drafts, self._settings.limits, self._sender.issuer, now)
         found = conditions(self._cluster, transition.facts())
         book, raised, review_at = review(after.alerts, found, now, self._sender)
         due_ms = [ms for ms in _due_ms(after) if ms > now_ms] + ([to_millis(review_at)] if review_at else [])

@@ -7,7 +7,7 @@ from pydantic import Field
 from policies.settings import PolicySettings
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
 from policies.switching.references import IdStrategy, LedgerKind
-from policies.units import Duration, PositiveDuration, millis_of, parse_duration
+from policies.units import Duration, PositiveDuration, Size, millis_of, parse_duration
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -23,6 +23,7 @@ class SwitchLimits:
     max_deletions: int = 16
     retries: int = 5
     orders_ahead: int = 0
+    copy_bytes_per_second: int | None = None
     remapped: frozenset[LedgerKind] = frozenset()
 
     @property
@@ -51,6 +52,12 @@ class SwitchingSettings(PolicySettings):
         le=10_000,
         description="So many more are ordered already, so that the executor never waits for the query. What it has not "
         "begun when the switch halts is not begun.",
+    )
+    copy_bytes_per_second: Size | None = Field(
+        default=None,
+        gt=0,
+        description="At most so many bytes of entries are copied in a second, over all ledgers; it holds for what is "
+        "being copied as soon as the settings are read again. Default: no limit.",
     )
     max_deletions: int = Field(
         default=16, ge=1, le=1000, description="At most so many deletions are asked for at once."
@@ -84,6 +91,7 @@ class SwitchingSettings(PolicySettings):
             max_deletions=self.max_deletions,
             retries=self.retries,
             orders_ahead=self.orders_ahead,
+            copy_bytes_per_second=self.copy_bytes_per_second,
             remapped=self.remapped,
         )
 

@@ -244,6 +244,8 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Once it is done, how many ledgers stand where: the ledgers themselves are of no more use."""
     blocks: tuple[PlanBlock, ...] = ()
     """The ledgers of a plan of many, in the order of their ids."""
+    stage_ms: int = NEVER
+    """Since when it is at its stage."""
 
 
 class IgnoredCounts(Struct, array_like=True, frozen=True):

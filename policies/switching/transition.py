@@ -115,7 +115,7 @@ class Transition:
             case UpdateSwitch(fields):
                 self._update_switch(fields)
             case Advance(stage, _, _, fields):
-                self._update_switch({"stage": stage, **fields})
+                self._update_switch({"stage": stage, "stage_ms": self.now_ms, **fields})
             case Begin(switch):
                 self._update({"switch": switch})
                 self.plan = plan_of(switch)

@@ -182,7 +182,7 @@ def test_a_switch_commanded_by_hand_is_rolled_back_and_its_copies_deleted_later(
         status, said = loop.cli("cleanup", "--cluster", BACK, "--execute", "--yes")
         assert (status, "WINDOW_NOT_ELAPSED" in said) == (1, True), said
 
-        status, said = loop.cli("rollback", "--cluster", BACK)
+        status, said = loop.cli("rollback", "--cluster", BACK, "--yes")
         assert status == 0, said
         loop.await_stage(BACK, "rolled_back")
         status, said = loop.cli("status", "--cluster", BACK)

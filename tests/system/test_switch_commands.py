@@ -208,9 +208,11 @@ def test_without_a_query_there_is_no_answer_and_the_same_key_asks_for_it_later(w
         (("register", "--name", "nowhere"), "clusters.c1.bookkeeper.clusters.nowhere: cannot be read: 127.0.0.1:"),
         (("start", "--target", "new"), "--yes: nobody can be asked here"),
         (("cleanup", "--execute"), "--yes: nobody can be asked here"),
+        (("rollback",), "--yes: nobody can be asked here"),
+        (("unregister", "--name", "old"), "--yes: nobody can be asked here"),
         (("rollback", "--idempotency-key", ""), "--idempotency-key: "),
     ],
-    ids=["unknown name", "unreachable", "start", "cleanup", "empty key"],
+    ids=["unknown name", "unreachable", "start", "cleanup", "rollback", "unregister", "empty key"],
 )
 def test_a_mistake_is_one_line_and_nothing_is_sent(
     world: World, switch: Switch, arguments: Sequence[str], says: str
@@ -241,7 +243,7 @@ def test_a_cluster_of_which_nothing_is_known_says_how_to_begin(world: World, swi
 
 def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_TOPICS__PREFIX", "nobody")
-    ended = switch("rollback")
+    ended = switch("rollback", "--yes")
     assert ended.status == USER_ERROR
     assert ended.err.startswith("the command could not be sent to nobody.commands (")
     assert "headgate topics create" in ended.err
@@ -250,8 +252,8 @@ def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, mo
 def test_a_kafka_that_is_away_is_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.switch.loop_client._CONNECT_SECONDS", 1.0)
     monkeypatch.setenv("HEADGATE_KAFKA__BOOTSTRAP_SERVERS", f"127.0.0.1:{free_port()}")
-    for command in ("rollback", "status"):
-        ended = switch(command)
+    for command in (("rollback", "--yes"), ("status",)):
+        ended = switch(*command)
         assert ended.status == USER_ERROR
         assert "does not answer as it should" in ended.err
         assert len(ended.err.splitlines()) == 1
@@ -294,12 +296,12 @@ def test_a_cluster_is_registered_by_what_is_read_at_its_address(query: World, sw
     ("arguments", "code"),
     [
         (("register", "--name", "alias"), "URI_DUPLICATE"),
-        (("unregister", "--name", "old"), "IN_USE"),
+        (("unregister", "--name", "old", "--yes"), "IN_USE"),
         (("close-client", "--name", "old"), "INVALID_TRANSITION"),
-        (("rollback", "--with-brokers"), "INVALID_TRANSITION"),
+        (("rollback", "--with-brokers", "--yes"), "INVALID_TRANSITION"),
         (("start", "--target", "new", "--digest", DIGEST), "PRECHECK_FAILED"),
         (("start", "--target", "third", "--yes"), "NOT_FOUND"),
-        (("rollback", "--expected-epoch", "7"), "INVALID_TRANSITION"),
+        (("rollback", "--expected-epoch", "7", "--yes"), "INVALID_TRANSITION"),
     ],
     ids=["register", "unregister", "close-client", "rollback", "start with digest", "start", "epoch"],
 )

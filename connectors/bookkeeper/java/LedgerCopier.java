@@ -149,6 +149,8 @@ public final class LedgerCopier {
     private final Semaphore reads;
     private final ExecutorService workers;
     private final Map jobs = new ConcurrentHashMap();
+    private volatile long bytesPerSecond;
+    private long freeNanos;
 
     public LedgerCopier(String text) throws Exception {
         JsonNode settings = JSON.readTree(text);
@@ -160,6 +162,27 @@ public final class LedgerCopier {
         windowEntries = settings.get("window_entries").asInt();
         reads = new Semaphore(settings.get("entries_in_flight").asInt(), true);
         workers = Executors.newFixedThreadPool(settings.get("concurrency").asInt());
+        bytesPerSecond = settings.get("bytes_per_second").asLong();
+    }
+
+    /** Copy no more than so many bytes in a second, over all ledgers, from now on; 0 is no limit. */
+    public void limit(long bytes) {
+        bytesPerSecond = bytes;
+    }
+
+    /** Wait until these bytes may be written as well. Who waits already goes by the limit that was. */
+    private void pace(long bytes) throws InterruptedException {
+        long limit = bytesPerSecond;
+        if (limit <= 0) {
+            return;
+        }
+        long nanos;
+        synchronized (jobs) {
+            long now = System.nanoTime();
+            nanos = Math.max(0, freeNanos - now);
+            freeNanos = now + nanos + (long) (bytes * 1e9 / limit);
+        }
+        TimeUnit.NANOSECONDS.sleep(nanos);
     }
 
     /** Begin something under a name by which it is asked for: a copy, a deletion, a look, or a new id. */
@@ -402,6 +425,9 @@ public final class LedgerCopier {
                 try {
                     // The last window must be written before the next but one is read: two are held at most.
                     get(writing, "target-write");
+                    if (to != null) {
+                        pace(sizeOf(entries));
+                    }
                     largest = Math.max(largest, largestIn(entries));
                     long next = window.end + 1;
                     ahead = next > last ? null : new Window(from, next, endOf(next, last, largest), phase);
@@ -491,6 +517,14 @@ public final class LedgerCopier {
             largest = Math.max(largest, ((LedgerEntry) entries.next()).getEntryBuffer().readableBytes());
         }
         return largest;
+    }
+
+    private static long sizeOf(LedgerEntries window) {
+        long bytes = 0;
+        for (Iterator entries = window.iterator(); entries.hasNext();) {
+            bytes += ((LedgerEntry) entries.next()).getEntryBuffer().readableBytes();
+        }
+        return bytes;
     }
 
     private static CompletableFuture forward(LedgerEntries window, WriteAdvHandle to, MessageDigest digest, Job job) {

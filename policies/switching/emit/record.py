@@ -13,6 +13,7 @@ from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecor
 from policies.switching.emit.decisions import numbered
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.plan import stage_counts
+from policies.switching.settings import SwitchLimits
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
 from policies.units import from_millis
 
@@ -20,12 +21,17 @@ _MOVED = (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.C
 
 
 def emit_record(
-    before: SwitchingState, after: SwitchingState, drafts: Sequence[DecisionDraft], issuer: Issuer, now: datetime
+    before: SwitchingState,
+    after: SwitchingState,
+    drafts: Sequence[DecisionDraft],
+    limits: SwitchLimits,
+    issuer: Issuer,
+    now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
     """The record of the state after a step, when it differs from the one last published."""
     if after == before:
         return after, ()
-    content, stage = _content(after), after.switch.stage if after.switch else SwitchStage.NONE
+    content, stage = _content(after, limits), after.switch.stage if after.switch else SwitchStage.NONE
     digest = _digest(stage, content)
     if digest == before.record:
         return after, ()
@@ -52,7 +58,7 @@ def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
     return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
 
 
-def _content(state: SwitchingState) -> dict[str, object]:
+def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
     switch = state.switch
     counts = _counts(switch) if switch else Counter[LedgerStage]()
     live = switch is not None and switch.live_ms >= 0
@@ -76,7 +82,17 @@ def _content(state: SwitchingState) -> dict[str, object]:
         "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and live else None,
         "prechecks": {c.target: c.digest for c in state.checks},
         "registry": {e.name: e.status.value for e in state.entries},
+        "stage_since": _stage_since(switch),
+        "copy_bytes_per_second": limits.copy_bytes_per_second,
     }
+
+
+def _stage_since(switch: Switch | None) -> datetime | None:
+    """Of a switch that is triggered: when it was started."""
+    if switch is None:
+        return None
+    since_ms = switch.started_ms if switch.stage is SwitchStage.TRIGGERED else switch.stage_ms
+    return from_millis(since_ms) if since_ms >= 0 else None
 
 
 def _counts(switch: Switch) -> Counter[LedgerStage]:

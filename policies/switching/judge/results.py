@@ -189,7 +189,8 @@ def _halt(task: LedgerTask, why: str, sentence: str) -> Iterator[Change]:
 def _promote_again(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
     again = _failed_once_more(task)
     if why := guards.has_tries_left(again, facts.limits.retries):
-        return _fail(again, LedgerStage.PROMOTE_DEFERRED, SwitchReason.RETRIES_EXHAUSTED, why)
+        sentence = f"{why}: {result.detail}" if result.detail else why
+        return _fail(again, LedgerStage.PROMOTE_DEFERRED, SwitchReason.RETRIES_EXHAUSTED, sentence)
     changed = result.outcome is LedgerOutcome.CONFLICT
     reason = SwitchReason.VERSION_CONFLICT if changed else SwitchReason.EXECUTOR_FAILED
     return iter([AskExecutor(again, task.awaiting, reason)])

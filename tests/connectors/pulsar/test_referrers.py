@@ -120,6 +120,13 @@ def test_what_a_real_pulsar_wrote_is_counted() -> None:
     assert staying(unloaded, old={26, 28, 36, 37})["compacted", "old"] == (1, 37)
 
 
+def test_a_log_counts_whatever_its_namespace_is_called() -> None:
+    mine = "/pulsar/mine"
+    tree = {mine: b"1\nBKDL\n{}", f"{mine}/a/<default>/ledgers/inprogress_1": b"5;40;1", "/pulsar/empty": b""}
+    tree["/pulsar/migration-coordinator"] = b"no ledger"
+    assert staying(tree, old={40}) == {("log", "old"): (1, 40)}
+
+
 def test_what_nobody_has_any_more_counts_for_nobody() -> None:
     assert staying({f"{TOPIC}/__compaction": compaction_info(20)}, old=set(), new=set()) == {}
 
@@ -140,7 +147,7 @@ UNPLACED = {
     "/managed-ledgers/mine": b"\n\x00",
     "/managed-ledgers/t/n/odd/topic": topic_info(1),
     f"{TOPIC}/s1/below": b"",
-    "/pulsar/other": b"",
+    "/pulsar/other": b"something",
     f"{PACKAGES}/f/<default>/ledgers/inprogress_1": b"no segment",
     f"{PACKAGES}/f/<default>/allocation": b"no id",
     TOPIC: b"\n\x02\x10\x01",

@@ -75,6 +75,9 @@ class _Copiers:
         assert (source, target) == ("old", "new")
         return JournaledCopier(_Copier(self._world), _Journal(self._world))
 
+    def limit(self, bytes_per_second: int) -> None:
+        self._world.asked.append(f"limit {bytes_per_second}")
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -120,6 +123,9 @@ class _Copier:
     def delete_old(self, ledger_id: int) -> DeleteResult:
         self._world.asked.append("delete_old")
         return DeleteResult(ledger_id, self._world.delete)
+
+    def limit(self, bytes_per_second: int) -> None:
+        """It copies nothing."""
 
     def close(self) -> None:
         """There is nothing to close."""

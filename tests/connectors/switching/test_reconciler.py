@@ -107,6 +107,7 @@ class FakeLedgerOrders:
 
     def __init__(self, ended: list[str]) -> None:
         self.done: list[tuple[SwitchVerdict, int]] = []
+        self.limits: list[int] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._ended = ended
 
@@ -114,6 +115,9 @@ class FakeLedgerOrders:
         self.done.append((decision.verdict, decision.op))
         self.meanwhile()
         return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=LedgerOutcome.COPIED)
+
+    def limit(self, bytes_per_second: int) -> None:
+        self.limits.append(bytes_per_second)
 
     def close(self) -> None:
         self._ended.append("copies")
@@ -232,6 +236,15 @@ def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() 
     world.ledgers.meanwhile = look_away
     world.reconcile(order(COPY))
     assert len(world.results) == 1
+
+
+def test_how_much_may_be_copied_changes_while_it_runs() -> None:
+    world = World()
+    world.reconcile()
+    for number, limit in enumerate((None, None, 1000, 1000, None)):
+        world.reconciler.receive(record(sequence=150 + number, copy_bytes_per_second=limit))
+        world.reconcile()
+    assert world.ledgers.limits == [0, 1000, 0]
 
 
 class Later(Executor):

@@ -1,0 +1,95 @@
+"""What became of single ledgers of a switch: those that failed, and those that a clean-up would delete.
+
+The latest decision about each ledger is on the decided topic; of 100,000 only those that are shown are kept in memory.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deploy.settings import Settings
+from deploy.switch.loop_client import LoopClient, Wanted
+from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
+from policies.switching.state import FAILED, LedgerStage
+
+_READ_SECONDS = 1.0
+
+
+_LEFT = frozenset({SwitchReason.RETRIES_EXHAUSTED, SwitchReason.NOT_READY, SwitchReason.WIDE_CHANGE})
+
+
+def has_failed(decision: SwitchDecision) -> bool:
+    """Whether the latest decision about a ledger leaves it behind, or gives up what was asked of it."""
+    if decision.ledger is None or decision.verdict in ORDERS:
+        return False
+    return decision.ledger.stage in FAILED or decision.reason in _LEFT
+
+
+def is_to_clean(decision: SwitchDecision) -> bool:
+    """Whether a ledger is attributed to the target, and still stands in the source."""
+    return decision.ledger is not None and decision.ledger.stage in (LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
+
+
+def of_switch(decisions: Iterable[SwitchDecision], record: SwitchRecord | None) -> list[SwitchDecision]:
+    """Those about ledgers of the present switch, by id; what an earlier one left on the topic is left out."""
+    way = (record.source, record.target) if record is not None else None
+    found = ((d.ledger.ledger_id, d) for d in decisions if d.ledger and way in (None, (d.source, d.target)))
+    return [decision for _, decision in sorted(found, key=lambda pair: (pair[0], pair[1].subject))]
+
+
+def show_failed(settings: Settings, cluster: str, console: Console, *, as_json: bool) -> None:
+    """Print the ledgers that failed, each with its reason. Raises as `show_ledgers` does."""
+    show_ledgers(settings, cluster, console, has_failed, "No ledger of it failed.", as_json=as_json)
+
+
+def show_ledgers(
+    settings: Settings, cluster: str, console: Console, wanted: Wanted, otherwise: str, *, as_json: bool
+) -> None:
+    """Print ledgers of the present switch of a broker cluster, all of them.
+
+    Raises:
+        UserError: the loop's Kafka is not known, or does not answer.
+    """
+    with LoopClient(settings, cluster, _READ_SECONDS, with_past=True, ledgers=wanted) as loop:
+        found = of_switch(loop.ledgers.values(), loop.record())
+    if as_json:
+        for decision in found:
+            typer.echo(json.dumps(_plain(decision)))
+        return
+    for line in ledger_lines(found, otherwise):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def ledger_lines(decisions: list[SwitchDecision], otherwise: str) -> Iterator[RenderableType]:
+    """A line for each ledger, and how many there are; `otherwise` where there are none."""
+    if not decisions:
+        yield Text(otherwise)
+        return
+    table = Table("ledger", "kind", "stage", "reason", "what happened", "znodes")
+    for each in decisions:
+        plain = _plain(each)
+        table.add_row(*(str(plain[name]) for name in ("ledger", "kind", "stage", "reason", "detail")), _paths(each))
+    yield table
+    yield Text(f"{len(decisions)} ledgers")
+
+
+def _paths(decision: SwitchDecision) -> str:
+    return "\n".join(decision.ledger.paths) if decision.ledger else ""
+
+
+def _plain(decision: SwitchDecision) -> dict[str, object]:
+    ledger = decision.ledger
+    assert ledger is not None  # noqa: S101 - only decisions about ledgers come here
+    return {
+        "ledger": ledger.ledger_id,
+        "target_id": ledger.target_id,
+        "kind": ledger.kind.value,
+        "stage": ledger.stage.value,
+        "reason": decision.reason.value,
+        "detail": decision.explanation,
+        "paths": list(ledger.paths),
+    }

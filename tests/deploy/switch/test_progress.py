@@ -1,0 +1,90 @@
+"""How fast a switch goes on, how long it takes, and what it waits for."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from deploy.switch.progress import next_step, pace_of
+from policies.switching.decisions import BrokerCounts
+from policies.switching.state import LedgerStage, SwitchStage
+from tests.deploy.switch.decisions import NOW, record
+
+L, S = LedgerStage, SwitchStage
+HALF = {L.BUILT: 40, L.BUILD_FAILED: 10, L.COPYING: 16, L.PENDING: 34}
+
+
+def at(seconds: float, **fields: Any) -> Any:
+    return record(sequence=100 + int(seconds), decided_at=NOW + timedelta(seconds=seconds), **fields)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ledgers", "percent"),
+    [
+        (S.BUILD, HALF, 50.0),
+        (S.PROMOTE, {L.PROMOTED: 30, L.PROMOTED_VIA_ROLLOVER: 10, L.PROMOTE_DEFERRED: 10, L.PROMOTING: 50}, 50.0),
+        (S.CLEANUP, {L.CLEANED: 60, L.PROMOTED: 25, L.DELETE_INTENT: 15}, 60.0),
+        (S.ROLLBACK, {L.REVERTED: 75, L.PROMOTED: 25}, 75.0),
+    ],
+)
+def test_what_a_stage_has_to_do_is_counted(stage: SwitchStage, ledgers: dict[LedgerStage, int], percent: float) -> None:
+    pace = pace_of(at(10, verdict=stage, ledgers=ledgers, stage_since=NOW), (), NOW)
+    assert pace is not None
+    assert pace.percent == percent
+
+
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
+def test_a_stage_that_works_on_no_ledgers_has_no_pace(stage: SwitchStage) -> None:
+    assert pace_of(at(10, verdict=stage, ledgers=HALF), (), NOW) is None
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    slow = [at(n, ledgers={L.BUILT: n, L.PENDING: 100 - n}) for n in range(0, 41, 10)]
+    now = at(50, ledgers={L.BUILT: 60, L.PENDING: 40})
+    pace = pace_of(now, slow, now.decided_at)
+    assert pace is not None
+    assert (pace.ledgers_per_second, pace.seconds_left) == (60 / 50, 40 / (60 / 50))
+    later = pace_of(now, slow, NOW + timedelta(seconds=95))
+    assert later is not None
+    assert later.ledgers_per_second == 2.0, "only the record at 40 s is of the last minute"
+
+
+def test_without_earlier_records_it_is_that_since_the_stage_began() -> None:
+    pace = pace_of(at(25, ledgers=HALF, stage_since=NOW), (), NOW)
+    assert pace is not None
+    assert (pace.ledgers_per_second, pace.seconds_left) == (2.0, 25.0)
+
+
+def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
+    others = [at(1, verdict=S.PROMOTE, ledgers=HALF), at(2, attempt=2, ledgers=HALF)]
+    pace = pace_of(at(25, ledgers=HALF, stage_since=NOW), others, NOW)
+    assert pace is not None
+    assert pace.ledgers_per_second == 2.0
+
+
+def test_what_stands_still_has_no_end() -> None:
+    pace = pace_of(at(25, ledgers=HALF), (at(5, ledgers=HALF),), NOW)
+    assert pace is not None
+    assert (pace.ledgers_per_second, pace.seconds_left) == (0.0, None)
+
+
+@pytest.mark.parametrize("stage", list(SwitchStage))
+def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
+    assert next_step(record(verdict=stage, ledgers=HALF))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"verdict": S.BUILD, "ledgers": HALF}, "50 more ledgers are copied"),
+        ({"verdict": S.BUILD, "halted": "INV-2"}, "nothing until a person drives it on"),
+        ({"verdict": S.TRIGGERED, "blocked": "b1 wrote to old"}, "no longer so: b1 wrote to old"),
+        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=1)}, "acks of 2 brokers"),
+        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=3)}, "both id generators"),
+        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=None, acked=0)}, "which brokers are alive"),
+        ({"verdict": S.NONE, "registry": {}}, "register"),
+        ({"verdict": S.DONE}, "old is given up by close-client"),
+    ],
+)
+def test_the_next_step_names_what_is_awaited(fields: dict[str, Any], says: str) -> None:
+    assert says in next_step(record(**fields))
