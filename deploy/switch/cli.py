@@ -121,6 +121,33 @@ def precheck(
 
 
 @switch_app.command()
+def plan(
+    cluster: Cluster,
+    target: Target,
+    ledgers_per_second: Annotated[
+        float | None, typer.Option(min=0.1, help="How fast ledgers are moved; by default as measured once.")
+    ] = None,
+    bytes_per_second: Annotated[
+        float | None, typer.Option(min=1, help="How fast entries are copied; by default as measured once.")
+    ] = None,
+    settings: SettingsFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what a switch would do, and how long that takes. Writes nothing. Ends with status 1 where it is not ready."""
+    from deploy.switch.plan_command import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
+
+    given = _load(settings)
+    told = ledgers_per_second is not None or bytes_per_second is not None
+    rates = Rates(
+        ledgers_per_second or LEDGERS_PER_SECOND,
+        bytes_per_second or BYTES_PER_SECOND,
+        "as given" if told else "measured on two busy cores",
+    )
+    if not show_plan(given, cluster, target, rates, as_json=as_json):
+        raise typer.Exit(_NOT_READY)
+
+
+@switch_app.command()
 @_sends_command
 def start(
     runner: "CommandRunner",

@@ -327,6 +327,22 @@ def test_the_command_prints_json_that_says_the_same(fleet: Fleet) -> None:
     assert [(each["reason"], each["samples"]) for each in report["findings"]] == [("foreign_id", [2])]
 
 
+def test_the_plan_says_what_would_move_and_writes_nothing(fleet: Fleet) -> None:
+    fleet.old.put("/loadbalance/brokers/b1:8080", b"")
+    given = ["--cluster", "c1", "--target", "new", "-s", str(fleet.settings()), "--ledgers-per-second", "1"]
+    result = CliRunner().invoke(app, ["switch", "plan", *given, "--json"])
+    plan = json.loads(result.output)
+    assert (result.exit_code, plan["ready"], plan["ledgers"]) == (0, True, {"cursor": 1, "schema": 2})
+    assert (plan["count"], plan["unread"], plan["brokers"]) == (3, 0, ["b1:8080"])
+    assert (plan["build_seconds"], plan["promote_seconds"]) == (3.0, 3.0)
+    assert plan["rollback_window_seconds"] == 86_400
+    text = CliRunner().invoke(app, ["switch", "plan", *given]).output
+    assert "READY: old to new" in text
+    assert "1 live brokers read the directive" in text
+    fleet.new.client.create_at(2)
+    assert CliRunner().invoke(app, ["switch", "plan", *given]).exit_code == 1
+
+
 def test_a_target_that_has_no_name_is_the_users_mistake(fleet: Fleet) -> None:
     with pytest.raises(UserError, match=r"names no cluster nwe; it names new, old"):
         fleet.check("nwe")

@@ -1,0 +1,201 @@
+"""Answers `headgate switch plan`: what a switch would do and how long that takes, from live data, before it starts.
+
+It reads what the precheck reads, and the size of each ledger that would be copied. Nothing is written, and no loop need
+run.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from connectors.switching.cluster_sessions import ClusterSessions, within
+from connectors.switching.settings import SwitchExecution
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from deploy.settings import Settings
+from deploy.switch.precheck_command import Checked, check, named, watched_cluster
+from deploy.switch.precheck_view import finding_line, staying_lines, verdict_line
+from policies.errors import UserError
+from policies.switching.ledgers import LedgerState
+from policies.switching.precheck.snapshot import ids_to_import
+from policies.switching.references import LedgerKind, owner_of, with_ledger
+from policies.switching.settings import SwitchLimits
+from policies.units import counted, human_bytes, human_seconds
+
+LEDGERS_PER_SECOND = 150.0
+BYTES_PER_SECOND = 70e6
+"""What `bench/switch.py` and `bench/ledger_copy.py` measured on two busy cores, each rounded down."""
+
+_READ_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast ledgers are copied and attributed."""
+
+    ledgers_per_second: float
+    bytes_per_second: float
+    source: str
+    """Where these are from, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan:
+    """What a switch would do."""
+
+    cluster: str
+    source: str
+    target: str
+    ready: bool
+    ledgers: dict[str, int]
+    """To move, by kind."""
+    bytes: int
+    """Of the entries of those that are closed."""
+    open_ledgers: int
+    """With a writer: they are copied once their topic's owner rolled them over, or unloaded it."""
+    unread: int
+    """Of which nothing could be read."""
+    brokers: tuple[str, ...] | None
+    """Those that must follow; None: not known."""
+    build_seconds: float
+    promote_seconds: float
+    rates: Rates
+
+    @property
+    def count(self) -> int:
+        """How many ledgers are to move."""
+        return sum(self.ledgers.values())
+
+
+def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as_json: bool) -> bool:
+    """Print what a switch would do; gives whether the precheck within it says ready.
+
+    Raises:
+        UserError: as the precheck does.
+    """
+    checked = check(settings, cluster, target)
+    limits = settings.policies.switching.for_cluster(cluster).limits
+    plan = make_plan(settings, checked, rates, limits)
+    if as_json:
+        typer.echo(json.dumps(_plain(plan, limits, checked)))
+    else:
+        console = Console()
+        for line in plan_lines(plan, limits, checked):
+            console.print(line, highlight=False)
+    return plan.ready
+
+
+def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchLimits) -> SwitchPlan:
+    """What a switch would do, by a precheck that was just made."""
+    seen, report = checked.taken.snapshot, checked.report
+    kinds = {
+        r.ledger_id: r.kind
+        for r in with_ledger(seen.references)
+        if owner_of(r, seen.bootstrap) == report.source
+    }  # fmt: skip
+    brokers, clusters = named(settings, checked.cluster)
+    with ClusterSessions(checked.cluster, brokers, clusters) as sessions:
+        copied = ids_to_import(seen, settings.policies.switching.for_cluster(checked.cluster).rules) | {
+            ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA
+        }
+        try:
+            facts = sessions.find_ledgers(report.source, copied).facts
+        except (UnreadError, NotConnectedError, UserError):
+            facts = {}
+        live = _brokers(sessions, watched_cluster(settings, checked.cluster).switching)
+    closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
+    total = sum(ledger.length_bytes for ledger in closed)
+    limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)
+    return SwitchPlan(
+        cluster=checked.cluster,
+        source=report.source,
+        target=report.target,
+        ready=report.ready,
+        ledgers=dict(sorted(Counter(kind.value for kind in kinds.values()).items())),
+        bytes=total,
+        open_ledgers=sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
+        unread=sum(i not in facts for i in copied),
+        brokers=live,
+        build_seconds=max(len(copied) / rates.ledgers_per_second, total / limit),
+        promote_seconds=len(kinds) / rates.ledgers_per_second,
+        rates=rates,
+    )
+
+
+def _brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tuple[str, ...] | None:
+    path = (execution or SwitchExecution()).brokers_path
+    try:
+        reader = sessions.brokers.reader(within(_READ_SECONDS))
+        return tuple(sorted(reader.one(reader.client.get_children_async, path) or ()))
+    except (UnreadError, NotConnectedError) as error:
+        typer.echo(f"not read: {path}: {detail_of(error)}", err=True)
+        return None
+
+
+def plan_lines(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> Iterator[RenderableType]:
+    """The plan, as a person reads it before starting."""
+    report = checked.report
+    yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
+    for finding in report.findings:
+        yield finding_line(finding.reason, finding.detail)
+    yield _table(plan)
+    yield from staying_lines(report.staying, report.left_out)
+    for problem in checked.taken.problems:
+        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
+    yield Text("What brokers see", "bold")
+    for line in broker_lines(plan):
+        yield Text(f"  {line}")
+    yield Text("Way back", "bold")
+    for line in way_back_lines(limits):
+        yield Text(f"  {line}")
+
+
+def _table(plan: SwitchPlan) -> Table:
+    table = Table("what", "how much", "estimated")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in plan.ledgers.items()) or "none"
+    table.add_row("ledgers to move", f"{plan.count} ({kinds})", "")
+    table.add_row("to copy", human_bytes(plan.bytes), human_seconds(plan.build_seconds))
+    table.add_row("to attribute", counted(plan.count, "ledger"), human_seconds(plan.promote_seconds))
+    if plan.open_ledgers:
+        table.add_row("still written to", counted(plan.open_ledgers, "ledger"), "once their owner rolled them over")
+    if plan.unread:
+        table.add_row("not readable", counted(plan.unread, "ledger"), "they stay behind")
+    rates = plan.rates
+    speed = f"{rates.ledgers_per_second:g} ledgers, {human_bytes(rates.bytes_per_second)} a second"
+    table.add_row("rate", speed, rates.source)
+    return table
+
+
+def broker_lines(plan: SwitchPlan) -> Iterator[str]:
+    """What happens to brokers and topics, and when."""
+    who = "all live brokers (not known which)" if plan.brokers is None else f"{len(plan.brokers)} live brokers"
+    yield f"at once: {who} read the directive, and make every new ledger in {plan.target} from then on"
+    yield f"ledgers that are open stay in {plan.source} until they roll over; nothing is fenced, no topic is unloaded"
+    yield f"all along: old entries are read from {plan.source}, new ones from {plan.target}"
+    yield "attributing writes schemas' and cursors' znodes one by one; loaded topics' owners do it for their cursors"
+
+
+def way_back_lines(limits: SwitchLimits) -> Iterator[str]:
+    """Where rollback ends: windows count from going live, which is when the last broker acked."""
+    window, cleanup = limits.rollback_window_ms / 1000, limits.cleanup_after_ms / 1000
+    yield f"`headgate switch rollback` for {human_seconds(window)} from going live, as long as no clean-up began"
+    yield f"`headgate switch cleanup --execute` from {human_seconds(max(cleanup, window))} on; it cannot be undone"
+
+
+def _plain(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> dict[str, Any]:
+    return {
+        **asdict(plan),
+        "count": plan.count,
+        "estimated_seconds": plan.build_seconds + plan.promote_seconds,
+        "rollback_window_seconds": limits.rollback_window_ms / 1000,
+        "cleanup_after_seconds": max(limits.cleanup_after_ms, limits.rollback_window_ms) / 1000,
+        "brokers_see": list(broker_lines(plan)),
+        "digest": checked.report.digest,
+        "problems": checked.taken.problems,
+    }
