@@ -16,7 +16,7 @@ from deploy.settings import Settings
 from deploy.settings_file import load_settings
 from deploy.switch.cli import switch_app
 from policies.errors import UserError
-from policies.isolation.settings import RuleSet
+from policies.isolation.rules import RuleSet
 
 app = typer.Typer(
     name="headgate",
@@ -165,6 +165,27 @@ def placement(
     show_placement(
         load_settings(settings), PlacementQuery(cluster, namespace, ensemble, rules, changes), as_json=as_json
     )
+
+
+@app.command()
+def promise(
+    rules: Annotated[str, typer.Argument(help="strict, current or legacy; `settings` for what the settings promise.")],
+    cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one the namespace is in.")],
+    namespace: Annotated[str, typer.Option(help="tenant/namespace.")],
+    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
+    timeout: Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")] = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Promise a namespace by which rules its data is isolated; the running loop holds its placements against it."""
+    from deploy.promise import PromiseRequest, give_promise
+
+    known = {rule.value: rule for rule in RuleSet}
+    if rules not in (*known, "settings"):
+        raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
+    set_up_logging()
+    request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
+    placement = give_promise(load_settings(settings), request)
+    typer.echo(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """`headgate placement`: where a cluster's namespaces may place their data, from live data, as a person reads it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from connectors.bookie_collector import BookieCollector
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.bookies import PulsarBookieCollector
 from connectors.zookeeper.bookies import ZooKeeperBookieCollector
+from deploy.broker_policies import counted_lines, lines, plain, policies_of
 from deploy.connections import Connections
 from deploy.placement_view import bookie_table, overview, summary
 from deploy.settings import Settings
@@ -24,7 +25,8 @@ from policies.isolation.fold import fold
 from policies.isolation.judge.placements import PlacementJudgement, judge_placement
 from policies.isolation.membership import BookieMembership
 from policies.isolation.messages import explain_placement
-from policies.isolation.settings import RuleSet
+from policies.isolation.readings import BookieAffinity, BrokerIsolation
+from policies.isolation.rules import RuleSet
 from policies.isolation.state import BookieClusterState, Cohort
 from policies.isolation.what_if import Change, after
 from policies.observations import Observation, Outcome, Reading
@@ -48,31 +50,34 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     Raises:
         UserError: the cluster's bookies are not watched or cannot be read, or it has no such namespace.
     """
-    known = known_of(settings, query.cluster)
+    readings = read_cluster(settings, query.cluster)
+    known = known_by(settings, query.cluster, readings)
+    policies = next((r.broker_policies for r in readings if isinstance(r, BookieAffinity)), None)
     block: IsolationSettings = settings.policies.isolation
     own = block.for_cluster(query.cluster)
     in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
     membership = after(known.membership(), query.changes)
     judged = [_judged(cohort, membership, in_force, query) for cohort in _asked(known, query.namespace)]
     if as_json:
-        typer.echo(json.dumps([_plain(query.cluster, j, n) for j in judged for n in j.namespaces]))
+        typer.echo(json.dumps([_plain(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
         return
     console = Console()
     if query.namespace is None:
         console.print(overview(query.cluster, judged))
     else:
         console.print(bookie_table(judged[0], membership, in_force))
-    for line in summary(judged, membership):
+    names = [name for j in judged for name in j.namespaces]
+    brokers = lines(names[0], policies) if query.namespace is not None else counted_lines(names, policies)
+    for line in (*summary(judged, membership), *brokers):
         console.print(line)
 
 
-def known_of(settings: Settings, cluster: str) -> BookieClusterState:
-    """What can be read of a cluster at this moment.
+def known_by(settings: Settings, cluster: str, readings: Sequence[Reading]) -> BookieClusterState:
+    """What readings of a cluster say.
 
     Raises:
-        UserError: its bookies are not watched, or something cannot be read.
+        UserError: something could not be read.
     """
-    readings = _read(settings, cluster)
     failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in readings if r.outcome is not Outcome.OK]
     if failed:
         raise UserError("\n".join(f"clusters.{cluster}: cannot be read ({line})" for line in failed))
@@ -82,7 +87,12 @@ def known_of(settings: Settings, cluster: str) -> BookieClusterState:
     return fold(BookieClusterState(), seen, block.for_cluster(cluster))
 
 
-def _read(settings: Settings, cluster: str) -> list[Reading]:
+def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
+    """What can be read of a cluster at this moment.
+
+    Raises:
+        UserError: its bookies are not watched.
+    """
     if cluster not in settings.clusters:
         raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
     watched, readings, metrics = settings.clusters[cluster], list[Reading](), PollMetrics(CollectorRegistry())
@@ -118,8 +128,10 @@ def _judged(
     return judge_placement(asked, membership, settings)
 
 
-def _plain(cluster: str, judged: PlacementJudgement, namespace: str) -> dict[str, Any]:
-    """With the names that `headgate.placement.v1` has."""
+def _plain(
+    cluster: str, judged: PlacementJudgement, namespace: str, policies: Sequence[BrokerIsolation] | None
+) -> dict[str, Any]:
+    """With the names that `headgate.placement.v1` has; and which brokers serve it, null where that is not known."""
     return {
         "cluster": cluster,
         "namespace": namespace,
@@ -136,4 +148,5 @@ def _plain(cluster: str, judged: PlacementJudgement, namespace: str) -> dict[str
         "promised_feasible": judged.promised.feasible,
         "leak": judged.leak,
         "headroom": judged.placed.headroom,
+        "broker_policies": None if policies is None else [plain(own) for own in policies_of(namespace, policies)],
     }

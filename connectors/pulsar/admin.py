@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Ty
 from connectors.pulsar.connection import PulsarAdmin, is_member
 from connectors.pulsar.outcomes import AdminError
 from connectors.pulsar.rest import Names, RestClient
+from connectors.pulsar_policies import IsolationPolicyDocuments
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from connectors.zookeeper.registrations import RackGroups, none_as_empty
 from policies.isolation.readings import RackInfo
@@ -49,6 +50,9 @@ _GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
 _AFFINITY: TypeAdapter[AffinityDocument | None] = TypeAdapter(AffinityDocument | None)
 _PERSISTENCE: TypeAdapter[PersistenceDocument | None] = TypeAdapter(PersistenceDocument | None)
 _LOOKUP = TypeAdapter(Lookup)
+_ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
+    Annotated[IsolationPolicyDocuments, BeforeValidator(none_as_empty)]
+)
 
 
 class AdminApi:
@@ -103,6 +107,12 @@ class AdminApi:
         """How many bookies a namespace's ledgers spread over; None when it leaves that to the brokers."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
         return self._unless_missing(path, _PERSISTENCE, None)
+
+    def isolation_policies(self) -> dict[str, IsolationPolicyDocuments]:
+        """Which brokers serve which namespaces: policies by name, by the name of Pulsar's cluster."""
+        clusters = self._rest.get("/admin/v2/clusters", _NAMES)
+        paths = {name: _path("/admin/v2/clusters", name, "namespaceIsolationPolicies") for name in sorted(clusters)}
+        return {name: self._unless_missing(path, _ISOLATION_POLICIES, {}) for name, path in paths.items()}
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """Ids (`host:port`) of the brokers that are registered, whatever `cluster` is named."""

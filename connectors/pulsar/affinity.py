@@ -6,9 +6,10 @@ from typing import TypeVar
 
 from connectors.http_client import MAX_CONNECTIONS
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.outcomes import AdminError
+from connectors.pulsar.outcomes import READ_ERRORS, AdminError
+from connectors.pulsar_policies import broker_isolations
 from connectors.zookeeper.affinity import PersistenceDocument
-from policies.isolation.readings import BookieAffinity, NamespaceAffinity
+from policies.isolation.readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
 Asked = TypeVar("Asked")
@@ -45,7 +46,22 @@ class AffinityReader:
                 threads.shutdown(wait=False, cancel_futures=True)  # those under way end within their time-outs
                 raise
         found = {name: affinity for name, affinity in zip(names, affinities, strict=True) if affinity is not None}
-        return BookieAffinity(cluster=cluster, outcome=Outcome.OK, namespaces=dict(sorted(found.items())))
+        return BookieAffinity(
+            cluster=cluster,
+            outcome=Outcome.OK,
+            namespaces=dict(sorted(found.items())),
+            broker_policies=self._read_broker_policies(),
+        )
+
+    def _read_broker_policies(self) -> tuple[BrokerIsolation, ...] | None:
+        """None when they cannot be read, as without the role of a superuser: nothing else waits for them."""
+        if self._left_seconds() <= 0:
+            return None
+        try:
+            policies = self._admin.isolation_policies()
+        except READ_ERRORS.expected:
+            return None
+        return tuple(each for name, documents in policies.items() for each in broker_isolations(name, documents))
 
     def _each(self, threads: ThreadPoolExecutor, ask: Callable[[Asked], Told], about: Iterable[Asked]) -> list[Told]:
         def in_time(one: Asked) -> Told:

@@ -5,13 +5,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from connectors.pulsar_policies import broker_isolations, parse_isolation_policies
 from connectors.read_errors import DETAIL_LENGTH, first_problem
+from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
-from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, NamespaceAffinity
+from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
 LOCAL_POLICIES = "/admin/local-policies"
 POLICIES = "/admin/policies"
+CLUSTERS = "/admin/clusters"
+ISOLATION_POLICIES = "namespaceIsolationPolicies"
 
 
 def _listed(value: object) -> object:
@@ -102,6 +106,7 @@ class AffinityTree:
     def __init__(self) -> None:
         self._affinities = ChangedNodes(parse_affinity)
         self._persistences = ChangedNodes(parse_persistence)
+        self._broker_policies = ChangedNodes(parse_isolation_policies)
 
     def read(self, reader: Reader, cluster: str) -> BookieAffinity:
         """Read what has changed; trees that do not exist are empty.
@@ -120,7 +125,27 @@ class AffinityTree:
             if affinity is not None
         }
         detail = _problems({**affinities, **persistences})
-        return BookieAffinity(cluster=cluster, outcome=Outcome.OK, detail=detail, namespaces=namespaces)
+        return BookieAffinity(
+            cluster=cluster,
+            outcome=Outcome.OK,
+            detail=detail,
+            namespaces=namespaces,
+            broker_policies=self._read_broker_policies(reader),
+        )
+
+    def _read_broker_policies(self, reader: Reader) -> tuple[BrokerIsolation, ...] | None:
+        """None when they cannot be read: no bookie is placed by them, so nothing else waits for them."""
+        try:
+            clusters = _below(reader, [CLUSTERS])
+            nodes = self._broker_policies.refresh(reader, [f"{path}/{ISOLATION_POLICIES}" for path in clusters])
+        except UnreadError:
+            return None
+        self._broker_policies.forget_others(nodes)
+        return tuple(
+            policy
+            for path, node in sorted(nodes.items())
+            for policy in broker_isolations(path.split("/")[-2], node.value or {})
+        )
 
     def _local_policies(self, reader: Reader) -> dict[str, ParsedNode[AffinityDocument]]:
         tenants = _below(reader, [LOCAL_POLICIES])

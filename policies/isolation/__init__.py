@@ -2,7 +2,7 @@
 
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.isolation.policy import NAME, IsolationPolicy
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
 
@@ -15,6 +15,7 @@ __all__ = [
     "IsolationPolicy",
     "IsolationSettings",
     "IsolationState",
+    "NamespacePromise",
     "Placement",
     "PlacementSummary",
 ]

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.isolation.settings import RuleSet
+from policies.isolation.rules import RuleSet
 from policies.units import Instant
 
 QUARANTINE_GROUP = "headgate-quarantine"

@@ -12,8 +12,10 @@ from policies.isolation.readings import (
     BookieRegistration,
     Bookies,
     NamespaceAffinity,
+    NamespacePromise,
     RackInfo,
 )
+from policies.isolation.rules import RuleSet
 from policies.isolation.settings import IsolationSettings
 from policies.observations import Outcome, Reading
 
@@ -51,10 +53,14 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
     }
     # More than are said without a summary.
     affinity |= {f"acme/team-{number:02}": NamespaceAffinity(primary=("shared",)) for number in range(10)}
+    promise = NamespacePromise(
+        cluster=_CLUSTER, namespace="acme/orders", promise=RuleSet.STRICT, actor="ada@example.org", reason="contract 7"
+    )
     return (
         ("bookies-3", minutes(3), bookies),
         ("racks-3", minutes(3), BookieRacks(cluster=_CLUSTER, outcome=Outcome.OK, groups=groups)),
         ("affinity-3", minutes(3), BookieAffinity(cluster=_CLUSTER, outcome=Outcome.OK, namespaces=affinity)),
+        ("promise-3", minutes(3), promise),
     )
 
 

@@ -15,7 +15,8 @@ from policies.isolation.decisions import (
 )
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.membership import AffinityGroups
-from policies.isolation.settings import IsolationSettings, RuleSet
+from policies.isolation.rules import RuleSet
+from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import QuarantineOrder
 from policies.units import counted, format_duration
 

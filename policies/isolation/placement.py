@@ -10,7 +10,8 @@ from itertools import accumulate
 
 from policies.isolation.decisions import PlacementReason, Tier
 from policies.isolation.membership import ANY_GROUP, AffinityGroups, BookieMembership, BookieSet
-from policies.isolation.settings import RuleSet, Unaffine
+from policies.isolation.rules import RuleSet
+from policies.isolation.settings import Unaffine
 
 _NOBODY = BookieSet(frozenset())
 

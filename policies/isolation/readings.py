@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from policies.observations import Reading
+from policies.isolation.rules import RuleSet
+from policies.observations import Outcome, Reading
 from policies.units import MAX_INT64, Instant
 
 MAX_ENSEMBLE = 10_000
@@ -18,7 +19,8 @@ BookieName = Annotated[str, Field(min_length=1, max_length=255)]
 """A bookie's id as registered: `host:port`, or any custom id."""
 GroupName = Annotated[str, Field(max_length=255)]
 """Of a group, or of a member of one: whatever stands in the znode."""
-_Named = Annotated[str, Field(min_length=1, max_length=512)]
+Pattern = Annotated[str, Field(max_length=4096)]
+NamespaceName = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class BookieRegistration(BaseModel):
@@ -105,13 +107,53 @@ class NamespaceAffinity(BaseModel):
     ack_quorum: int | None = Field(default=None, ge=0, le=MAX_ENSEMBLE, description="Copies a producer waits for.")
 
 
+class BrokerIsolation(BaseModel):
+    """One of Pulsar's namespace isolation policies: which brokers serve some namespaces. Shown, not decided on."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    pulsar_cluster: GroupName = Field(description="As Pulsar names the cluster whose brokers they are.")
+    name: GroupName = Field(description="Of the policy.")
+    namespaces: tuple[Pattern, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="Regular expressions of `tenant/namespace`."
+    )
+    primary: tuple[Pattern, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="Regular expressions of the brokers that serve them."
+    )
+    secondary: tuple[Pattern, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="Likewise, of those that do when too few of these can."
+    )
+    min_available: int | None = Field(
+        default=None, ge=-MAX_INT64, le=MAX_INT64, description="Fewer available primary brokers are too few."
+    )
+
+
 class BookieAffinity(Reading):
     """All namespaces that say where their data may lie, in one reading."""
 
     event_type: ClassVar[str] = "headgate.bookie-affinity.v1"
 
-    namespaces: dict[_Named, NamespaceAffinity] = Field(
+    namespaces: dict[NamespaceName, NamespaceAffinity] = Field(
         default_factory=dict,
         max_length=MAX_NAMESPACES,
         description="By `tenant/namespace`; those without affinity may be left out.",
     )
+    broker_policies: tuple[BrokerIsolation, ...] | None = Field(
+        default=None, max_length=10_000, description="Which brokers serve which namespaces; null: not read."
+    )
+
+
+class NamespacePromise(Reading):
+    """What a person promises a namespace; it holds until another one is given."""
+
+    event_type: ClassVar[str] = "headgate.namespace-promise.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`: a command is not read, it is given.")
+    namespace: NamespaceName = Field(description="`tenant/namespace`.")
+    promise: RuleSet | None = Field(description="The rules that are promised; null: those of the settings again.")
+    actor: str = Field(default="", max_length=249, description="Who promises.")
+    reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
+
+    def subject(self) -> str:
+        """``<cluster>/<namespace>``."""
+        return f"{self.cluster}/{self.namespace}"

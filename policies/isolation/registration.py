@@ -10,6 +10,7 @@ from policies.isolation import (
     IsolationPolicy,
     IsolationSettings,
     IsolationState,
+    NamespacePromise,
     Placement,
     PlacementSummary,
 )
@@ -57,7 +58,7 @@ _INHIBITIONS = (
 
 KIND = PolicyKind(
     name=NAME,
-    observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity)},
+    observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity, NamespacePromise)},
     decisions=(Placement, PlacementSummary, BookieQuarantine),
     alerts=_ALERTS,
     inhibitions=_INHIBITIONS,
@@ -66,6 +67,7 @@ KIND = PolicyKind(
     state_version=1,
     build=IsolationPolicy,
     examples=examples,
+    written_by={NamespacePromise: "`headgate promise`"},
     reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
     connectors="connectors.by_policy.isolation:CONNECTORS",
 )

@@ -5,18 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from policies.closed_enum import ClosedEnum
 from policies.isolation.readings import MAX_ENSEMBLE
+from policies.isolation.rules import RuleSet
 from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, parse_duration
-
-
-class RuleSet(ClosedEnum):
-    """Which bookies a namespace may use: the rule sets there are."""
-
-    LEGACY = "legacy", "Pulsar up to 2.10: bookies without a group are always eligible."
-    CURRENT = "current", "Pulsar from 2.11 on: bookies without a group when the namespace's groups do not suffice."
-    STRICT = "strict", "The proposal: never bookies without a group."
 
 
 class Unaffine(StrEnum):

@@ -14,7 +14,7 @@ from policies.alerts import AlertBook
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership
-from policies.isolation.settings import RuleSet
+from policies.isolation.rules import RuleSet
 
 NEVER = -1
 
@@ -87,6 +87,16 @@ class Cohort(Struct, array_like=True, frozen=True):
         return AffinityGroups(frozenset(self.primary), frozenset(self.secondary))
 
 
+class GivenPromise(Struct, array_like=True, frozen=True):
+    """What was promised to a namespace by command."""
+
+    namespace: str
+    rules: str
+    """Empty: it was taken back, so that an older one that comes late does not hold again."""
+    at_ms: int
+    id: str
+
+
 class BookieClusterState(Struct, array_like=True, frozen=True):
     """Everything known of one cluster's bookies, groups and namespaces: the last good reading of each."""
 
@@ -104,8 +114,8 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """How many bookies the reading named that is not believed yet."""
     members_left: int = 0
     """How many members of groups the reading named that is not believed yet."""
-    promises: tuple[tuple[str, str], ...] = ()
-    """What people promised single namespaces by command: rule sets by namespace."""
+    promises: tuple[GivenPromise, ...] = ()
+    """What people promised single namespaces by command, by namespace."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:
@@ -123,7 +133,7 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
 
     def promised(self) -> dict[str, RuleSet]:
         """What people promised single namespaces by command."""
-        return {namespace: RuleSet(rules) for namespace, rules in self.promises}
+        return {given.namespace: RuleSet(given.rules) for given in self.promises if given.rules}
 
     def confirmed_membership(self, membership: BookieMembership) -> BookieMembership:
         """The same with the bookies that one reading lacked and no other yet, so that they may still be there."""

@@ -15,10 +15,11 @@ from policies.isolation.readings import (
     BookieRacks,
     BookieRegistration,
     Bookies,
+    BrokerIsolation,
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation.settings import RuleSet
+from policies.isolation.rules import RuleSet
 from policies.isolation.what_if import parse_change
 from policies.observations import Outcome, Reading
 
@@ -129,6 +130,52 @@ def test_a_person_sees_all_namespaces_and_what_belongs_to_no_group(
     shown = capsys.readouterr().out
     assert "2 namespaces with affinity, 6 writable bookies" in shown
     assert "in no group: loose" in shown
+
+
+BROKERS = (
+    BrokerIsolation(
+        pulsar_cluster="eu", name="reds", namespaces=("t/re.",), primary=("b1.*",), secondary=("b2.*",), min_available=2
+    ),
+    BrokerIsolation(pulsar_cluster="eu", name="late", namespaces=("t/.*",), primary=("b9",)),
+    BrokerIsolation(pulsar_cluster="eu", name="not Python's", namespaces=("(?<name", "t/both"), primary=("b3",)),
+)
+
+
+def with_brokers(collector: type[FakeCollector], policies: tuple[BrokerIsolation, ...] | None) -> None:
+    collector.given[2] = BookieAffinity(**CLUSTER, namespaces=NAMESPACES, broker_policies=policies)
+
+
+def test_which_brokers_serve_a_namespace_is_shown_beside_its_bookies(
+    capsys: pytest.CaptureFixture[str], collector: type[FakeCollector]
+) -> None:
+    with_brokers(collector, BROKERS)
+    show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
+    found = {each["namespace"]: each["broker_policies"] for each in json.loads(capsys.readouterr().out)}
+    assert {name: [p["name"] for p in policies] for name, policies in found.items()} == {
+        "t/red": ["reds"], "t/both": ["late"],
+    }  # fmt: skip
+    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    assert "brokers: b1.*, then b2.* when fewer than 2 of them are there (policy reds of eu)" in _one_line(capsys)
+    show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
+    assert "brokers b9 (policy late of eu): t/both" in _one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("policies", "said"), [(None, "could not be read"), ((), "any, no namespace isolation policy")]
+)
+def test_where_no_policy_names_brokers_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+    collector: type[FakeCollector],
+    policies: tuple[BrokerIsolation, ...] | None,
+    said: str,
+) -> None:
+    with_brokers(collector, policies)
+    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    assert said in _one_line(capsys)
+
+
+def _one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
 
 
 def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: type[FakeCollector]) -> None:

@@ -4,6 +4,8 @@ Shared by test_loop_isolation.py, test_loop_isolation_pulsar.py and bench/leak_w
 """
 
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -119,10 +121,12 @@ class WatchedLoop:
         servers: of the loop's own Kafka.
         prefix: of the topics.
         port: where it serves its metrics.
+        settings: the file it runs with.
     """
 
-    def __init__(self, servers: str, prefix: str, port: int) -> None:
+    def __init__(self, servers: str, prefix: str, port: int, settings: Path) -> None:
         self._port = port
+        self._settings = settings
         names = ("observed.bookies", "decided.isolation", "decided.alerts", "audit")
         self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in names}
 
@@ -130,6 +134,13 @@ class WatchedLoop:
         """Stop reading."""
         for topic in self._topics.values():
             topic.__exit__()
+
+    def command(self, *arguments: str) -> str:
+        """What a `headgate` command prints, run with the loop's own settings; it must succeed."""
+        run = [sys.executable, "-m", "deploy.cli", *arguments, "-s", str(self._settings)]
+        done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def alerts(self, alert: str | None = None, subject: str | None = None) -> list[Entry]:
         """All alerts said so far, or those of a name, about a subject of the cluster."""
@@ -229,7 +240,7 @@ def watched_loop(
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
         await_ready(headgate, port)
-        loop = WatchedLoop(loop_kafka, prefix, port)
+        loop = WatchedLoop(loop_kafka, prefix, port, file)
         try:
             yield loop
         finally:

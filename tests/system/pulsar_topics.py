@@ -36,6 +36,14 @@ def set_affinity(cluster: PulsarCluster, namespace: str, *, primary: str, second
     call(cluster, "POST", f"/admin/v2/namespaces/{namespace}/persistence/bookieAffinity", groups)
 
 
+def isolate_brokers(cluster: PulsarCluster, policy: str, namespaces: str, *, primary: str, secondary: str) -> None:
+    """Say which brokers serve which namespaces, all by regular expressions."""
+    failover = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "80"}}
+    brokers = {"primary": [primary], "secondary": [secondary], "auto_failover_policy": failover}
+    path = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies/{policy}"
+    call(cluster, "POST", path, {"namespaces": [namespaces], **brokers})
+
+
 def set_persistence(cluster: PulsarCluster, namespace: str, *, ensemble: int, write: int, ack: int) -> None:
     """Say how many bookies a namespace's ledgers spread over, and how many copies of an entry are written, awaited."""
     sizes = {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack}

@@ -524,6 +524,20 @@ def test_namespaces_are_read_with_their_groups_and_their_persistence(watch: Watc
     assert reading.namespaces == {"t/ns": both, "old/cluster/ns": NamespaceAffinity(primary=("a",))}
 
 
+def test_which_brokers_serve_which_namespaces_is_read_beside_them(watch: Watch, tree: Tree) -> None:
+    assert watch.poll_affinity().broker_policies == ()
+    policy = {
+        "namespaces": ["t/.*"],
+        "primary": ["broker-1.*"],
+        "secondary": [],
+        "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "2"}},
+    }
+    tree.put("/admin/clusters/local/namespaceIsolationPolicies", {"own-brokers": policy})
+    (read,) = watch.poll_affinity().broker_policies or ()
+    assert (read.pulsar_cluster, read.name, read.namespaces) == ("local", "own-brokers", ("t/.*",))
+    assert (read.primary, read.secondary, read.min_available) == (("broker-1.*",), (), 2)
+
+
 def test_changes_of_any_kind_are_read(watch: Watch, tree: Tree) -> None:
     tree.put("/admin/local-policies/t/one", affinity("a"))
     tree.put("/admin/local-policies/t/two", affinity("a"))
@@ -599,7 +613,7 @@ def test_thousands_of_namespaces_cost_one_request_each_and_no_value_twice(
         print(f"{what}: {time.monotonic() - began:.2f} s, {reader.requests - requests} requests")  # noqa: T201
         return reader.requests - requests, reading
 
-    lists = 1 + TENANTS
+    lists = 1 + TENANTS + 1  # the last: Pulsar's clusters, whose policies name brokers
     requests, first = read("first")
     assert (requests, len(first.namespaces)) == (lists + 2 * NAMESPACES, NAMESPACES)
     requests, again = read("unchanged")

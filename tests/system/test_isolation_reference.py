@@ -17,7 +17,8 @@ from policies.errors import UserError
 from policies.isolation.decisions import Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet
 from policies.isolation.placement import Placed, place
-from policies.isolation.settings import RuleSet, Unaffine
+from policies.isolation.rules import RuleSet
+from policies.isolation.settings import Unaffine
 
 DRIVER = Path(__file__).parent / "reference" / "PlacementReference.java"
 RANDOM_CASES = 6_000
@@ -152,7 +153,7 @@ def _random_affinity(chance: random.Random) -> AffinityGroups | None:
     if chance.random() < 0.05:
         return None
     names = (*GROUPS, UNKNOWN_GROUP)
-    primary = set(chance.sample(names, 0 if chance.random() < 0.02 else chance.choice((1, 1, 1, 2, 2, 3))))
+    primary = set(chance.sample(names, 0 if chance.random() < 0.1 else chance.choice((1, 1, 1, 2, 2, 3))))
     secondary = set(chance.sample(names, chance.choice((0, 1, 1, 1, 2))))
     if chance.random() < 0.03:
         chance.choice((primary, secondary)).add("*")

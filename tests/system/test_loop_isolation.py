@@ -14,7 +14,7 @@ import pytest
 
 from policies.isolation.decisions import QUARANTINE_GROUP
 from tests.system.bookkeeper import Bookie, init_cluster
-from tests.system.isolation import AVAILABLE, Metadata, WatchedLoop, instant_ms, watched_loop
+from tests.system.isolation import AVAILABLE, CLUSTER, Metadata, WatchedLoop, instant_ms, watched_loop
 from tests.system.loop import Entry
 from tests.system.waiting import eventually, paced
 from tests.system.zookeeper import ZooKeeper, free_port
@@ -147,6 +147,15 @@ def test_a_bookie_without_rack_info_is_named_within_the_second_quarantined_and_r
         assert loop.statuses("unassigned-bookie", bookie) == ["firing", "resolved"]
         assert loop.metric("headgate_unassigned_bookie", bookie=bookie) == 0
         assert bookie in metadata.racks()["g1"], "nobody takes it out again"
+
+
+def test_a_namespace_is_promised_something_else_by_command_and_back(world: World) -> None:
+    loop = world.loop
+    loop.await_placement(NAMESPACE, promise="strict")
+    for rules, promised in (("current", "current"), ("settings", "strict")):
+        said = loop.command("promise", rules, "--cluster", CLUSTER, "--namespace", NAMESPACE)
+        assert said.startswith(f"promised: {promised}. {NAMESPACE} "), said
+        assert loop.decided("placement", NAMESPACE)[-1].data["promise"] == promised
 
 
 def test_each_join_is_one_leak_window_in_the_histogram(world: World) -> None:

@@ -19,7 +19,7 @@ from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, Na
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
-from tests.system.pulsar_topics import create_namespace, produce, set_affinity, set_persistence
+from tests.system.pulsar_topics import create_namespace, isolate_brokers, produce, set_affinity, set_persistence
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 
 WHOLE_RANGE = "0x00000000_0xffffffff"
@@ -150,6 +150,10 @@ def test_affinity_is_read_back_with_the_persistence(cluster: Stack, admin: Admin
         "b/sized": NamespaceAffinity(primary=("g1",), ensemble_size=3, write_quorum=2, ack_quorum=1),
     }
     set_affinity(cluster, "b/sized", primary="")
+    isolate_brokers(cluster, "p1", "a/.*", primary="broker-1.*", secondary="broker-2.*")
+    (policy,) = watch.poll()[2].broker_policies or ()
+    assert (policy.pulsar_cluster, policy.name, policy.namespaces) == (CLUSTER, "p1", ("a/.*",))
+    assert (policy.primary, policy.secondary, policy.min_available) == (("broker-1.*",), ("broker-2.*",), 1)
     assert set(watch.poll()[2].namespaces) == {"a/isolated"}
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from policies.isolation.fold.affinity import fold_affinity
 from policies.isolation.fold.groups import fold_groups
+from policies.isolation.fold.promises import fold_promise
 from policies.isolation.fold.registrations import fold_registrations
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import BookieClusterState
 from policies.observations import Observation, in_order
@@ -28,4 +29,6 @@ def fold(
                 cluster = fold_groups(cluster, seen, seen.reading, confirm_ms)
             case BookieAffinity():
                 cluster = fold_affinity(cluster, seen, seen.reading)
+            case NamespacePromise():
+                cluster = fold_promise(cluster, seen, seen.reading)
     return cluster

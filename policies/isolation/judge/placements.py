@@ -9,7 +9,8 @@ from policies.closed_enum import ClosedEnum
 from policies.isolation.decisions import PlacementReason, PlacementVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet, first_names
 from policies.isolation.placement import Placed, place
-from policies.isolation.settings import IsolationSettings, RuleSet
+from policies.isolation.rules import RuleSet
+from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import Cohort
 
 _UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})

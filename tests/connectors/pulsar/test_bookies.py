@@ -17,7 +17,7 @@ from connectors.pulsar import affinity
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.pulsar.connection import PulsarAdmin
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 
@@ -110,6 +110,19 @@ def test_only_namespaces_with_affinity_are_told_and_only_their_persistence_is_as
         "a/x": NamespaceAffinity(primary=("g1",), secondary=("g2",), ensemble_size=5, write_quorum=3, ack_quorum=2)
     }
     assert [path for path in pulsar.paths if path.endswith("/persistence")] == ["/admin/v2/namespaces/a/x/persistence"]
+
+
+@pytest.mark.parametrize("refused", ["/clusters", "/clusters/c/namespaceIsolationPolicies"])
+def test_policies_of_brokers_that_may_not_be_read_keep_nothing_else_from_being_told(refused: str) -> None:
+    reading = affinity_of(Pulsar({**of_namespaces(2), "/clusters": ["c"], refused: 403}))
+    assert (reading.outcome, len(reading.namespaces), reading.broker_policies) == (Outcome.OK, 2, None)
+
+
+def test_policies_of_brokers_are_told_by_cluster() -> None:
+    policies = {"p": {"namespaces": ["t/.*"], "primary": ["b1.*"], "secondary": None, "auto_failover_policy": None}}
+    answers = {"/clusters": ["c", "geo"], "/clusters/c/namespaceIsolationPolicies": policies}
+    (policy,) = affinity_of(Pulsar({**of_namespaces(1), **answers})).broker_policies or ()
+    assert policy == BrokerIsolation(pulsar_cluster="c", name="p", namespaces=("t/.*",), primary=("b1.*",))
 
 
 def test_sixteen_requests_are_under_way_at_once_and_no_more() -> None:

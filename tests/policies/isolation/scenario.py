@@ -13,8 +13,10 @@ from policies.isolation.readings import (
     BookieRegistration,
     Bookies,
     NamespaceAffinity,
+    NamespacePromise,
     RackInfo,
 )
+from policies.isolation.rules import RuleSet
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome, Reading
@@ -99,6 +101,14 @@ def affinity(
         ns: said if isinstance(said, NamespaceAffinity) else to(*said.split("/")) for ns, said in namespaces.items()
     }
     return _observation(seconds, "affinity", BookieAffinity(cluster=CLUSTER, outcome=outcome, namespaces=listed), id)
+
+
+def promise(seconds: float, namespace: str, rules: str | None) -> Observation:
+    """A command; None takes the last one back."""
+    given = NamespacePromise(
+        cluster=CLUSTER, namespace=namespace, promise=None if rules is None else RuleSet(rules), actor="ada", reason=""
+    )
+    return _observation(seconds, f"promise-{namespace}", given, None)
 
 
 def to(primary: str = "", secondary: str = "", **more: Any) -> NamespaceAffinity:

@@ -21,7 +21,7 @@ from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.wire import EventReader, decision_event
-from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, racks
+from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, promise, racks
 
 BOOKIES = ["bk1", "bk2", "bk3", "bk4", "bk4#2", "bk5"]
 some_bookies = st.lists(st.sampled_from(BOOKIES), max_size=6).map(" ".join)
@@ -38,10 +38,17 @@ affinities = st.builds(
 )
 namespaces = st.dictionaries(st.sampled_from(["t/a", "t/b", "t/c"]), affinities)
 seconds = st.integers(0, 900)
-readings = st.one_of(
+what_is_read = st.one_of(
     st.builds(bookies, seconds, some_bookies, some_bookies, some_members, outcomes),
     st.builds(racks, seconds, groups, outcomes),
     st.builds(affinity, seconds, namespaces, outcomes),
+)
+readings = st.one_of(
+    what_is_read,
+    what_is_read,
+    st.builds(
+        promise, seconds, st.sampled_from(["t/a", "t/b"]), st.none() | st.sampled_from(["legacy", "current", "strict"])
+    ),
 )
 settings_blocks = st.fixed_dictionaries(
     {
@@ -211,7 +218,7 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
             assert after.feasible or not j.placed.feasible
 
 
-@given(st.lists(readings, min_size=1, max_size=12), settings_blocks)
+@given(st.lists(what_is_read, min_size=1, max_size=12), settings_blocks)
 def test_a_verdict_is_a_function_of_the_membership_alone(history: list[Observation], block: dict[str, Any]) -> None:
     """Two clusters that end with the same three readings agree, whatever they read before."""
     groups, names = {"p": "bk1 bk2", "s": "bk3"}, {"t/a": "p/s", "t/b": "p", "t/c": "s"}

@@ -1,0 +1,49 @@
+"""What people promise single namespaces by command."""
+
+from itertools import permutations
+
+import pytest
+
+from policies.isolation.rules import RuleSet
+from tests.policies.isolation.scenario import GROUPS, LONG, Run, everything, promise
+
+NAMESPACES = {"acme/a": "default", "acme/b": "default"}
+
+
+def short(**settings: str) -> Run:
+    """Both namespaces have one bookie of their own, and may use bk11, which is in no group."""
+    return Run(LONG, settings).see(*everything(0, "bk1 bk11", GROUPS, NAMESPACES))
+
+
+def test_a_namespace_is_held_against_what_it_was_promised_and_no_other_is() -> None:
+    run = short(promise="current").see(promise(10, "acme/a", "strict"))
+    assert (run.placement("acme/a").verdict, run.placement("acme/a").promise) == ("leaks", "strict")
+    assert (run.placement("acme/b").verdict, run.placement("acme/b").promise) == ("spills_to_secondary", "current")
+    assert run.said("isolation-leak") == [(10, "c1/acme/a", "firing", "critical")]
+
+
+def test_taken_back_what_the_settings_promise_holds_again() -> None:
+    run = short().see(promise(10, "acme/a", "current")).see(promise(20, "acme/a", None))
+    assert [(p.promise, p.verdict) for p in run.placements("acme/a")] == [
+        ("strict", "leaks"), ("current", "spills_to_secondary"), ("strict", "leaks"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", list(permutations((10, 20, 30))))
+def test_the_last_promise_counts_in_whatever_order_they_come(order: tuple[int, ...]) -> None:
+    given = {10: "current", 20: None, 30: "legacy"}
+    run = short()
+    for second in order:
+        run.see(promise(second, "acme/a", given[second]), seconds=40)
+    assert run.placement("acme/a").promise is RuleSet.LEGACY
+
+
+def test_to_promise_what_is_promised_is_no_news() -> None:
+    run = short().see(promise(10, "acme/a", "strict"))
+    assert len(run.placements("acme/a")) == 1
+
+
+def test_a_namespace_may_be_promised_something_before_it_is_known() -> None:
+    run = Run(LONG, promise="current").see(promise(0, "acme/a", "strict"))
+    run.see(*everything(1, "bk1 bk11", GROUPS, NAMESPACES))
+    assert {name: run.placement(name).promise for name in NAMESPACES} == {"acme/a": "strict", "acme/b": "current"}
