@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
 PYTEST ?=
 
-.PHONY: help run test unit lean system again long check lint types layers generated setup generate requirements bench docker clean
+.PHONY: help run test unit lean system again long walk check lint types layers generated setup generate requirements bench docker clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -33,6 +33,10 @@ again: $(VENV)/.dev ## What failed last, alone
 
 long: $(VENV)/.dev ## The same with every kill, outage and repetition
 	$(SYSTEM) -m long
+
+WALKS = 2000
+walk: $(VENV)/.dev ## Random walks over switches of a fleet that does nothing at its time: WALKS=20000 for a long one
+	$(BIN)/python -m tests.policies.switching.walk $(WALKS) 100
 
 check: lint types layers generated ## Lint, types, layers, generated files fresh
 

@@ -28,6 +28,7 @@ _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
     SwitchStage.DONE_WITH_FAILURES: (*_WAY[:-1], SwitchStage.DONE_WITH_FAILURES),
     SwitchStage.REJECTED: (*_WAY[:3], SwitchStage.REJECTED),
     SwitchStage.ROLLBACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
+    SwitchStage.ABORTED: (*_WAY[:4], SwitchStage.ABORTED),
     SwitchStage.ROLLED_BACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
 }
 _BAD = frozenset({SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED, SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK})

@@ -35,7 +35,7 @@ class SwitchVerdict(ClosedEnum):
         "A ledger cannot have its id in the target: it stays in the source until it gets another.",
     )
     DEGRADED = "degraded", "A broker cannot reach the target while others already write there: a person must decide."
-    BLOCKED = "blocked", "All brokers acked, and the switch does not go live."
+    BLOCKED = "blocked", "The switch does not go live, clean up or go back, for a reason that a person should know."
     PREVIEW = "preview", "What a dry run would have ordered."
     REJECT = "reject", "Nothing is done; `code` says why."
     HALT = "halt", "An alarm: nothing more is ordered until a person drives the switch on."
@@ -65,6 +65,9 @@ class RejectCode(ClosedEnum):
     WINDOW_EXPIRED = "WINDOW_EXPIRED", "The rollback window is over."
     CLEANUP_STARTED = "CLEANUP_STARTED", "Ledgers were deleted, or are about to be."
     WINDOW_NOT_ELAPSED = "WINDOW_NOT_ELAPSED", "It is too early to clean up."
+    ALREADY_ACTIVE = "ALREADY_ACTIVE", "The cluster is the active one by the registry, so it is no target."
+    BROKERS_BEHIND = "BROKERS_BEHIND", "A live broker does not follow the directive, or writes elsewhere."
+    CONTESTED = "CONTESTED", "The registry says what nobody here ordered: a person must resolve that first."
     CLIENT_IN_USE = "CLIENT_IN_USE", "A broker reads from it, or something refers to it."
     INVALID_TRANSITION = "INVALID_TRANSITION", "It does not fit the state, or comes too late."
 
@@ -78,7 +81,13 @@ class SwitchReason(ClosedEnum):
     NOT_SEEN = "not_seen", "It was ordered, and the registry does not show it."
     LEASE_TAKEN = "lease_taken", "A new orchestrator asks again for what was not answered."
     ALL_ACKED = "all_acked", "Every live broker follows the directive."
-    NOT_READY = "not_ready", "The target's next ids, the clusters' identities or a late write are in the way."
+    NOT_READY = "not_ready", "The target's next ids, the clusters' identities, a broker or a late write are in the way."
+    PAUSED = "paused", "A person holds the switch: nothing is ordered until it is resumed."
+    RESUMED = "resumed", "A person lets the switch go on."
+    ABORTED = "aborted", "A person ended the switch."
+    AUTOMATIC = "automatic", "`automatic_rollback` undoes a switch that its brokers cannot follow."
+    CONTESTED = "contested", "Somebody else wrote into the registry."
+    WRONG_LEDGER = "wrong_ledger", "The answer names another ledger than the one that was asked about."
     CLIENT_INIT_FAILED = "client_init_failed", "A broker could not make a client of the target."
     INVENTORY_NEEDED = "inventory_needed", "What refers to which ledger must be known first."
     INVENTORY_COMPLETE = "inventory_complete", "All parts of the inventory are there."
@@ -157,6 +166,12 @@ class BrokerCounts(BaseModel):
 
     live: int | None = Field(description="Null: not known.")
     acked: int = Field(description="Those that follow the directive in force.")
+    awaited: dict[str, Instant] = Field(
+        default_factory=dict, description="Live brokers that do not follow it, each with since when it should."
+    )
+    astray: dict[str, str] = Field(
+        default_factory=dict, description="Live brokers that follow it and write elsewhere all the same, and where."
+    )
 
 
 class SwitchRecord(Decision):
@@ -179,6 +194,12 @@ class SwitchRecord(Decision):
     degraded: bool = Field(description="Whether a broker could not reach the target after others had moved.")
     blocked: str = Field(description="Why it does not go live; empty when nothing is in the way.")
     halted: str = Field(description="Why nothing is ordered; empty when it goes on.")
+    paused: bool = Field(default=False, description="Whether a person holds it.")
+    contested: str = Field(default="", description="What somebody else wrote into the registry; empty: nothing.")
+    unplanned: tuple[str, ...] = Field(
+        default=(), description="Some references that name what should no longer be named, and that nobody planned for."
+    )
+    unplanned_count: int = Field(default=0, description="All of these.")
     rollback_until: Instant | None = Field(description="Until when it can be taken back; null: it is not live yet.")
     cleanup_from: Instant | None = Field(description="From when the source may be cleaned up; null: not live yet.")
     prechecks: dict[str, str] = Field(description="Digest of the last precheck by target.")

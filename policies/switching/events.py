@@ -60,6 +60,21 @@ class Rollback(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abort(Command):
+    """End the switch, and take back what can be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause(Command):
+    """Order nothing more, until it is resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume(Command):
+    """Go on: after a pause, a halt, or somebody else's directive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup(Command):
     """Delete what was promoted from the source."""
 
@@ -86,6 +101,8 @@ class RegistrySeen:
     bootstrap: str | None
     directive: Directive | None
     committed_epoch: int
+    at_ms: int = -1
+    """When it was read; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +187,7 @@ class Tick:
     """Time passed."""
 
 
-Commands = Register | Unregister | Precheck | Start | Rollback | Cleanup | CloseClient
+Commands = Register | Unregister | Precheck | Start | Rollback | Abort | Pause | Resume | Cleanup | CloseClient
 Event = (
     Commands | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
     | LedgerResult | StatusResult | Tick

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policies.switching.id_generators import IdGenerator
+from policies.switching.id_marks import IdMark, marked
 from policies.switching.ledgers import CopyIntent
 from policies.switching.plan import LedgerPlan
 from policies.switching.precheck.snapshot import id_floor
@@ -57,6 +58,16 @@ class SwitchFacts:
         return self.state.stage(target, self.now_ms)
 
     @property
+    def stands_still(self) -> str:
+        """Why nothing may be ordered until a person decides; empty when it may."""
+        switch, contested = self.state.switch, self.state.contested
+        if contested:
+            return f"the registry is contested: {contested}"
+        if switch is None:
+            return ""
+        return f"it halts: {switch.halted}" if switch.halted else "it is paused" if switch.paused else ""
+
+    @property
     def left_behind(self) -> int:
         """How many ledgers stay in the source until somebody drives the switch on."""
         return self.plan.count(*FAILED) + self.plan.asked(SwitchAction.GIVEN_UP)
@@ -100,6 +111,43 @@ class SwitchFacts:
         """Referenced now, at the target's precheck, or deleted from it."""
         yield from (known.greatest_id for known in (self.state.inventory, self.state.check(target)) if known)
         yield from self.deleted_ids(self.instance(target))[-1:]
+
+    # --- ids over all switches
+
+    def written_elsewhere(self, target: str) -> Iterator[IdMark]:
+        """All clusters but this one that brokers of this fleet may ever have written to."""
+        instance, marks = self.instance(target), {m.instance: m for m in self.state.marks}
+        for name in sorted(self._sent_to()):
+            if (seen := self.state.cluster(name)) is not None and seen.instance_id and seen.instance_id not in marks:
+                marks |= {m.instance: m for m in marked((), seen)}
+        yield from (m for m in marks.values() if m.instance != instance and (m.written or m.name in self._sent_to()))
+
+    def _sent_to(self) -> set[str]:
+        """By the registry and the directives alone."""
+        state, switch = self.state, self.state.switch
+        names = {e.name for e in state.entries if e.status is not ClusterStatus.STANDBY}
+        names |= {d.target for d in (state.directive, state.contested_by) if d is not None}
+        return names | ({switch.source, switch.target} if switch else set())
+
+    def may_have_given(self, mark: IdMark) -> int:
+        """The greatest id it gave or may give: all of its ``HOB``, unless every broker is known to have left it."""
+        seen = self.state.cluster(mark.name)
+        if seen is None or seen.generator is None or seen.instance_id != mark.instance or not self._is_left(mark.name):
+            return mark.ceiling
+        given = max(mark.given, seen.generator.next_id - 1)
+        return given if given >= mark.floor else -1
+
+    def _is_left(self, name: str) -> bool:
+        """Every live broker follows a directive that leads elsewhere, and its ids were read since the last moved."""
+        directive, seen = self.state.directive, self.state.cluster(name)
+        brokers = self.live_brokers(self.state.directed_ms)
+        reports = [self.report(b) for b in brokers]
+        if directive is None or directive.target == name or seen is None or not brokers:
+            return False
+        return all(
+            r is not None and r.acked_epoch == directive.epoch and name not in r.writes and seen.read_ms > moved_ms(r)
+            for r in reports
+        )
 
     # --- brokers
 
@@ -156,3 +204,13 @@ class SwitchFacts:
     def inventory_is_old(self) -> bool:
         """Whether there is no inventory since the clean-up began."""
         return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.cleanup_ms
+
+    @property
+    def rollback_is_unconfirmed(self) -> bool:
+        """Whether no inventory was begun since the last reference was taken back."""
+        return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.confirm_ms
+
+
+def moved_ms(report: BrokerReport) -> int:
+    """Until when a broker may have written elsewhere than it says: of its ack, or of a later lapse."""
+    return max(report.since_ms if report.since_ms >= 0 else report.at_ms, report.strayed_ms)

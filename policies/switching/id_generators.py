@@ -36,10 +36,15 @@ class IdGenerator(Struct, array_like=True, frozen=True):
         return first_id(self.hob or 0) | next_sequence(self.cversion, self.num_children)
 
     @property
+    def given(self) -> int:
+        """The greatest id that is known to be given: those before the present ``HOB`` may be skipped; -1: none is."""
+        return self.next_id - 1 if next_sequence(self.cversion, self.num_children) else -1
+
+    @property
     def ceiling(self) -> int:
         """The greatest id the cluster may give while a switch goes on: the end of its ``HOB``, or of the next one."""
         full = next_sequence(self.cversion, self.num_children) >= _NEARLY_FULL
-        return last_id((self.hob or 0) + full)
+        return last_id(min((self.hob or 0) + full, MAX_HOB))
 
 
 EMPTY_SHORT = IdGenerator(hob=None, cversion=0, num_children=0)
@@ -61,6 +66,12 @@ def last_id(hob: int) -> int:
 def hob_beyond(ledger_id: int) -> int:
     """The least ``HOB`` all of whose ids are greater than an id."""
     return (ledger_id >> _HALF_BITS) + 1
+
+
+def remedy_beyond(ledger_id: int, cluster: str) -> str:
+    """What brings a cluster's ids beyond one: never what cannot be done."""
+    hob = hob_beyond(ledger_id)
+    return f"advance to {hob_name(hob)}" if hob <= MAX_HOB else f"no HOB lies beyond, so {cluster} cannot be used"
 
 
 def hob_name(hob: int) -> str:

@@ -37,6 +37,9 @@ class CommandName(ClosedEnum):
     PRECHECK = "precheck", "Find out whether a switch to a target is safe."
     START = "start", "Switch to a target, or drive a switch to it on."
     ROLLBACK = "rollback", "Take the promotions back, within the rollback window."
+    ABORT = "abort", "End the switch, and take back what can be; brokers that were sent off only are sent back."
+    PAUSE = "pause", "Order nothing more until it is resumed; what was ordered may still be answered."
+    RESUME = "resume", "Go on after a pause, a halt, or somebody else's directive."
     CLEANUP = "cleanup", "Delete from the source what was promoted; a dry run unless it says otherwise."
     CLOSE_CLIENT = "close-client", "Have brokers close their client of a cluster that nobody needs any more."
 

@@ -36,12 +36,36 @@ _ALERTS = (
         (Severity.CRITICAL,),
         "An invariant is breached, or a promotion changed more than the attribution: nothing more is ordered.",
     ),
-    AlertKind(named.BLOCKED, (Severity.CRITICAL,), "All brokers acked, and the switch does not go live."),
+    AlertKind(
+        named.BLOCKED,
+        (Severity.CRITICAL,),
+        "The switch does not go live, clean up or go back: it says why.",
+    ),
     AlertKind(
         named.DEGRADED, (Severity.CRITICAL,), "A broker cannot reach the target while others already write there."
     ),
     AlertKind(named.UNATTENDED, (Severity.WARNING,), "A switch is under way, and no orchestrator holds the lease."),
     AlertKind(named.LEFT_BEHIND, (Severity.WARNING,), "A switch is done, and some ledgers stay in the old cluster."),
+    AlertKind(
+        named.AWAITED, (Severity.WARNING,), "Live brokers do not follow the directive, for longer than `ack_timeout`."
+    ),
+    AlertKind(
+        named.ASTRAY,
+        (Severity.CRITICAL,),
+        "After going live a broker writes elsewhere, went back, joined without following, or is not heard of.",
+    ),
+    AlertKind(
+        named.CONTESTED,
+        (Severity.CRITICAL,),
+        "The registry has two active clusters, or somebody else's directive: nothing is ordered.",
+    ),
+    AlertKind(
+        named.IDS_BEHIND, (Severity.CRITICAL,), "Brokers write where ids lie below what they got from another cluster."
+    ),
+    AlertKind(
+        named.UNPLANNED, (Severity.WARNING,), "References name the old cluster that no ledger of the plan is for."
+    ),
+    AlertKind(named.UNDONE, (Severity.WARNING,), "`automatic_rollback` undid a switch that its brokers cannot follow."),
 )
 
 _INHIBITIONS = (Inhibition(named.HALTED, (named.BLOCKED, named.DEGRADED)),)

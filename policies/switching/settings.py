@@ -24,6 +24,8 @@ class SwitchLimits:
     retries: int = 5
     orders_ahead: int = 0
     copy_bytes_per_second: int | None = None
+    ack_timeout_ms: int = 60_000
+    automatic_rollback: bool = False
     remapped: frozenset[LedgerKind] = frozenset()
 
     @property
@@ -63,6 +65,15 @@ class SwitchingSettings(PolicySettings):
         default=16, ge=1, le=1000, description="At most so many deletions are asked for at once."
     )
     retries: int = Field(default=5, ge=1, le=100, description="So many failures in a row, then a ledger stays behind.")
+    ack_timeout: PositiveDuration = Field(
+        default=parse_duration("1m"),
+        description="How long a live broker may take to follow a directive before that is an alert.",
+    )
+    automatic_rollback: bool = Field(
+        default=False,
+        description="Undo a switch without being asked, while that takes nothing from anybody: when a broker cannot "
+        "reach the target, or does not follow within `ack_timeout`.",
+    )
     precheck_validity: PositiveDuration = Field(
         default=parse_duration("10m"), description="How long what a precheck read, and so its report, counts."
     )
@@ -92,6 +103,8 @@ class SwitchingSettings(PolicySettings):
             retries=self.retries,
             orders_ahead=self.orders_ahead,
             copy_bytes_per_second=self.copy_bytes_per_second,
+            ack_timeout_ms=millis_of(self.ack_timeout),
+            automatic_rollback=self.automatic_rollback,
             remapped=self.remapped,
         )
 

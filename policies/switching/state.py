@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
 from policies.switching.blocks import Block
+from policies.switching.id_marks import IdMark
 from policies.switching.ledgers import CopyIntent, Ledger
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.snapshot import ClusterSnapshot
@@ -39,9 +40,10 @@ class SwitchStage(ClosedEnum):
     REJECTED = "rejected", "No broker moved, because the target could not be reached."
     ROLLBACK = "rollback", "Promotions are being taken back."
     ROLLED_BACK = "rolled_back", "They are; our copies are being deleted."
+    ABORTED = "aborted", "A person ended it where it stood; what is left as it was is said by name."
 
 
-ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK})
+ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
 """A switch that is over: its target is free for another. One with failures is not over, it can be driven on."""
 
 
@@ -159,6 +161,8 @@ class LiveBrokers(Struct, array_like=True, frozen=True):
 
     brokers: tuple[str, ...]
     at_ms: int
+    since_ms: tuple[int, ...] = ()
+    """Of each, when it was first read to be alive; empty in what older versions wrote."""
 
 
 class BrokerReport(Struct, array_like=True, frozen=True):
@@ -173,6 +177,10 @@ class BrokerReport(Struct, array_like=True, frozen=True):
     """Clusters it wrote to since its ack."""
     reads: tuple[str, ...] = ()
     """Clusters it has open readers on."""
+    since_ms: int = NEVER
+    """Since when it says of the directive what it says now: of its first such report."""
+    strayed_ms: int = NEVER
+    """When it last said that it wrote elsewhere than the directive it follows sends it."""
 
 
 class PrecheckResult(Struct, array_like=True, frozen=True):
@@ -246,6 +254,27 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """The ledgers of a plan of many, in the order of their ids."""
     stage_ms: int = NEVER
     """Since when it is at its stage."""
+    paused: bool = False
+    """Whether a person holds it: nothing is ordered until it is resumed."""
+    brokers_from: str = ""
+    """Where brokers wrote when it began, which after a rollback need not be its source; empty: the source."""
+    moved: bool = False
+    """Whether any broker ever said that it follows the directive to the target."""
+    confirm_ms: int = NEVER
+    """A rollback is over when an inventory begun after this shows it; -1: references are still being taken back."""
+    unplanned: tuple[str, ...] = ()
+    """Paths that name the cluster which nothing should name any more, and that no ledger of the plan is for; some."""
+    unplanned_count: int = 0
+    """All of them."""
+    status_attempt: int = 0
+    """The attempt whose statuses the registry has; it is done once every broker follows as well."""
+    automatic: str = ""
+    """Why it is rolled back although nobody asked for it; empty: somebody did."""
+
+    @property
+    def home(self) -> str:
+        """Where brokers go back to when it is undone."""
+        return self.brokers_from or self.source
 
 
 class IgnoredCounts(Struct, array_like=True, frozen=True):
@@ -324,6 +353,16 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """Names that are no longer registered, until the registry was seen without them. Sorted."""
     journal_blocks: tuple[JournalBlock, ...] = ()
     """The journal of many copies, in the order of its keys."""
+    marks: tuple[IdMark, ...] = ()
+    """How far each cluster's ids went, sorted by what it is."""
+    directed_ms: int = NEVER
+    """Since when the directive in force is so."""
+    registry_ms: int = NEVER
+    """When it was last read."""
+    contested: str = ""
+    """What the registry says that nobody here ordered; empty when it says nothing else."""
+    contested_by: Directive | None = None
+    """Somebody else's directive, where it is that."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """A registered cluster by its name."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.switching.blocks import BLOCK_SIZE, BlockMap
 from policies.switching.emit.drafts import draft_of
 from policies.switching.facts import SwitchFacts
+from policies.switching.id_marks import written
 from policies.switching.judge.changes import (
     Advance,
     AskExecutor,
@@ -159,13 +160,19 @@ class Transition:
 
     def _direct(self, target: str) -> None:
         """An executor never overwrites a later epoch."""
-        epoch = self.state.epoch + 1
-        self._update({"epoch": epoch, "directive": Directive(epoch, target)})
-        self._update_switch({"epoch": epoch})
+        epoch, marks = self.state.epoch + 1, self.state.marks
+        if (active := self.state.active()) is not None:
+            marks = written(marks, self.state.cluster(active), from_now=False)
+        marks = written(marks, self.state.cluster(target), from_now=True)
+        directive = Directive(epoch, target)
+        self._update({"epoch": epoch, "directive": directive, "directed_ms": self.now_ms, "marks": marks})
+        if self.state.switch is not None:
+            self._update_switch({"epoch": epoch})
 
     def _ask(self, task: LedgerTask, action: SwitchAction) -> None:
         stage = _STAGES.get(action, task.stage)
-        if action is SwitchAction.DELETE_COPY and self.facts().switch.stage is not SwitchStage.ROLLED_BACK:
+        stays = (SwitchStage.ROLLED_BACK, SwitchStage.ABORTED)
+        if action is SwitchAction.DELETE_COPY and self.facts().switch.stage not in stays:
             stage = LedgerStage.COPYING  # it is deleted to be copied again
         if action is SwitchAction.COPY:
             self._note_intent(task)

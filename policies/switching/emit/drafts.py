@@ -1,7 +1,7 @@
 """Changes put into words: what executors are asked, what became of the switch, and why nothing is done.
 
-An order that needs the lease is not said without it, nor while the switch is halted: it stays open, and is said when an
-orchestrator takes over or the switch is driven on.
+An order that needs the lease is not said without it, nor while the switch is halted or paused, or the registry is
+contested: it stays open, and is said when an orchestrator takes over or a person lets it go on.
 """
 
 from policies.switching.decisions import SwitchReason, SwitchVerdict
@@ -52,9 +52,12 @@ def draft_of(change: Change, after: SwitchFacts) -> DecisionDraft | None:
         case Advance(_, reason, sentence):
             return DecisionDraft(SwitchVerdict.ADVANCE, reason, sentence)
         case WriteRegistry() | RemoveRegistry():
-            return _registry_order(change, after)
-    may_order = after.state.switch is not None and not after.switch.halted and not guards.holds_lease(after)
-    return _order(change, after) if may_order else None
+            return None if after.state.contested else _registry_order(change, after)
+    if after.stands_still or guards.holds_lease(after):
+        return None
+    if isinstance(change, DirectBrokers | DirectAgain):
+        return _directive_order(change.reason, after)
+    return _order(change, after) if after.state.switch is not None else None
 
 
 def _registry_order(change: WriteRegistry | RemoveRegistry, after: SwitchFacts) -> DecisionDraft:
@@ -76,8 +79,6 @@ def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
     match change:
         case AskExecutor(task, _, reason) | AskAgain(task, reason):
             return _ledger_order(task.ledger_id, reason, after)
-        case DirectBrokers(_, reason) | DirectAgain(reason):
-            return _directive_order(reason, after)
         case TakeInventory():
             return DecisionDraft(
                 SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",

@@ -15,6 +15,7 @@ from policies.switching.judge.changes import DecisionDraft
 from policies.switching.plan import stage_counts
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
+from policies.switching.watch import deviations
 from policies.units import from_millis
 
 _MOVED = (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED)
@@ -74,10 +75,16 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "brokers": BrokerCounts(
             live=len(state.members.brokers) if state.members else None,
             acked=sum(b.acked_epoch == epoch for b in state.brokers),
+            awaited={d.broker: from_millis(d.since_ms) for d in deviations(state) if not d.follows},
+            astray={d.broker: d.why for d in deviations(state) if d.follows},
         ),
         "degraded": bool(switch and switch.degraded),
         "blocked": switch.blocked if switch else "",
         "halted": switch.halted if switch else "",
+        "paused": bool(switch and switch.paused),
+        "contested": state.contested,
+        "unplanned": switch.unplanned if switch else (),
+        "unplanned_count": switch.unplanned_count if switch else 0,
         "rollback_until": from_millis(switch.rollback_until_ms) if switch and live else None,
         "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and live else None,
         "prechecks": {c.target: c.digest for c in state.checks},

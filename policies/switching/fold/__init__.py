@@ -74,7 +74,7 @@ def _event(reading: Reading, at_ms: int) -> Event | None:
         case SwitchLease():
             return lease_of(reading, at_ms)
         case SwitchRegistry():
-            return registry_of(reading)
+            return registry_of(reading, at_ms)
         case SwitchBrokers():
             return MembersSeen(reading.brokers, at_ms)
         case SwitchBroker():

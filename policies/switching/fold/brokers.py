@@ -1,8 +1,12 @@
-"""The brokers: who is alive, and what each says of itself."""
+"""The brokers: who is alive, and what each says of itself.
+
+Levels like all else: a broker follows the directive it last spoke of, so one that goes back has not moved any more.
+"""
 
 from msgspec.structs import replace
 
 from policies.switching.events import BrokerSeen, MembersSeen
+from policies.switching.id_marks import written
 from policies.switching.readings import SwitchBroker
 from policies.switching.state import NEVER, BrokerReport, LiveBrokers, SwitchingState, put
 
@@ -24,14 +28,31 @@ def fold_members(known: LiveBrokers | None, seen: MembersSeen) -> LiveBrokers | 
     """The live brokers; None when this was read no later than what is known."""
     if known is not None and seen.at_ms <= known.at_ms:
         return None
-    return LiveBrokers(tuple(sorted(set(seen.brokers))), seen.at_ms)
+    since = dict(zip(known.brokers, known.since_ms or [known.at_ms] * len(known.brokers), strict=True)) if known else {}
+    brokers = tuple(sorted(set(seen.brokers)))
+    return LiveBrokers(brokers, seen.at_ms, tuple(since.get(b, seen.at_ms) for b in brokers))
 
 
 def fold_report(state: SwitchingState, seen: BrokerSeen) -> SwitchingState | None:
-    """What the broker writes and reads, whatever it says of the directive; None when it was heard before."""
+    """What the broker writes and reads, and which directive it follows; None when it was heard before."""
     known = next((b for b in state.brokers if b.name == seen.broker), None)
     if known is not None and seen.sequence <= known.sequence:
         return None
     report = known or BrokerReport(seen.broker, NEVER, NEVER)
-    report = replace(report, sequence=seen.sequence, at_ms=seen.at_ms, writes=seen.writes, reads=seen.reads)
-    return replace(state, brokers=put(state.brokers, report))
+    acked, failed = (NEVER, seen.epoch) if seen.failed else (seen.epoch, NEVER)
+    says_the_same = (report.acked_epoch, report.failed_epoch) == (acked, failed)
+    report = BrokerReport(
+        seen.broker, seen.sequence, seen.at_ms, acked, failed, seen.writes, seen.reads,
+        report.since_ms if says_the_same else seen.at_ms,
+        seen.at_ms if _strays(state, seen) else report.strayed_ms,
+    )  # fmt: skip
+    marks = state.marks
+    for name in seen.writes:
+        marks = written(marks, state.cluster(name), from_now=False)
+    return replace(state, brokers=put(state.brokers, report), marks=marks)
+
+
+def _strays(state: SwitchingState, seen: BrokerSeen) -> bool:
+    """Whether it follows the directive and writes elsewhere all the same."""
+    directive = state.directive
+    return directive is not None and seen.epoch == directive.epoch and bool(set(seen.writes) - {directive.target})

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from policies.switching.events import ClusterSeen, Prechecked
 from policies.switching.id_generators import IdGenerator
+from policies.switching.id_marks import marked
 from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.readings import SwitchCluster, SwitchPrecheck
 from policies.switching.state import PrecheckResult, RegistryEntry, SwitchingState, put
@@ -54,7 +55,9 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
         return None, None
     if _is_another(state.entry(seen.cluster.name), seen.cluster):
         return state, Impostor(seen.cluster.name)
-    return replace(state, clusters=put(state.clusters, seen.cluster)), None
+    # What was read before there were marks counts as well: else an advance would hide what it gave.
+    marks = marked(state.marks, known) if known is not None else state.marks
+    return replace(state, clusters=put(state.clusters, seen.cluster), marks=marked(marks, seen.cluster)), None
 
 
 def _is_another(registered: RegistryEntry | None, seen: ClusterSnapshot) -> bool:

@@ -1,14 +1,19 @@
 """Commands of people: what each asks for, and that the same key is the same command."""
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from policies.switching.events import (
+    Abort,
     Cleanup,
     CloseClient,
     Command,
     Event,
+    Pause,
     Precheck,
     Register,
+    Resume,
     Rollback,
     Start,
     Unregister,
@@ -39,10 +44,19 @@ def command_of(given: SwitchCommand) -> Event:
             return Start(key=key, dry_run=dry_run, expected_epoch=epoch, target=target, digest=given.precheck_digest)
         case CommandName.ROLLBACK:
             return Rollback(key=key, dry_run=dry_run, expected_epoch=epoch, attribution_only=args.attribution_only)
-        case CommandName.CLEANUP:
-            return Cleanup(key=key, dry_run=dry_run, expected_epoch=epoch)
         case CommandName.CLOSE_CLIENT:
             return CloseClient(key=key, dry_run=dry_run, expected_epoch=epoch, name=name)
+        case _:
+            return _OF_THE_SWITCH[given.command](key=key, dry_run=dry_run, expected_epoch=epoch)
+
+
+_OF_THE_SWITCH: dict[CommandName, Callable[..., Event]] = {
+    CommandName.ABORT: Abort,
+    CommandName.PAUSE: Pause,
+    CommandName.RESUME: Resume,
+    CommandName.CLEANUP: Cleanup,
+}
+"""Commands that are about nothing but the switch."""
 
 
 def remember(state: SwitchingState, command: Command) -> SwitchingState:

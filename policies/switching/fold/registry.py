@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from policies.switching.events import LeaseSeen, RegistrySeen
 from policies.switching.readings import SwitchLease, SwitchRegistry
-from policies.switching.state import Directive, OrchestratorLease, RegistryEntry, SwitchingState
+from policies.switching.state import ClusterStatus, Directive, OrchestratorLease, RegistryEntry, SwitchingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,8 @@ class RegistryAgain:
 
     versions: Mapping[str, int | None]
     """Of the znodes that are there, by name."""
+    resolved: bool = False
+    """Whether what somebody else had written there is gone."""
 
 
 def lease_of(reading: SwitchLease, at_ms: int) -> LeaseSeen:
@@ -23,7 +25,7 @@ def lease_of(reading: SwitchLease, at_ms: int) -> LeaseSeen:
     return LeaseSeen(OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms))
 
 
-def registry_of(reading: SwitchRegistry) -> RegistrySeen:
+def registry_of(reading: SwitchRegistry, at_ms: int) -> RegistrySeen:
     """Sorted, and without a slash at the end of a root."""
     entries = (
         RegistryEntry(c.name, c.uri, c.instance_id, c.root.rstrip("/"), c.status, c.version)
@@ -31,11 +33,17 @@ def registry_of(reading: SwitchRegistry) -> RegistrySeen:
     )
     written = reading.directive
     directive = Directive(written.epoch, written.target) if written else None
-    return RegistrySeen(tuple(entries), reading.bootstrap, directive, reading.committed_epoch)
+    return RegistrySeen(tuple(entries), reading.bootstrap, directive, reading.committed_epoch, at_ms)
 
 
-def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, RegistryAgain | None]:
-    """The registry is taken over once, when nothing is known yet; later on only the versions of its znodes are."""
+def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState | None, RegistryAgain | None]:
+    """The registry is taken over once, when nothing is known yet; later on only the versions of its znodes are.
+
+    What else differs from what was ordered is somebody else's. None: it was read before what is known.
+    """
+    if 0 <= seen.at_ms < state.registry_ms:
+        return None, None
+    state, before = replace(state, registry_ms=max(state.registry_ms, seen.at_ms)), state
     if not state.entries:
         directed = seen.directive.epoch if seen.directive else 0
         first = replace(
@@ -43,11 +51,31 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
             bootstrap=state.bootstrap or seen.bootstrap, directive=seen.directive,
             epoch=max(state.epoch, directed, seen.committed_epoch), committed_epoch=seen.committed_epoch,
         )  # fmt: skip
-        return first, None
+        return replace(first, contested=_two_active(seen)), None
     versions = {e.name: e.version for e in seen.entries}
+    contested, by = _two_active(seen), None
+    if not contested and (by := _not_ours(state, seen)) is not None:
+        contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
     again = replace(
         state,
+        contested=contested,
+        contested_by=by,
         entries=tuple(replace(e, version=versions.get(e.name)) for e in state.entries),
         removed=tuple(name for name in state.removed if name in versions),
     )
-    return again, RegistryAgain(versions)
+    return again, RegistryAgain(versions, resolved=bool(before.contested) and not contested)
+
+
+def _two_active(seen: RegistrySeen) -> str:
+    active = [e.name for e in seen.entries if e.status is ClusterStatus.ACTIVE]
+    return f"{' and '.join(active)} are active in the registry at once" if len(active) > 1 else ""
+
+
+def _not_ours(state: SwitchingState, seen: RegistrySeen) -> Directive | None:
+    """A directive later than all of ours, or another one of the same epoch; or the commit of a later one."""
+    theirs, ours = seen.directive, state.directive
+    if theirs is not None and theirs.epoch > state.epoch:
+        return theirs
+    if theirs is not None and ours is not None and theirs.epoch == ours.epoch and theirs.target != ours.target:
+        return theirs
+    return Directive(seen.committed_epoch, "") if seen.committed_epoch > state.epoch else None

@@ -1,11 +1,11 @@
-"""What people ask for: rows 1 to 4, 18, 20, 23 and 24 of the table."""
+"""What people ask for of clusters, and to begin: rows 1 to 4, 23 and 24 of the table."""
 
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import Cleanup, CloseClient, Command, Precheck, Register, Rollback, Start, Unregister
+from policies.switching.events import CloseClient, Command, Precheck, Register, Start, Unregister
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
@@ -38,9 +38,6 @@ from policies.switching.state import (
 )
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
-_CAN_ROLL_BACK = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
-_NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
-_TO_REVERT = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 _COMMANDED = SwitchReason.COMMANDED
 
 
@@ -113,7 +110,8 @@ def start(facts: SwitchFacts, asked: Start) -> Iterator[Change]:
     """Rows 4 and 24; the same target again drives its switch on."""
     live, source, target = facts.state.live(), facts.state.committed(), asked.target
     if live is not None and live.target == target:
-        yield from _drive_on(facts, live)
+        why = guards.nothing_contests(facts)
+        yield from (reject(asked, RejectCode.CONTESTED, why),) if why else _drive_on(facts, live)
         return
     refusal = _refusal_to_start(facts, asked, source)
     if refusal is not None or source is None:
@@ -124,7 +122,7 @@ def start(facts: SwitchFacts, asked: Start) -> Iterator[Change]:
     yield Begin(
         Switch(
             source=source, target=target, stage=SwitchStage.TRIGGERED, epoch=epoch,
-            started_ms=facts.now_ms, target_floor=facts.next_id(target),
+            started_ms=facts.now_ms, target_floor=facts.next_id(target), brokers_from=facts.state.active() or source,
         )
     )  # fmt: skip
     sentence = f"the switch from {source} to {target} begins, epoch {epoch}"
@@ -139,8 +137,10 @@ def _refusal_to_start(facts: SwitchFacts, asked: Start, source: str | None) -> t
         return RejectCode.SWITCH_IN_PROGRESS, why
     if state.entry(target) is None or source is None:
         return RejectCode.NOT_FOUND, f"{target} is not registered"
-    if why := guards.target_is_standby(facts, target):
-        return RejectCode.NOT_FOUND, why
+    if why := guards.nothing_contests(facts):
+        return RejectCode.CONTESTED, why
+    if why := guards.target_is_not_active(facts, target):
+        return RejectCode.ALREADY_ACTIVE, why
     if why := guards.precheck_is_ready(facts, target):
         check = state.check(target)
         fresh = check is not None and facts.now_ms < check.expires_ms
@@ -159,7 +159,7 @@ def _refusal_to_start(facts: SwitchFacts, asked: Start, source: str | None) -> t
 
 
 def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
-    yield UpdateSwitch({"halted": ""})
+    yield UpdateSwitch(lifted(facts))
     if live.stage is not SwitchStage.DONE_WITH_FAILURES:
         sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
@@ -174,58 +174,25 @@ def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
     yield TakeInventory()
 
 
+def lifted(facts: SwitchFacts) -> dict[str, object]:
+    """What holds a switch no longer does, once a person goes on.
+
+    Where the target was advanced beyond all that was ever given, order counts from there on: what the switch began at
+    would keep it for good.
+    """
+    fields: dict[str, object] = {"halted": "", "paused": False}
+    target, begun = facts.generator(facts.switch.target), facts.switch.target_floor
+    if target is not None and target.next_id > begun and not guards.ids_only_grow(facts, facts.switch.target):
+        fields["target_floor"] = target.next_id
+    return fields if guards.order_holds(facts) else {k: v for k, v in fields.items() if k != "target_floor"}
+
+
 def _taken_up(task: LedgerTask) -> PutTask:
     """What stayed behind is looked at afresh; what was being deleted is only tried again."""
     if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
         return PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0))
     afresh = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
     return PutTask(afresh, numbered=True)
-
-
-def rollback(facts: SwitchFacts, asked: Rollback) -> Iterator[Change]:
-    """Row 18."""
-    live = facts.state.live()
-    if live is None or live.stage not in _CAN_ROLL_BACK | {SwitchStage.CLEANUP}:
-        yield reject(asked, RejectCode.INVALID_TRANSITION, "there is no switch to roll back")
-    elif why := guards.before_rollback_end(facts):
-        yield reject(asked, RejectCode.WINDOW_EXPIRED, why)
-    elif live.stage is SwitchStage.CLEANUP:
-        yield reject(asked, RejectCode.CLEANUP_STARTED, "the clean-up has begun")
-    elif why := guards.no_delete_intent(facts):
-        yield reject(asked, RejectCode.CLEANUP_STARTED, why)
-    elif not asked.attribution_only and (why := guards.future_is_disjoint(facts, live.target, live.source)):
-        yield reject(asked, RejectCode.COLLISION, f"brokers cannot go back: {why}")
-    else:
-        yield from _roll_back(facts, live, asked)
-
-
-def _roll_back(facts: SwitchFacts, live: Switch, asked: Rollback) -> Iterator[Change]:
-    sentence = f"the switch to {live.target} is rolled back"
-    fields = {"halted": "", "attribution_only": asked.attribution_only}
-    yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, fields)
-    for task in [t for t in facts.plan if t.stage in _NOT_PROMOTED]:
-        # Never promoted, so nothing is to be taken back; a result that is still under way is late.
-        reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
-        yield PutTask(reverted, numbered=True)
-    for task in [t for t in facts.plan if t.stage in _TO_REVERT]:
-        yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
-    if not asked.attribution_only:
-        yield DirectBrokers(live.source, _COMMANDED)
-
-
-def cleanup(facts: SwitchFacts, asked: Cleanup) -> Iterator[Change]:
-    """Row 20. What is deleted is decided ledger by ledger, on an inventory taken from now on."""
-    live = facts.state.live()
-    if live is None or live.stage is not SwitchStage.HOLD:
-        yield reject(asked, RejectCode.INVALID_TRANSITION, "there is no switch in hold to clean up")
-    elif why := guards.window_elapsed(facts):
-        yield reject(asked, RejectCode.WINDOW_NOT_ELAPSED, why)
-    else:
-        ids = [t.ledger_id for t in facts.plan if t.stage is LedgerStage.PROMOTED]
-        named = ", ".join(map(str, ids[:10])) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
-        sentence = f"{len(ids)} ledgers are to be deleted from {live.source}: {named or 'none'}"
-        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, {"cleanup_ms": facts.now_ms})
-        yield TakeInventory()
 
 
 def close_client(facts: SwitchFacts, asked: CloseClient) -> Iterator[Change]:
@@ -235,6 +202,8 @@ def close_client(facts: SwitchFacts, asked: CloseClient) -> Iterator[Change]:
         yield reject(asked, RejectCode.INVALID_TRANSITION, "no switch is done")
     elif facts.state.entry(name) is None:
         yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
+    elif why := guards.nothing_contests(facts):
+        yield reject(asked, RejectCode.CONTESTED, why)
     elif why := guards.is_unread(facts, name):
         yield reject(asked, RejectCode.CLIENT_IN_USE, why)
     else:

@@ -7,12 +7,13 @@ not hold. Rules: docs/design/switching.md, the guards of the table and the invar
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from policies.switching.facts import SwitchFacts
-from policies.switching.id_generators import hob_beyond, hob_name
+from policies.switching.facts import SwitchFacts, moved_ms
+from policies.switching.id_generators import remedy_beyond
 from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
 from policies.switching.precheck.snapshot import are_one
 from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, ClusterStatus, LedgerTask
+from policies.switching.watch import deviations, named
 
 Refusal = str | None
 """Why not; None when it holds."""
@@ -65,12 +66,15 @@ def no_other_switch(facts: SwitchFacts) -> Refusal:
     return f"the switch to {live.target} is at {live.stage.value}" if live else None
 
 
-def target_is_standby(facts: SwitchFacts, target: str) -> Refusal:
-    """The target is registered, and not in use."""
-    known = facts.state.entry(target)
+def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
+    """The target is not the active cluster by the registry already. To a deprecated one brokers may go back."""
+    known, writes_to = facts.state.entry(target), facts.state.active()
     if known is None:
         return f"{target} is not registered"
-    return None if known.status is ClusterStatus.STANDBY else f"{target} is {known.status.value}, not standby"
+    if known.status is not ClusterStatus.ACTIVE:
+        return None
+    back = f"; brokers write to {writes_to}: `rollback` with brokers brings them back" if writes_to != target else ""
+    return f"{target} is active{back}"
 
 
 def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
@@ -104,23 +108,60 @@ def identities_differ(facts: SwitchFacts, source: str, target: str) -> Refusal:
 
 
 def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
-    """INV-2 (INV-5 with the roles exchanged): all the target will give lies beyond all the source has or will give."""
+    """INV-2 (INV-5 with the roles exchanged): all the target will give lies beyond all that was given or will be.
+
+    By the source, by what is referenced or deleted, and by every other cluster that brokers may have written to.
+    """
     one, other = facts.generator(source), facts.generator(target)
     if one is None or other is None:
         return "an id generator is unknown"
     floor = facts.floor_of_ids(one, target)
-    if other.next_id > floor:
+    if other.next_id <= floor:
+        return f"{target} gives {other.next_id} next, up to {floor} is taken: {remedy_beyond(floor, target)}"
+    return ids_only_grow(facts, target)
+
+
+def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
+    """INV-2 over all switches: the target's next ids lie beyond all that brokers may ever have got elsewhere.
+
+    Of a cluster that is idle, what it gave counts and not what it may give.
+    """
+    generator = facts.generator(target)
+    if generator is None:
+        return "an id generator is unknown"
+    for mark in facts.written_elsewhere(target):
+        taken = mark.given_to_us if mark.name == idle else facts.may_have_given(mark)
+        if taken >= generator.next_id:
+            why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken, target)}"
+            return f"{target} gives {generator.next_id} next, {why}"
+    return None
+
+
+def way_back_is_beyond(facts: SwitchFacts, home: str) -> Refusal:
+    """INV-5: brokers may go back there. Nobody heard is not nobody moved: what the target gave decides."""
+    switch, target = facts.switch, facts.state.cluster(facts.switch.target)
+    if not switch.moved and not facts.acked and target is not None and target.generator is not None:
+        gave_none = target.generator.next_id <= switch.target_floor
+        if gave_none and target.read_ms > facts.state.directed_ms:
+            return ids_only_grow(facts, home, idle=switch.target)
+    return future_is_disjoint(facts, switch.target, home)
+
+
+def it_is_known_what_target_gave(facts: SwitchFacts) -> Refusal:
+    """The target's generator was read since brokers were directed there."""
+    target = facts.state.cluster(facts.switch.target)
+    if target is not None and target.generator is not None and target.read_ms > facts.state.directed_ms:
         return None
-    advance_to = hob_name(hob_beyond(floor))
-    return f"{target} gives {other.next_id} next, up to {floor} is taken: advance to {advance_to}"
+    return f"what {facts.switch.target} gave since brokers were directed there is not read yet"
+
+
+def nothing_contests(facts: SwitchFacts) -> Refusal:
+    """The registry says nothing that was not ordered here."""
+    contested = facts.state.contested
+    return f"{contested}; resolve that first, then `resume`" if contested else None
 
 
 # --- going live (rows 5, 6)
-
-
-def epoch_is_current(facts: SwitchFacts, epoch: int) -> Refusal:
-    """A broker speaks of the directive in force."""
-    return None if epoch == facts.switch.epoch else f"epoch {epoch} is not the current {facts.switch.epoch}"
 
 
 def all_brokers_acked(facts: SwitchFacts) -> Refusal:
@@ -134,15 +175,34 @@ def all_brokers_acked(facts: SwitchFacts) -> Refusal:
 
 def none_writes_to_old(facts: SwitchFacts) -> Refusal:
     """No broker that acked writes to the source any more."""
-    source = facts.switch.source
-    writing = [b.name for b in facts.acked if source in b.writes]
-    return f"{', '.join(writing)} wrote to {source} after the ack" if writing else None
+    target, alive = facts.switch.target, facts.live_brokers(facts.switch.started_ms + 1)
+    writing = [b for b in facts.acked if b.name in alive and set(b.writes) - {target}]
+    old = ", ".join(sorted({name for b in writing for name in b.writes} - {target}))
+    return f"{', '.join(b.name for b in writing)} wrote to {old} after the ack" if writing else None
+
+
+def brokers_follow(facts: SwitchFacts) -> Refusal:
+    """Every live broker follows the directive in force, and writes nowhere else."""
+    if not facts.live_brokers(max(facts.switch.started_ms + 1, facts.state.directed_ms)):
+        return "it is not known which brokers are alive"
+    return named(tuple(deviations(facts.state))) or None
+
+
+def brokers_are_home(facts: SwitchFacts) -> Refusal:
+    """Brokers that were asked to go back are, every one of them."""
+    directive = facts.state.directive
+    if directive is None or directive.target != facts.switch.home:
+        return f"brokers are not directed to {facts.switch.home} yet"
+    return brokers_follow(facts)
 
 
 def read_since_acks(facts: SwitchFacts) -> Refusal:
-    """Both id generators were read after the last ack, so that nothing was given since that is not known."""
-    last_ms = max((b.at_ms for b in facts.acked), default=facts.switch.started_ms)
-    for name in (facts.switch.source, facts.switch.target):
+    """The id generators were read after the last ack, so that nothing was given since that is not known.
+
+    A broker that reports all the time holds nobody up: its ack counts, and a later write elsewhere.
+    """
+    last_ms = max(map(moved_ms, facts.acked), default=facts.switch.started_ms)
+    for name in dict.fromkeys((facts.switch.source, facts.switch.target, facts.switch.home)):
         seen = facts.state.cluster(name)
         if seen is None or seen.read_ms <= last_ms:
             return f"the id generator of {name} was not read since the last ack"
@@ -154,8 +214,13 @@ def order_holds(facts: SwitchFacts) -> Refusal:
     source, floor = facts.generator(facts.switch.source), facts.switch.target_floor
     if source is None:
         return "the source's id generator is unknown"
-    given = source.next_id
-    return None if floor >= given else f"the source gave {given - 1}, the target began at {floor}"
+    behind = [m for m in facts.written_elsewhere(facts.switch.target) if m.given_to_us >= floor]
+    if not behind:
+        return None
+    most = max(behind, key=lambda m: m.given)
+    whose = "the source" if most.name == facts.switch.source else most.name
+    remedy = remedy_beyond(most.given, facts.switch.target)
+    return f"{whose} gave {most.given}, the target began at {floor}: {remedy}, then `resume`"
 
 
 # --- ledgers (rows 8 to 16)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.switching.decisions import SwitchVerdict
+from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import CopyIntent
+from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
 
 _MOVING = frozenset(
@@ -82,23 +84,53 @@ def _import_disjoint(after: TransitionResult) -> Iterator[Breach]:
 
 
 def _clusters(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
-    """INV-2, INV-3 and INV-5, from the id generators as last read; what is unknown breaks nothing."""
-    source, target = state.cluster(switch.source), state.cluster(switch.target)
+    """INV-2, INV-3 and INV-5, from what clusters are known to have given to data; what is unknown breaks nothing.
+
+    An advance to a later ``HOB`` skips ids, and what is skipped was never given: it is a remedy, and breaks nothing.
+    """
+    source, target, home = (state.cluster(n) for n in (switch.source, switch.target, switch.home))
     if source is None or source.generator is None or target is None or target.generator is None:
         return
-    ahead, behind = target.generator.next_id, source.generator.next_id
+    ahead, behind = target.generator.next_id, _given(state, source)
     if switch.stage in _MOVING:
-        taken = max(behind - 1, state.inventory.greatest_id if state.inventory else -1)
+        taken = max(behind, state.inventory.greatest_id if state.inventory else -1)
         if ahead <= taken:
-            yield Breach(Invariant.FUTURE_DISJOINT, f"{switch.target} gives {ahead} next, {taken} is taken")
-        if switch.target_floor < behind:
-            evidence = f"{switch.source} gave {behind - 1}, {switch.target} began at {switch.target_floor}"
-            yield Breach(Invariant.ORDER_IN_TOPIC, evidence)
-    back = switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only
-    if back and behind < ahead:
-        yield Breach(
-            Invariant.REVERSE, f"{switch.source} gives {behind} next, {switch.target} already gave {ahead - 1}"
-        )
+            remedy = remedy_beyond(taken, switch.target)
+            evidence = f"{switch.target} gives {ahead} next, {taken} is taken: {remedy}, then `resume`"
+            yield Breach(Invariant.FUTURE_DISJOINT, evidence)
+        yield from _order_in_topic(state, switch, source, behind)
+    if home is not None and switch.stage is SwitchStage.ROLLBACK and _directed_to(state, switch.home):
+        yield from _reverse(switch, home, _given(state, target))
+
+
+def _reverse(switch: Switch, home: ClusterSnapshot, given: int) -> Iterator[Breach]:
+    next_id = home.generator.next_id if home.generator else given + 1
+    if not switch.attribution_only and next_id <= given and given >= switch.target_floor:
+        evidence = f"{switch.home} gives {next_id} next, {switch.target} already gave {given}"
+        yield Breach(Invariant.REVERSE, f"{evidence}: {remedy_beyond(given, switch.home)}, then `resume`")
+
+
+def _order_in_topic(state: SwitchingState, switch: Switch, source: ClusterSnapshot, behind: int) -> Iterator[Breach]:
+    """By the source, or by another cluster that brokers may have written to: whichever gave most."""
+    target, most, name = state.cluster(switch.target), behind, switch.source
+    for mark in state.marks:
+        elsewhere = mark.written and mark.instance not in (source.instance_id, target.instance_id if target else None)
+        if elsewhere and mark.given_to_us > most:
+            most, name = mark.given_to_us, mark.name
+    if switch.target_floor <= most:
+        remedy = remedy_beyond(most, switch.target)
+        evidence = f"{name} gave {most}, {switch.target} began at {switch.target_floor}: {remedy}, then `resume`"
+        yield Breach(Invariant.ORDER_IN_TOPIC, evidence)
+
+
+def _given(state: SwitchingState, seen: ClusterSnapshot) -> int:
+    """The greatest id that a cluster is known to have given."""
+    kept = max((m.given for m in state.marks if m.instance == seen.instance_id), default=-1)
+    return max(kept, seen.generator.given if seen.generator else -1)
+
+
+def _directed_to(state: SwitchingState, name: str) -> bool:
+    return state.directive is not None and state.directive.target == name
 
 
 def _identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
@@ -148,7 +180,7 @@ def _lease(after: TransitionResult) -> Iterator[Breach]:
 
 def _one_active(state: SwitchingState) -> Iterator[Breach]:
     """Exactly one cluster is active for brokers at any time."""
-    if not state.entries:
+    if not state.entries or state.contested:
         return
     directive = state.directive
     if directive is not None and directive.epoch > state.committed_epoch:

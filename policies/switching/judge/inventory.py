@@ -8,21 +8,38 @@ from policies.switching.decisions import SwitchReason, SwitchVerdict
 from policies.switching.events import InventorySeen
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.changes import Advance, Change, DropTask, JournalIntent, PutTask, of_ledger
+from policies.switching.judge.changes import (
+    Advance,
+    Change,
+    DropTask,
+    JournalIntent,
+    PutTask,
+    UpdateSwitch,
+    of_ledger,
+)
 from policies.switching.judge.results import conflict
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
-from policies.switching.state import LedgerStage, LedgerTask, SwitchAction, SwitchStage
+from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
 
+_COUNTED = frozenset(
+    {
+        SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES,
+    }
+)  # fmt: skip
+_NAMED = 10
+"""So many paths stand for the others."""
 _PLANNING = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE})
 
 
 def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
     """While a plan is made: what waited for an inventory, then what is not planned yet."""
     switch = facts.state.switch
+    if switch is not None and switch.stage in _COUNTED:
+        yield from _unplanned(facts, switch, seen)
     if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
         return
-    if seen.at_ms <= switch.live_ms or switch.halted or guards.holds_lease(facts):
+    if seen.at_ms <= switch.live_ms or facts.stands_still or guards.holds_lease(facts):
         return
     waiting = _waiting(facts, seen)
     for task, now in waiting:
@@ -35,6 +52,16 @@ def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
         count = len(facts.plan) - len(dropped) + len(planned)
         sentence = f"{count} ledgers are to move to {switch.target}"
         yield Advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
+
+
+def _unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:
+    """What names the cluster that nothing should name any more: the source, or after a rollback the target."""
+    back = switch.stage is SwitchStage.ROLLBACK
+    owner = switch.target if back else switch.source
+    planned = {p for t in facts.plan for p in t.paths} if not back else frozenset()
+    paths = sorted({r.path for r in with_ledger(seen.references) if facts.owner(r) == owner and r.path not in planned})
+    if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
+        yield UpdateSwitch({"unplanned": tuple(paths[:_NAMED]), "unplanned_count": len(paths)})
 
 
 # --- ledgers that wait for an inventory: rolled over to the target, or gone, or to be planned afresh

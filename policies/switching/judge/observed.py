@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.events import BrokerSeen, LeaseSeen, Prechecked
 from policies.switching.facts import SwitchFacts
@@ -42,8 +40,10 @@ def lease(facts: SwitchFacts, seen: LeaseSeen) -> Iterator[Change]:
 
 def registry(facts: SwitchFacts, seen: RegistryAgain) -> Iterator[Change]:
     """What it lacks is written again and what it should no longer have removed: nobody answers to those orders."""
-    if guards.holds_lease(facts):
+    if facts.state.contested or guards.holds_lease(facts):
         return
+    if seen.resolved and facts.state.switch is not None:
+        yield from order_again(facts, SwitchReason.NOT_SEEN)
     for entry in facts.state.entries:
         if entry.name not in seen.versions:
             yield WriteRegistry(entry, SwitchReason.NOT_SEEN)
@@ -75,26 +75,31 @@ def prechecked(facts: SwitchFacts, seen: Prechecked) -> Iterator[Change]:
 
 def broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
     """Rows 5 and 7: a broker follows the directive, or cannot."""
-    live, report = facts.state.live(), facts.report(seen.broker)
-    if report is None:
+    live = facts.state.live()
+    if live is None:
         return
-    if live is not None and guards.epoch_is_current(facts, seen.epoch):
+    if seen.epoch != live.epoch:
         yield Count("stale_acks")
-        return
-    epoch = live.epoch if live is not None else seen.epoch
-    said = replace(report, failed_epoch=epoch) if seen.failed else replace(report, acked_epoch=epoch)
-    yield Update({"brokers": put(facts.state.brokers, said)})
-    if seen.failed and live is not None:
+    elif seen.failed:
         yield from _client_init_failed(facts, seen)
+    elif not live.moved:
+        yield UpdateSwitch({"moved": True})
 
 
 def _client_init_failed(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
+    """Row 7. That no broker said it moved does not mean that none did: what the target gave decides."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
-    if switch.stage is SwitchStage.TRIGGERED and not facts.acked:
-        sentence = f"{seen.broker} cannot reach {switch.target}; no broker moved, so none will"
-        yield Advance(SwitchStage.REJECTED, reason, sentence, {"ended_ms": facts.now_ms})
-        yield DirectBrokers(switch.source, reason)
-    elif not switch.degraded:
+    others = "others already write there"
+    if switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked and not facts.state.contested:
+        unread = guards.it_is_known_what_target_gave(facts)
+        if unread or not (why := guards.way_back_is_beyond(facts, switch.home)):
+            heard = f"; {unread}, so some may have" if unread else ""
+            sentence = f"{seen.broker} cannot reach {switch.target}; no broker said that it moved, so none will{heard}"
+            yield Advance(SwitchStage.REJECTED, reason, sentence, {"ended_ms": facts.now_ms})
+            yield DirectBrokers(switch.home, reason)
+            return
+        others = f"and {switch.target} gave ids, so somebody writes there: {why}"
+    if not switch.degraded:
         yield UpdateSwitch({"degraded": True})
-        sentence = f"{seen.broker} cannot reach {switch.target}, others already write there: a person must decide"
+        sentence = f"{seen.broker} cannot reach {switch.target}, {others}: a person must decide, `abort` sends all back"
         yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)

@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from policies.switching.decisions import SwitchReason
 from policies.switching.facts import SwitchFacts
-from policies.switching.judge.changes import AskAgain, Change, DirectAgain, TakeInventory, WriteStatusAgain
+from policies.switching.judge import guards
+from policies.switching.judge.changes import AskAgain, Change, DirectAgain, PutTask, TakeInventory, WriteStatusAgain
 from policies.switching.state import SwitchAction, SwitchStage
 
 STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _OF_NO_LEDGER = frozenset({SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, *STATUSES})
 
 
-def order_again(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
+def order_again(facts: SwitchFacts, reason: SwitchReason, *, directive: bool = True) -> Iterator[Change]:
     """Everything that was asked and not answered is asked again, under the same numbers."""
-    yield DirectAgain(reason)
-    yield from (AskAgain(task, reason) for task in facts.plan if task.awaiting not in _OF_NO_LEDGER)
+    if directive:
+        yield DirectAgain(reason)
+    for task in [t for t in facts.plan if t.awaiting not in _OF_NO_LEDGER]:
+        if task.awaiting is SwitchAction.DELETE_OLD and guards.brokers_follow(facts):
+            yield PutTask(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # asked once they do
+        else:
+            yield AskAgain(task, reason)
     if needs_inventory(facts):
         yield TakeInventory()
     if facts.switch.awaiting in STATUSES:
@@ -25,4 +33,6 @@ def needs_inventory(facts: SwitchFacts) -> bool:
     """Whether the switch waits for an inventory."""
     stage = facts.switch.stage
     waits = stage is SwitchStage.LIVE_DUAL_READ or facts.plan.asked(SwitchAction.INVENTORY) > 0
+    if stage is SwitchStage.ROLLBACK:
+        return waits or (facts.switch.confirm_ms >= 0 and facts.rollback_is_unconfirmed)
     return waits or (stage is SwitchStage.CLEANUP and facts.inventory_is_old)

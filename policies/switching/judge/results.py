@@ -30,6 +30,7 @@ from policies.switching.state import DeletedIds, LedgerStage, LedgerTask, Switch
 
 _OF_CURSORS = frozenset({LedgerOutcome.ADVANCED, LedgerOutcome.ROLLED_OVER})
 """Only a cursor advances or rolls over."""
+_TAKEN_BACK = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
 _IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP})
 
 
@@ -155,7 +156,7 @@ def _end_copying(facts: SwitchFacts, task: LedgerTask, sentence: str) -> Iterato
 
 def _copy_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
     yield ForgetIntent(task)
-    if facts.switch.stage is SwitchStage.ROLLED_BACK:
+    if facts.switch.stage in _TAKEN_BACK:
         yield from _settle(task, task.stage, SwitchReason.DELETED, "our copy is deleted", tries=0)
     else:
         yield from _settle(task, LedgerStage.PENDING, SwitchReason.DELETED, "our copy is deleted", target_id=None)
@@ -165,7 +166,7 @@ def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResul
     again = _failed_once_more(task)
     if not (why := guards.has_tries_left(again, facts.limits.retries)):
         return iter([AskExecutor(again, SwitchAction.DELETE_COPY, SwitchReason.EXECUTOR_FAILED)])
-    if facts.switch.stage is SwitchStage.ROLLED_BACK:
+    if facts.switch.stage in _TAKEN_BACK:
         return _give_up(again, why)
     return _end_copying(facts, again, why)
 
@@ -246,6 +247,10 @@ def _try_again(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> I
     again = _failed_once_more(task)
     if why := guards.has_tries_left(again, facts.limits.retries):
         return _give_up(again, why)
+    if facts.switch.stage is SwitchStage.ABORTED:
+        return _give_up(again, "the switch is over")
+    if task.awaiting is SwitchAction.DELETE_OLD:
+        return iter([PutTask(replace(again, awaiting=SwitchAction.NONE))])  # asked again where it still may be
     return iter([AskExecutor(again, task.awaiting, SwitchReason.EXECUTOR_FAILED)])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from policies.switching.decisions import RejectCode
 from policies.switching.events import (
+    Abort,
     BrokerSeen,
     Cleanup,
     CloseClient,
@@ -12,9 +13,11 @@ from policies.switching.events import (
     InventorySeen,
     LeaseSeen,
     LedgerResult,
+    Pause,
     Precheck,
     Prechecked,
     Register,
+    Resume,
     Rollback,
     Start,
     StatusResult,
@@ -24,7 +27,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.fold import News
 from policies.switching.fold.clusters import Impostor
 from policies.switching.fold.registry import RegistryAgain
-from policies.switching.judge import commands, inventory, observed, results, stages
+from policies.switching.judge import commands, inventory, observed, results, stages, ways_out
 from policies.switching.judge.changes import Change, Reject
 
 _ROWS: dict[type[Any], Callable[[SwitchFacts, Any], Iterator[Change]]] = {
@@ -32,8 +35,11 @@ _ROWS: dict[type[Any], Callable[[SwitchFacts, Any], Iterator[Change]]] = {
     Unregister: commands.unregister,
     Precheck: commands.precheck,
     Start: commands.start,
-    Rollback: commands.rollback,
-    Cleanup: commands.cleanup,
+    Rollback: ways_out.rollback,
+    Abort: ways_out.abort,
+    Pause: ways_out.pause,
+    Resume: ways_out.resume,
+    Cleanup: ways_out.cleanup,
     CloseClient: commands.close_client,
     LeaseSeen: observed.lease,
     RegistryAgain: observed.registry,

@@ -1,7 +1,8 @@
 """How a switch goes on by itself: rows 6, 12, 17, 19 and 22, and the orders for which a stage exists.
 
-Nothing is ordered without the lease, nor while the switch is halted. Orders go out in the order of ledger ids, so many
-at a time; what is irreversible is asked ledger by ledger, on observations made for it.
+Nothing is ordered without the lease, nor while the switch is halted or paused, or somebody else directs brokers. Orders
+go out in the order of ledger ids, so many at a time; what is irreversible is asked ledger by ledger, on observations
+made for it.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from policies.switching.judge.changes import (
     Change,
     Count,
     DecisionDraft,
+    DirectBrokers,
     PutTask,
     Reject,
     SettlePlan,
@@ -27,8 +29,10 @@ from policies.switching.judge.changes import (
     WriteStatus,
     of_ledger,
 )
+from policies.switching.judge.ways_out import roll_back
 from policies.switching.references import LedgerKind
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
+from policies.switching.watch import awaited, named
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
@@ -37,7 +41,7 @@ _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.R
 def go_on(facts: SwitchFacts) -> Iterator[Change]:
     """What the switch does next without hearing anything new; nothing when it must wait."""
     switch = facts.state.switch
-    if switch is None or switch.halted or guards.holds_lease(facts):
+    if switch is None or facts.stands_still or guards.holds_lease(facts):
         return iter(())
     step = _STEPS.get(switch.stage)
     return step(facts) if step else iter(())
@@ -45,20 +49,40 @@ def go_on(facts: SwitchFacts) -> Iterator[Change]:
 
 def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     """Row 6."""
-    switch = facts.switch
+    if why := _must_be_undone(facts):
+        yield from _undo(facts, why)
+        return
     if guards.all_brokers_acked(facts):
-        if switch.blocked:
-            yield UpdateSwitch({"blocked": ""})
+        yield from _blocked(facts, "", "")
         return
     why = _not_ready(facts)
-    if why != switch.blocked:
-        yield UpdateSwitch({"blocked": why})
-        if why:
-            sentence = f"all brokers acked, but the switch does not go live: {why}"
-            yield DecisionDraft(SwitchVerdict.BLOCKED, SwitchReason.NOT_READY, sentence)
+    yield from _blocked(facts, why, f"all brokers acked, but the switch does not go live: {why}")
     if not why and not guards.read_since_acks(facts):
         yield _go_live(facts)
         yield TakeInventory()
+
+
+def _blocked(facts: SwitchFacts, why: str, sentence: str) -> Iterator[Change]:
+    """What is in the way is said when it begins or becomes another."""
+    if why != facts.switch.blocked:
+        yield UpdateSwitch({"blocked": why})
+        if why:
+            yield DecisionDraft(SwitchVerdict.BLOCKED, SwitchReason.NOT_READY, sentence)
+
+
+def _must_be_undone(facts: SwitchFacts) -> str:
+    """Why brokers cannot follow, where the settings say that this undoes the switch, and undoing takes from nobody."""
+    if not facts.limits.automatic_rollback or guards.it_is_known_what_target_gave(facts):
+        return ""
+    late = tuple(d for d in awaited(facts.state) if facts.now_ms >= d.since_ms + facts.limits.ack_timeout_ms)
+    why = named(late) or ("a broker cannot reach its target" if facts.switch.degraded else "")
+    return "" if guards.way_back_is_beyond(facts, facts.switch.home) else why
+
+
+def _undo(facts: SwitchFacts, why: str) -> Iterator[Change]:
+    sentence = f"the switch to {facts.switch.target} is undone by itself: {why}"
+    stay = facts.switch.home == facts.switch.target
+    return roll_back(facts, sentence, SwitchReason.AUTOMATIC, attribution_only=stay)
 
 
 def _not_ready(facts: SwitchFacts) -> str:
@@ -124,9 +148,53 @@ def _rollback(facts: SwitchFacts) -> Iterator[Change]:
         yield AskExecutor(task, SwitchAction.REVERT, SwitchReason.COMMANDED)
     if facts.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.PROMOTING):
         return
-    reverted = facts.plan.count(LedgerStage.REVERTED)
-    sentence = f"{reverted} ledgers are attributed to {facts.switch.source}; our copies are deleted later"
-    yield Advance(SwitchStage.ROLLED_BACK, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
+    if not facts.switch.attribution_only and guards.brokers_are_home(facts):
+        yield from _send_home(facts)
+        return
+    yield from _blocked(facts, "", "")
+    if not _touched_references(facts):
+        yield _rolled_back_now(facts)
+    elif facts.switch.confirm_ms < 0:
+        yield UpdateSwitch({"confirm_ms": facts.now_ms})
+        yield TakeInventory()
+    elif not facts.rollback_is_unconfirmed:
+        yield _rolled_back_now(facts)
+
+
+def _send_home(facts: SwitchFacts) -> Iterator[Change]:
+    """Brokers are sent back once that is known to give them greater ids; then each of them is waited for."""
+    directive, home = facts.state.directive, facts.switch.home
+    if directive is not None and directive.target == home:
+        yield from _blocked(facts, "", "")
+    elif not guards.it_is_known_what_target_gave(facts):
+        why = guards.way_back_is_beyond(facts, home) or ""
+        yield from _blocked(facts, why, f"brokers do not go back to {home} yet: {why}")
+        if not why:
+            yield DirectBrokers(home, SwitchReason.COMMANDED)
+
+
+def _touched_references(facts: SwitchFacts) -> bool:
+    """Whether an executor was ever asked to attribute anything."""
+    moved = (LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.PROMOTE_DEFERRED, LedgerStage.PROMOTED)
+    return any(t.promoted_op or t.reverted_op or t.stage in moved for t in facts.plan)
+
+
+def _rolled_back_now(facts: SwitchFacts) -> Advance:
+    """With everything by name that was not taken back."""
+    switch = facts.switch
+    kept = [t for t in facts.plan if t.stage in (LedgerStage.PROMOTED, LedgerStage.PROMOTING)]
+    over = [t for t in facts.plan if t.stage is LedgerStage.PROMOTED_VIA_ROLLOVER]
+    parts = [f"{facts.plan.count(LedgerStage.REVERTED)} ledgers are attributed to {switch.source}"]
+    parts += [f"given up: {_names([t.paths[0] for t in kept])}"] if kept else []
+    parts += [f"rolled over, so they stay in {switch.target}: {_names([t.paths[0] for t in over])}"] if over else []
+    if switch.unplanned_count:
+        parts.append(f"{switch.unplanned_count} references name {switch.target}: {_names(list(switch.unplanned))}")
+    sentence = "; ".join([*parts, "our copies are deleted later"])
+    return Advance(SwitchStage.ROLLED_BACK, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
+
+
+def _names(paths: list[str]) -> str:
+    return ", ".join(paths[:10]) + (f" and {len(paths) - 10} more" if len(paths) > 10 else "")
 
 
 def _rolled_back(facts: SwitchFacts) -> Iterator[Change]:
@@ -145,6 +213,10 @@ def _is_left_over(task: LedgerTask) -> bool:
 
 def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
     """Rows 20 to 22."""
+    behind = guards.brokers_follow(facts)
+    yield from _blocked(facts, behind or "", f"the clean-up waits: {behind}")
+    if behind:
+        return
     free, busy = facts.limits.max_deletions - facts.plan.asked(SwitchAction.DELETE_OLD), False
     for task in facts.plan.idle(free, LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED):
         busy = True
@@ -155,7 +227,11 @@ def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
         else:
             yield AskExecutor(task, SwitchAction.DELETE_OLD, SwitchReason.COMMANDED)
     busy = busy or bool(facts.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT))
-    if not busy and facts.switch.awaiting is SwitchAction.NONE:
+    if busy or facts.switch.awaiting is not SwitchAction.NONE or facts.inventory_is_old:
+        return
+    if facts.switch.status_attempt == facts.switch.attempt:
+        yield from _finish(facts, status_failed=facts.switch.status_failed)
+    else:
         yield WriteStatus(SwitchAction.STATUS_OLD)
 
 
@@ -172,6 +248,7 @@ _STEPS: dict[SwitchStage, Callable[[SwitchFacts], Iterator[Change]]] = {
     SwitchStage.PROMOTE: _promote,
     SwitchStage.ROLLBACK: _rollback,
     SwitchStage.ROLLED_BACK: _rolled_back,
+    SwitchStage.ABORTED: _rolled_back,
     SwitchStage.CLEANUP: _cleanup,
 }
 
@@ -196,7 +273,10 @@ def status_result(facts: SwitchFacts, result: StatusResult) -> Iterator[Change]:
     else:
         yield from _set_status(facts, switch.target, ClusterStatus.ACTIVE)
         yield Update({"committed_epoch": switch.epoch})
-        yield from _finish(facts, status_failed=switch.status_failed)
+        if guards.brokers_follow(facts):
+            yield UpdateSwitch({"awaiting": SwitchAction.NONE, "status_attempt": switch.attempt})
+        else:
+            yield from _finish(facts, status_failed=switch.status_failed)
 
 
 def _set_status(facts: SwitchFacts, name: str, status: ClusterStatus) -> Iterator[Change]:
@@ -209,8 +289,13 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
     switch, left = facts.switch, facts.left_behind
     ended = {"ended_ms": facts.now_ms, "awaiting": SwitchAction.NONE}
     reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
-    if left or status_failed:
-        trouble = f"{left} ledgers stay behind" if left else "a status could not be written"
+    unplanned = switch.unplanned_count
+    if left or status_failed or unplanned:
+        trouble = f"{left} ledgers stay behind" if left else "a status could not be written" if status_failed else ""
+        named_too = (
+            f"{unplanned} references name {switch.source} that nobody planned for: {_names(list(switch.unplanned))}"
+        )
+        trouble = "; ".join(filter(None, (trouble, named_too if unplanned else "")))
         yield Advance(SwitchStage.DONE_WITH_FAILURES, reason, f"the switch is done with failures: {trouble}", ended)
     else:
         sentence = f"the switch is done: {switch.target} holds what {switch.source} did"

@@ -11,6 +11,7 @@ from policies.policy import Step
 from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching.decisions import ORDERS
 from policies.switching.events import (
+    Abort,
     BrokerSeen,
     Cleanup,
     CloseClient,
@@ -21,9 +22,11 @@ from policies.switching.events import (
     LeaseSeen,
     LedgerResult,
     MembersSeen,
+    Pause,
     Precheck,
     Prechecked,
     Register,
+    Resume,
     Rollback,
     Start,
     StatusResult,
@@ -88,6 +91,8 @@ def readings_of(event: Event, now_ms: int) -> list[Reading]:
             return [command(CommandName.START, event, target=event.target, precheck_digest=event.digest)]
         case Rollback():
             return [command(CommandName.ROLLBACK, event, attribution_only=event.attribution_only)]
+        case Abort() | Pause() | Resume():
+            return [command(CommandName(type(event).__name__.lower()), event)]
         case Cleanup():
             return [command(CommandName.CLEANUP, event)]
         case CloseClient():

@@ -11,6 +11,7 @@ import msgspec
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import (
+    Abort,
     BrokerSeen,
     Cleanup,
     CloseClient,
@@ -436,9 +437,11 @@ class World:
         self.work()
         if stage is SwitchStage.HOLD:
             return self
-        if stage in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK):
+        if stage in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED):
             self.tell(Rollback(key=self.key()))
-            return self if stage is SwitchStage.ROLLBACK else self.work()
+            if stage is SwitchStage.ABORTED:
+                self.tell(Abort(key=self.key()))
+            return self.work() if stage is SwitchStage.ROLLED_BACK else self
         self.later(self.limits.cleanup_after_ms)
         self.tell(Cleanup(key=self.key()))
         if stage is SwitchStage.CLEANUP:

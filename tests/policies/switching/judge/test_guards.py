@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import Cleanup, Register, Rollback, Start, Unregister
+from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.events import Abort, Cleanup, Register, RegistrySeen, Rollback, Start, Unregister
 from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
-from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
+from policies.switching.state import Directive, LedgerStage, SwitchStage
 from tests.policies.switching.world import Bookies, HarmError, Held, World, tell_of
 
 S, L = SwitchStage, LedgerStage
@@ -67,11 +67,14 @@ def other_switch(world: World) -> None:
     world.checked("third").triggered("new")
 
 
-def not_standby(world: World) -> None:
-    entries = (
-        replace(e, status=ClusterStatus.DEPRECATED if e.name == "new" else e.status) for e in world.state.entries
-    )
-    world.state = replace(world.state, entries=tuple(entries))
+def starts_to_the_active_one() -> None:
+    world = World().to(S.PRECHECKED)
+    said = world.tell(world.start_event("old"))
+    forbid(said[-1].code is not RejectCode.ALREADY_ACTIVE, "refused for what is not the reason")
+
+
+def directed_by_others(world: World) -> RegistrySeen:
+    return RegistrySeen(world.state.entries, "old", Directive(world.state.epoch + 1, "third"), 0, world.now_ms)
 
 
 def unready(world: World) -> None:
@@ -199,6 +202,58 @@ def unrecorded_copy() -> None:
     unharmed(world)
 
 
+def close_contested() -> None:
+    world = World().to(S.DONE)
+    world.later().tell(world.members_event(), *(world.broker_event(b) for b in world.brokers), world.inventory_event())
+    world.tell(directed_by_others(world))
+    forbid(world.tell(world.close_event())[-1].code is not RejectCode.CONTESTED, "decided although somebody else does")
+
+
+def early_cleanup_of_one_astray() -> None:
+    """It acked, and writes to the old cluster all the same."""
+    world = World().to(S.HOLD)
+    world.later(15 * DAY_MS).tell(world.broker_event("b1", writes=("old",)), Cleanup(key="x"))
+    forbid(not world.is_at(S.HOLD), "cleaned up while a broker writes there")
+
+
+def rolled_back_too_early() -> None:
+    world = World().to(S.TRIGGERED)
+    world.later().tell(world.cluster_event("new"), Abort(key="x"), world.members_event())
+    forbid(world.is_at(S.ROLLED_BACK), "no broker said that it is back")
+
+
+def third_with_lower_ids() -> None:
+    """The default rollback leaves brokers on new, and third gives what new gave already."""
+    world = World()
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=1)
+    world.to(S.HOLD)
+    world.write("t1", "b1")
+    world.tell(Rollback(key="x"))
+    world.work().later().tell(*(world.cluster_event(n) for n in world.clusters))
+    world.checked("third").triggered("third")
+    if world.switch.target == "third":
+        world.acks()
+        world.write("t1", "b1")
+
+
+def rejected_although_somebody_moved() -> None:
+    """Nobody acked, and the target gave an id all the same."""
+    world = World().to(S.TRIGGERED)
+    world.follow("b1")
+    world.write("t1", "b1")
+    world.later().tell(world.cluster_event("new"), world.broker_event("b2", failed=True, epoch=world.switch.epoch))
+    forbid(world.is_at(S.REJECTED), "brokers are sent back to lower ids")
+
+
+def sent_back_on_an_old_reading() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(Abort(key="x"))
+    forbid(not world.is_at(S.ROLLBACK), "refused, as if there were no way out before the next reading")
+    forbid(world.state.active() == "old", "sent back before it is known what the target gave")
+    world.later().tell(world.cluster_event("new"))
+    forbid(world.state.active() != "old", "never sent back")
+
+
 def after_window() -> None:
     world = World().to(S.HOLD)
     world.now_ms = world.switch.rollback_until_ms
@@ -273,13 +328,18 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "is_unused": [forgets_what_is_used],
     "holds_lease": [starts(no_lease), without_lease],
     "no_other_switch": [starts(other_switch, "third")],
-    "target_is_standby": [starts(not_standby)],
+    "target_is_not_active": [starts_to_the_active_one],
+    "nothing_contests": [close_contested],
     "precheck_is_ready": [starts(unready)],
     "digest_is_quoted": [starts(nothing, digest="another")],
     "identities_differ": [starts(unknown_layout)],
     "future_is_disjoint": [starts(overtaken), goes_live(with_overtaking), brokers_back_too_early],
-    "epoch_is_current": [goes_live(with_stale_ack)],
-    "all_brokers_acked": [goes_live(with_one_ack)],
+    "all_brokers_acked": [goes_live(with_one_ack), goes_live(with_stale_ack)],
+    "brokers_follow": [early_cleanup_of_one_astray],
+    "brokers_are_home": [rolled_back_too_early],
+    "ids_only_grow": [third_with_lower_ids],
+    "way_back_is_beyond": [brokers_back_too_early, rejected_although_somebody_moved],
+    "it_is_known_what_target_gave": [sent_back_on_an_old_reading],
     "none_writes_to_old": [goes_live(with_writes)],
     "read_since_acks": [goes_live(with_old_readings)],
     "order_holds": [goes_live(with_broken_order)],

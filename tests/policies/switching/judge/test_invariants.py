@@ -8,9 +8,18 @@ from msgspec.structs import replace
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
 from policies.switching.events import Cleanup
 from policies.switching.id_generators import IdGenerator
+from policies.switching.id_marks import IdMark
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
-from policies.switching.state import ClusterStatus, DeletedIds, LedgerStage, OrchestratorLease, SwitchStage, put
+from policies.switching.state import (
+    ClusterStatus,
+    DeletedIds,
+    Directive,
+    LedgerStage,
+    OrchestratorLease,
+    SwitchStage,
+    put,
+)
 from tests.policies.switching.world import World
 
 S = SwitchStage
@@ -47,6 +56,7 @@ def unclear(found: TransitionResult, stage: LedgerStage) -> TransitionResult:
 
 
 HOLD, BUILD, ROLLBACK = after(S.HOLD), after(S.BUILD), after(S.ROLLBACK, attribution_only=False)
+WENT_BACK = with_state(ROLLBACK, directive=Directive(2, "old"))
 AHEAD, BEHIND = IdGenerator(3, 2, 0), IdGenerator(None, 2, 0)
 TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.entries)
 UNPROMOTED = TransitionResult(
@@ -61,7 +71,11 @@ BROKEN = {
     "INV-3": (after(S.HOLD, target_floor=3), Invariant.ORDER_IN_TOPIC),
     "INV-4, one cluster": (with_cluster(HOLD, "new", instance_id="id-of-old"), Invariant.IDENTITY),
     "INV-4, unknown layout": (with_cluster(HOLD, "new", layout=None), Invariant.IDENTITY),
-    "INV-5": (ROLLBACK, Invariant.REVERSE),
+    "INV-3, a third cluster gave more": (
+        with_state(HOLD, marks=(IdMark("id-of-third", "third", 2**33, 2**34, written=True),)),
+        Invariant.ORDER_IN_TOPIC,
+    ),
+    "INV-5": (with_cluster(WENT_BACK, "new", generator=IdGenerator(1, 4, 0)), Invariant.REVERSE),
     "INV-6": (
         order(
             with_state(BUILD, deleted=(DeletedIds("id-of-new", (BUILD.tasks[0].ledger_id,)),)), SwitchVerdict.START_COPY

@@ -7,12 +7,15 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import (
+    Abort,
     Cleanup,
     Event,
     LedgerResult,
+    Pause,
     Precheck,
     Register,
     RegistrySeen,
+    Resume,
     Rollback,
     Start,
     StatusResult,
@@ -72,8 +75,12 @@ def status(action: SwitchAction, *, ok: bool) -> Callable[[World], Event]:
     return lambda w: StatusResult(action, w.state.switch.op if w.state.switch else 1, ok)
 
 
+OVER = (S.REJECTED, S.ROLLED_BACK, S.ABORTED)
 LIVE = (S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK, S.DONE_WITH_FAILURES)
-AFTER_PLAN = (S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK, S.ROLLED_BACK, S.DONE, S.DONE_WITH_FAILURES)
+
+
+REVERTS = (S.PROMOTE, S.ROLLBACK, S.ABORTED)
+"""Stages in which something is asked of /c1 that may conflict."""
 
 
 def each(stages: tuple[SwitchStage, ...], expected: Expected) -> dict[SwitchStage, Expected]:
@@ -102,19 +109,18 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     ),
     "precheck": (
         lambda w: Precheck(key=w.key(), target="new"), REJECTED,
-        {S.NONE: RejectCode.NOT_FOUND, **each((S.REGISTERED, S.PRECHECKED, S.REJECTED, S.ROLLED_BACK, S.DONE), TAKEN)},
+        {S.NONE: RejectCode.NOT_FOUND, **each((S.REGISTERED, S.PRECHECKED, *OVER, S.DONE), TAKEN)},
     ),
     "precheck, unknown": (lambda w: Precheck(key=w.key(), target="fourth"), RejectCode.NOT_FOUND, {}),
     "prechecked": (
         lambda w: w.prechecked_event() if "new" in w.clusters else replace_check(w), REJECTED,
-        {**each((S.REGISTERED, S.PRECHECKED), S.PRECHECKED), **each((S.REJECTED, S.ROLLED_BACK, S.DONE), TAKEN)},
+        {**each((S.REGISTERED, S.PRECHECKED), S.PRECHECKED), **each((*OVER, S.DONE), TAKEN)},
     ),
     "start": (
         lambda w: w.start_event(), TAKEN,
         {
             S.NONE: RejectCode.NOT_FOUND, S.REGISTERED: RejectCode.PRECHECK_FAILED, S.PRECHECKED: S.TRIGGERED,
-            S.DONE: RejectCode.NOT_FOUND, S.DONE_WITH_FAILURES: S.BUILD, S.REJECTED: S.TRIGGERED,
-            S.ROLLED_BACK: S.TRIGGERED,
+            S.DONE: RejectCode.ALREADY_ACTIVE, S.DONE_WITH_FAILURES: S.BUILD, **each(OVER, S.TRIGGERED),
         },
     ),
     "start, another": (
@@ -124,8 +130,31 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "start, of another epoch": (lambda w: w.start_event(expected_epoch=99), REJECTED, {}),
     "rollback": (
         lambda w: Rollback(key=w.key()), REJECTED,
-        {S.BUILD: S.ROLLED_BACK, **each((S.PROMOTE, S.HOLD), S.ROLLBACK), S.CLEANUP: RejectCode.WINDOW_EXPIRED},
+        {
+            **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK), **each((S.PROMOTE, S.HOLD), S.ROLLBACK),
+            S.CLEANUP: RejectCode.WINDOW_EXPIRED, S.ABORTED: S.ROLLBACK,
+        },
     ),
+    "rollback, with brokers": (
+        lambda w: Rollback(key=w.key(), attribution_only=False), REJECTED,
+        {
+            S.TRIGGERED: S.ROLLBACK, **each((S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD), RejectCode.COLLISION),
+            S.CLEANUP: RejectCode.WINDOW_EXPIRED, **each((S.ROLLED_BACK, S.ABORTED), RejectCode.COLLISION),
+        },
+    ),
+    "abort": (
+        lambda w: Abort(key=w.key()), REJECTED,
+        {
+            S.TRIGGERED: S.ROLLBACK, **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK),
+            **each((S.PROMOTE, S.HOLD), S.ROLLBACK), S.CLEANUP: TAKEN, S.ROLLBACK: S.ABORTED,
+            S.DONE_WITH_FAILURES: S.ABORTED,
+        },
+    ),
+    "pause": (
+        lambda w: Pause(key=w.key()), REJECTED,
+        each((*(s for s in LIVE if s is not S.DONE_WITH_FAILURES), S.ROLLED_BACK), TAKEN),
+    ),
+    "resume, nothing held": (lambda w: Resume(key=w.key()), REJECTED, {}),
     "cleanup, too soon": (lambda w: Cleanup(key=w.key()), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED}),
     "cleanup, too soon, dry run": (
         lambda w: Cleanup(key=w.key(), dry_run=True), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED},
@@ -134,7 +163,9 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
         lambda w: w.close_event(), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), RejectCode.CLIENT_IN_USE),
     ),
     "ack": (lambda w: w.follow("b1"), TAKEN, {}),
-    "ack, stale": (lambda w: w.broker_event("b1", epoch=-5), TAKEN, each(LIVE, COUNTED)),
+    "ack, stale": (
+        lambda w: w.broker_event("b1", epoch=-5), TAKEN, {**each(LIVE, COUNTED), S.CLEANUP: TAKEN},
+    ),
     "client_init_failed": (
         lambda w: w.broker_event("b1", failed=True, epoch=w.state.epoch), TAKEN, {S.TRIGGERED: S.REJECTED},
     ),
@@ -155,15 +186,15 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "answer: source unreadable": (answered(LedgerOutcome.SOURCE_UNREADABLE), REJECTED, answers({S.BUILD: TAKEN})),
     "answer: copy deleted": (answered(LedgerOutcome.COPY_DELETED), REJECTED, answers({})),
     "answer: promoted": (answered(LedgerOutcome.PROMOTED), REJECTED, answers({S.PROMOTE: TAKEN})),
-    "answer: conflict": (answered(LedgerOutcome.CONFLICT), REJECTED, answers({S.PROMOTE: TAKEN, S.ROLLBACK: TAKEN})),
+    "answer: conflict": (answered(LedgerOutcome.CONFLICT), REJECTED, answers(each(REVERTS, TAKEN))),
     "answer: rolled over": (
-        answered(LedgerOutcome.ROLLED_OVER), REJECTED, answers({S.PROMOTE: TAKEN, S.ROLLBACK: TAKEN}),
+        answered(LedgerOutcome.ROLLED_OVER), REJECTED, answers(each(REVERTS, TAKEN)),
     ),
     "answer: advanced": (answered(LedgerOutcome.ADVANCED), REJECTED, answers({S.PROMOTE: TAKEN})),
-    "answer: reverted": (answered(LedgerOutcome.REVERTED), REJECTED, answers({S.ROLLBACK: TAKEN})),
+    "answer: reverted": (answered(LedgerOutcome.REVERTED), REJECTED, answers(each((S.ROLLBACK, S.ABORTED), TAKEN))),
     "answer: deleted": (answered(LedgerOutcome.DELETED), REJECTED, answers({S.CLEANUP: TAKEN})),
     "answer: failed": (
-        answered(LedgerOutcome.FAILED), REJECTED, answers(each((S.BUILD, S.PROMOTE, S.ROLLBACK, S.CLEANUP), TAKEN)),
+        answered(LedgerOutcome.FAILED), REJECTED, answers(each((*REVERTS, S.BUILD, S.CLEANUP), TAKEN)),
     ),
     "answer about no ledger of the plan": (
         lambda w: LedgerResult(99, 1, LedgerOutcome.COPIED), REJECTED, {S.DONE: COUNTED},
