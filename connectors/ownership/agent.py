@@ -14,13 +14,14 @@ from kazoo.protocol.states import KazooState, WatchedEvent
 from connectors.closing import Closing
 from connectors.ownership.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.ownership.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
+from connectors.ownership.configuration_store import ConfigurationStore
 from connectors.ownership.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
 from connectors.ownership.nodes import ClientNodes, NoZooKeeperAnswerError
 from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.recovery import SessionRecovery
 from connectors.ownership.reporter import ReadingSink, RecoveryReporter
 from connectors.ownership.session_tracker import SessionTracker, StateChange
-from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
+from connectors.ownership.strategy import LocalStrategy, Outage, RecoveryStrategy
 from connectors.ownership.work_queue import WorkQueue
 from connectors.zookeeper.owners import owner_member
 from policies.errors import UserError
@@ -62,11 +63,15 @@ class OwnershipAgent(Closing):
         callbacks: what the application does when ownership comes and goes.
         cluster: the name reports carry: of the cluster in the loop's settings.
         strategy: who says what to do after a loss; None: the rules that `settings` name, applied here.
-        settings: `ownership_rules`, `recovery_order` and `wait_for_deletion` count.
+        settings: `ownership_rules`, `recovery_order` and `wait_for_deletion` count; without a strategy also
+            `on_session_lost: shutdown`, with which `shut_down` is called after `reconnect_limit` failed attempts.
         fence: see above.
         report: takes each `headgate.recovery.v1`, and a `headgate.zk-session.v1` with each new session after a loss,
             from the agent's thread; such as what `connectors.kafka.publisher.observations_to` gives.
         role: the fleet the member belongs to, as the loop's collector of sessions names it.
+        configuration: the client of a separate configuration store, where there is one. Nothing is owned there, so the
+            loss of its session touches no bundle; after one, `invalidate_caches` is called. It stays the
+            application's, too.
         clock: seconds that go on while the machine sleeps.
 
     Raises:
@@ -85,6 +90,7 @@ class OwnershipAgent(Closing):
         fence: bool = False,
         report: ReadingSink | None = None,
         role: str = "broker",
+        configuration: KazooClient | None = None,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         if fence and client.connected:
@@ -94,10 +100,11 @@ class OwnershipAgent(Closing):
             )
         self.member = member
         self._client = client
+        self._configuration = None if configuration is None else ConfigurationStore(configuration, self._caches_are_old)
         self._settings = settings or SessionsSettings()
         self._fence = fence
         self._clock = clock
-        self._strategy = strategy or LocalStrategy(self._settings.ownership_rules, self._settings.recovery_order)
+        self._strategy = strategy or LocalStrategy(self._settings)
         self._timeout = NegotiatedTimeout(client)
         self._heartbeat = Heartbeat(client, self._timeout, clock, self._suspect_taken)
         self._tracker = SessionTracker(self._timeout, clock)
@@ -107,7 +114,10 @@ class OwnershipAgent(Closing):
         self._reconciler = OwnershipReconciler(
             member, self._bundles, nodes, self._strategy, callbacks, reporter, clock, self._on_watch
         )
-        self._recovery = SessionRecovery(self._reconciler, self._bundles, self._strategy, callbacks, reporter, clock)
+        outage = partial(self._outage, cluster, role)
+        self._recovery = SessionRecovery(
+            self._reconciler, self._bundles, self._strategy, callbacks, reporter, clock, outage
+        )
         self._current: CurrentSession | None = None
         self._paused_until = 0.0
         self._work = WorkQueue()
@@ -132,6 +142,8 @@ class OwnershipAgent(Closing):
         """
         self._strategy.start(partial(self._work.put, self._on_news))
         self._client.add_listener(self._on_state)
+        if self._configuration is not None:
+            self._configuration.start()
         if self._client.connected:
             self._on_state(KazooState.CONNECTED)
         self._heartbeat.start()
@@ -140,6 +152,8 @@ class OwnershipAgent(Closing):
     def close(self) -> None:
         """End the agent; from here on nothing may be served. Nodes stay as long as the client's session."""
         self._client.remove_listener(self._on_state)
+        if self._configuration is not None:
+            self._configuration.close()
         self._closed = True
         self._work.wake()
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
@@ -219,6 +233,9 @@ class OwnershipAgent(Closing):
         self._heartbeat.beat_now()
         self._work.put(partial(self._observe, change))
 
+    def _caches_are_old(self) -> None:
+        self._work.put(self._recovery.reconnected)
+
     def _on_watch(self, event: WatchedEvent) -> None:
         if event.path is not None and self._bundles.changed(event.path, event.type):
             self._work.wake()
@@ -257,9 +274,9 @@ class OwnershipAgent(Closing):
 
     def _advance(self) -> None:
         self._tracker.pass_time()
-        self._recovery.shut_down_if_decided(self._tracker.session)
         if self._tracker.lost_at is not None:
             self._recovery.report_no_session(self._tracker.lost_at, self._timeout.ms)
+        self._recovery.shut_down_if_decided(self._tracker.session, self._tracker.lost_at)
         if self._clock() < self._paused_until:
             return
         if self._current is None or not self._tracker.connected:
@@ -267,6 +284,10 @@ class OwnershipAgent(Closing):
             return
         self._reconciler.reconcile(self._current)
         self._recovery.advance(self._current)
+
+    def _outage(self, cluster: str, role: str, lost_at: float, attempts: int) -> Outage:
+        session, lost_seconds = self._tracker.session, self._clock() - lost_at
+        return Outage(cluster, self.member, role, session, self._timeout.ms, lost_seconds, attempts)
 
     def _observe(self, change: StateChange) -> None:
         events = self._tracker.observe(change)

@@ -30,7 +30,10 @@ class OwnershipCallbacks:
         """Forget what was read from ZooKeeper before: changes may have been missed."""
 
     def shut_down(self, decision: SessionDecision) -> None:
-        """The loop wants this process to end, or to be started anew: see its verdict. Only ever called with a loop."""
+        """This process is to end, or to be started anew: see the verdict.
+
+        By the loop; without it only with `on_session_lost: shutdown`, after `reconnect_limit` failed attempts.
+        """
 
 
 class OwnershipError(Exception):

@@ -74,6 +74,10 @@ class MemberDecisions:
         decision = self._of_member(session, now)
         return decision.plan if decision is not None and decision.verdict is SessionVerdict.RECOVER else None
 
+    def speaks_of(self, session: str | None, now: datetime) -> bool:
+        """Whether anything about the member with this session is in force."""
+        return self._of_member(session, now) is not None
+
     def shutdown(self, session: str | None, now: datetime) -> SessionDecision | None:
         """The decision to go down, if there is one for this session; each only once."""
         decision = self._of_member(session, now)

@@ -9,7 +9,7 @@ import structlog
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from connectors.ownership.decisions import MemberDecisions
-from connectors.ownership.strategy import LocalStrategy, RecoveryStrategy
+from connectors.ownership.strategy import LocalStrategy, Outage, RecoveryStrategy
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionDecision
 from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow
 from policies.sessions.settings import RecoveryStep
@@ -87,9 +87,12 @@ class LoopStrategy:
         decided = self._decisions.plan(session, self._clock())
         return self._otherwise.plan(session) if decided is None else decided
 
-    def shutdown(self, session: str | None) -> SessionDecision | None:
-        """The loop's decision, once."""
-        return self._decisions.shutdown(session, self._clock())
+    def shutdown(self, session: str | None, outage: Outage | None) -> SessionDecision | None:
+        """The loop's decision, once; the one at hand while the loop says nothing of this session."""
+        now = self._clock()
+        if self._decisions.speaks_of(session, now):
+            return self._decisions.shutdown(session, now)
+        return self._otherwise.shutdown(session, outage)
 
 
 class DecisionSource:

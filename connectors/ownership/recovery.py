@@ -8,7 +8,7 @@ from connectors.ownership.bundles import MOST_ATTEMPTS, Bundles, BundleStage, Re
 from connectors.ownership.callbacks import OwnershipCallbacks
 from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.reporter import RecoveryReporter
-from connectors.ownership.strategy import RecoveryStrategy
+from connectors.ownership.strategy import Outage, RecoveryStrategy
 from policies.sessions.decisions import SessionDecision
 from policies.sessions.readings import RecoveryAction
 from policies.sessions.settings import RecoveryStep
@@ -26,6 +26,7 @@ class SessionRecovery:
         callbacks: the application's.
         reporter: where it is told.
         clock: seconds.
+        outage: what is known of a loss since a moment, and after so many failed attempts.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class SessionRecovery:
         callbacks: OwnershipCallbacks,
         reporter: RecoveryReporter,
         clock: Callable[[], float],
+        outage: Callable[[float, int], Outage],
     ) -> None:
+        self._outage = outage
         self._reconciler = reconciler
         self._bundles = bundles
         self._strategy = strategy
@@ -90,9 +93,10 @@ class SessionRecovery:
         self._left.clear()
         _log.info("recovered", session=current.session)
 
-    def shut_down_if_decided(self, session: str | None) -> None:
-        """Tell the application to shut down, when the loop has decided so for the process with this session."""
-        decision = self._strategy.shutdown(session)
+    def shut_down_if_decided(self, session: str | None, lost_at: float | None) -> None:
+        """Tell the application to shut down, when that has been decided for the process with this session."""
+        outage = None if lost_at is None else self._outage(lost_at, self._attempt)
+        decision = self._strategy.shutdown(session, outage)
         if decision is not None:
             self._shutdown, self._shutdown_retry = decision, Retry()
         shutdown = self._shutdown

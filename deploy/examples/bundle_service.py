@@ -51,7 +51,7 @@ from deploy.signals import stop_on_signals
 from policies.errors import UserError
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import BROKERS, NAMESPACES
-from policies.sessions.settings import OwnershipRules
+from policies.sessions.settings import OwnershipRules, SessionsSettings
 
 _SERVE_SECONDS = 0.02
 _CLAIM_SECONDS = 0.5
@@ -211,8 +211,9 @@ def main(
 ) -> None:
     """Own bundles, and serve them."""
     stop = stop_on_signals()
+    local = LocalStrategy(SessionsSettings(ownership_rules=rules))
     try:
-        with _loop(loop_kafka, loop_prefix, cluster, member, LocalStrategy(rules)) as (strategy, report):
+        with _loop(loop_kafka, loop_prefix, cluster, member, local) as (strategy, report):
             client = _client(zookeeper, session_timeout)
             out = sys.stdout if log is None else log.open("a", encoding="utf-8")
             service = Service(client, member, Log(member, out), stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.ownership import (
@@ -26,13 +27,14 @@ from connectors.ownership import (
 from connectors.ownership.contact import boot_seconds
 from policies.errors import UserError
 from policies.sessions.decisions import SessionStatus
-from policies.sessions.settings import OwnershipRules
+from policies.sessions.settings import OnSessionLost, OwnershipRules, SessionsSettings
 from tests.system.owners import BUNDLE, T_SECONDS, Member, member, value_of
+from tests.system.server import close
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
-CURRENT = LocalStrategy(OwnershipRules.CURRENT)
+CURRENT = LocalStrategy(SessionsSettings(ownership_rules=OwnershipRules.CURRENT))
 _numbers = itertools.count(1)
 
 
@@ -191,6 +193,46 @@ def test_a_longer_cut_ends_in_recovery(servers: str, zookeeper: ZooKeeper) -> No
         proxy.heal()
         eventually("it is back", lambda: b1.owns() and b1.calls == ["preload", "republish", "invalidate"])
         assert b1.has_new_session(old)
+
+
+@pytest.mark.parametrize("policy", OnSessionLost)
+def test_alone_it_obeys_shutdown_after_so_many_failed_attempts(
+    servers: str, zookeeper: ZooKeeper, policy: OnSessionLost
+) -> None:
+    settings = SessionsSettings(on_session_lost=policy, reconnect_limit=2)
+    address = chroot_of(servers)
+    with (
+        TcpProxy(zookeeper.servers) as proxy,
+        member(proxy.address + address, timeout_seconds=1, settings=settings) as b1,
+    ):
+        b1.take()
+        proxy.cut()
+        eventually("two attempts have failed", lambda: b1.reported().count(("reconnect", "failed")) >= 2)
+        if policy is OnSessionLost.SHUTDOWN:
+            eventually("it is told to shut down", lambda: ("shut down", "reconnect_exhausted") in b1.application.calls)
+        eventually("a third has failed", lambda: b1.reported().count(("reconnect", "failed")) >= 3)
+        assert b1.calls.count("shut down") == (policy is OnSessionLost.SHUTDOWN)
+
+
+def test_the_loss_of_a_separate_configuration_store_costs_caches_and_no_bundle(
+    servers: str, zookeeper: ZooKeeper
+) -> None:
+    with TcpProxy(zookeeper.servers) as proxy:
+        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.2)
+        store = KazooClient(proxy.address, timeout=1, connection_retry=retry)
+        with member(servers, configuration=store) as b1:
+            store.start(timeout=DEADLINE_SECONDS)
+            b1.take()
+            mine, lost = b1.session, store.client_id[0]
+            b1.application.calls.clear()
+            proxy.cut()
+            eventually("its session is lost", lambda: not store.connected)
+            zookeeper.expire(lost)
+            assert b1.agent.serving(BUNDLE)
+            proxy.heal()
+            eventually("caches are invalidated", lambda: b1.calls == ["invalidate"])
+            assert (b1.session, b1.owns(), b1.agent.serving(BUNDLE)) == (mine, True, True)
+        close(store)
 
 
 def test_pip57_waits_for_the_node_of_the_old_session_and_owns_it_when_it_goes(servers: str, other: KazooClient) -> None:

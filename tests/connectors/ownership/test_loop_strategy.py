@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from connectors.ownership import LocalStrategy, LoopStrategy, MemberDecisions
+from connectors.ownership.strategy import Outage
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.judge.ownership_table import Claimant, NodeNow, rule
-from policies.sessions.settings import OwnershipRules, RecoveryStep, SessionsSettings
+from policies.sessions.settings import OnSessionLost, OwnershipRules, RecoveryStep, SessionsSettings
 from policies.wire import decision_event
 from tests.connectors.ownership.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision
 
@@ -21,24 +22,59 @@ OTHERS = NodeNow(exists=True, owner="b2:8080", session="0xc", version=0)
 PERSISTENT = NodeNow(exists=True, ephemeral=False, owner=MEMBER, version=0)
 
 
+def local(rules: OwnershipRules) -> LocalStrategy:
+    return LocalStrategy(SessionsSettings(ownership_rules=rules))
+
+
+def outage(attempts: int, session: str = SESSION) -> Outage:
+    return Outage(CLUSTER, MEMBER, "broker", session, 6_000, 6.0 * attempts, attempts)
+
+
 def strategy(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.PIP57) -> LoopStrategy:
     decisions = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
         decisions.take(decision_event(decision), NOON)
-    return LoopStrategy(
-        decisions, otherwise=LocalStrategy(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON
-    )
+    return LoopStrategy(decisions, otherwise=local(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON)
 
 
 @pytest.mark.parametrize("node", [ABSENT, MINE, OLD, OTHERS, PERSISTENT, None])
 @pytest.mark.parametrize("rules", OwnershipRules)
 def test_the_local_guide_is_the_pure_rules(node: NodeNow | None, rules: OwnershipRules) -> None:
-    assert LocalStrategy(rules).ruling(PATH, EARLY, node) == rule(EARLY, node, rules)
+    assert local(rules).ruling(PATH, EARLY, node) == rule(EARLY, node, rules)
 
 
 def test_the_local_guide_orders_no_shutdown_and_plans_as_the_policy_does() -> None:
-    assert LocalStrategy().shutdown(SESSION) is None
+    assert LocalStrategy().shutdown(SESSION, None) is None
+    assert LocalStrategy().shutdown(SESSION, outage(1000)) is None
     assert LocalStrategy().plan(SESSION) == SessionsSettings().recovery_order
+
+
+SHUTDOWN = SessionsSettings(on_session_lost=OnSessionLost.SHUTDOWN, reconnect_limit=3)
+
+
+def test_with_shutdown_the_local_guide_orders_one_after_enough_failed_attempts_once_for_each_loss() -> None:
+    guide = LocalStrategy(SHUTDOWN, clock=lambda: NOON)
+    assert [guide.shutdown(SESSION, each) for each in (None, outage(0), outage(2))] == [None, None, None]
+    decision = guide.shutdown(SESSION, outage(3))
+    assert decision is not None
+    assert (decision.verdict, decision.reason, decision.member) == ("shutdown", "reconnect_exhausted", MEMBER)
+    assert decision.explanation == (
+        f"Broker {MEMBER} has not reconnected in 18 s and 3 failed attempts: it is to shut down."
+    )
+    assert decision.valid_until == NOON + SHUTDOWN.validity
+    assert guide.shutdown(SESSION, outage(4)) is None
+    assert guide.shutdown(SESSION, outage(3, "0xc")) is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "goes"), [(None, True), ("reconnect", False), ("hold", False), ("shutdown", True)], ids=str
+)
+def test_while_the_loop_speaks_of_the_session_its_word_counts_alone(said: str | None, goes: bool) -> None:
+    decisions = MemberDecisions(CLUSTER, MEMBER)
+    if said is not None:
+        decisions.take(decision_event(session_decision(said, "session_lost", status="session_lost")), NOON)
+    looped = LoopStrategy(decisions, otherwise=LocalStrategy(SHUTDOWN), clock=lambda: NOON)
+    assert (looped.shutdown(SESSION, outage(3)) is not None) is goes
 
 
 @pytest.mark.parametrize("node", [MINE, OTHERS, PERSISTENT], ids=["its own", "another's", "not ephemeral"])

@@ -17,7 +17,7 @@ from connectors.ownership.reconciler import CurrentSession, OwnershipReconciler
 from connectors.ownership.reporter import RecoveryReporter
 from policies.sessions.decisions import OwnershipReason
 from policies.sessions.judge.ownership_table import NodeNow
-from policies.sessions.settings import OwnershipRules
+from policies.sessions.settings import OwnershipRules, SessionsSettings
 
 ME, OTHER = "b1:8080", "b2:8080"
 PATHS = ("/namespace/a", "/namespace/b")
@@ -169,8 +169,9 @@ class AnythingHappens(RuleBasedStateMachine):
         self.nodes = FakeNodes(self.world)
         self.app = App()
         reporter = RecoveryReporter("c1", ME, None)
+        guide = LocalStrategy(SessionsSettings(ownership_rules=rules))
         self.reconciler = OwnershipReconciler(
-            ME, self.held, self.nodes, LocalStrategy(rules), self.app, reporter, lambda: self.now, lambda event: None
+            ME, self.held, self.nodes, guide, self.app, reporter, lambda: self.now, lambda event: None
         )  # fmt: skip
         self.current = CurrentSession("0x1", 0.0, lambda: WAIT_MS)
 
