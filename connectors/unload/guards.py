@@ -2,7 +2,7 @@
 
 from connectors.actuation.reports import ActionResult, CommonOutcome
 from connectors.unload.brokers import Survey
-from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
+from policies.sessions.decisions import OwnershipDecision, OwnershipReason, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
 
 ServedBy = tuple[str, ...]
@@ -16,6 +16,17 @@ _FAILED = CommonOutcome.FAILED
 def asked_of(decision: OwnershipDecision) -> set[str]:
     """Who must be asked, registered or not: the member, and who ZooKeeper says is the owner."""
     return {decision.member} | ({decision.owner} if decision.owner is not None else set())
+
+
+def is_anothers(decision: OwnershipDecision) -> bool:
+    """Whether a bundle is to be let go because ZooKeeper names another owner."""
+    by_zookeeper = decision.reason in (OwnershipReason.OTHER_OWNER, OwnershipReason.DOUBLE_OWNERSHIP)
+    return by_zookeeper and decision.owner not in (None, decision.member)
+
+
+def _can_let_go(decision: OwnershipDecision, survey: Survey) -> bool:
+    """Whether the member has ZooKeeper: one without hangs, and leaves the bundle unusable there for good."""
+    return decision.session is not None and decision.member in survey.listed
 
 
 def judge(decision: OwnershipDecision, survey: Survey, *, unsure: bool) -> UnloadResult | None:
@@ -45,11 +56,13 @@ def _of_unload(
         return ActionResult(CommonOutcome.DONE if unsure else UnloadOutcome.ALREADY_MOVED, observed=active)
     if member not in active:
         return ActionResult(_FAILED, "it is letting go of it, and not done yet", active)
-    # ZooKeeper's owner counts even when it does not serve the bundle yet: the unload may delete its node.
-    rivals = (serving | asked_of(decision)) - {member}
+    # Who a decision names as ZooKeeper's owner is its rightful one: then the member is to let go (PIP-57), if it can.
+    # Else ZooKeeper's owner counts even when it does not serve the bundle yet: the unload may delete its node.
+    rightful = {decision.owner} if is_anothers(decision) and _can_let_go(decision, survey) else set()
+    rivals = (serving | asked_of(decision)) - {member} - rightful
     if rivals:
         return ActionResult(UnloadOutcome.CONTESTED, f"{', '.join(sorted(rivals))} may own it rightfully", active)
-    silent = [member for member in sorted(survey.unanswered) if member in survey.listed]
+    silent = [m for m in sorted(survey.unanswered) if m in survey.listed and m not in rightful]
     if silent:
         return ActionResult(
             CommonOutcome.FAILED, f"who else serves it is not known: {survey.unanswered[silent[0]]}", active

@@ -1,10 +1,12 @@
 """Carries the decisions about one watched cluster's bundles out.
 
 Each attempt asks the brokers anew what they serve, so one that was cut short anywhere is simply made again. A bundle is
-only ever unloaded at the broker that the decision names, while that broker alone serves it.
+only ever unloaded at the broker that the decision names: while that broker alone serves it, or while ZooKeeper names
+another owner, so that two may serve it.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 
@@ -16,7 +18,7 @@ from connectors.actuation.reports import ActionError, ActionResult, CommonOutcom
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
 from connectors.pulsar.admin import AdminApi
 from connectors.unload.brokers import Brokers, RedirectedError, Survey, UnloadSettings
-from connectors.unload.guards import ServedBy, UnloadResult, asked_of, judge
+from connectors.unload.guards import ServedBy, UnloadResult, asked_of, is_anothers, judge
 from connectors.unload.reports import UnloadMetrics, UnloadReports
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import UnloadOutcome
@@ -124,9 +126,18 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
             if decision.verdict is OwnershipVerdict.RE_OWN:
                 return self._re_own(decision, stop)
             self._brokers.unload(decision.member, decision.bundle)
+            if is_anothers(decision):
+                self._confirm_owner(decision)
             return ActionResult(CommonOutcome.DONE)
         except RedirectedError as error:
             return ActionResult(UnloadOutcome.ALREADY_MOVED, str(error))
+
+    def _confirm_owner(self, decision: OwnershipDecision) -> None:
+        """Have the rightful owner own it still: the unload may have deleted its node, which has the same version."""
+        with suppress(ActionError):  # any client's lookup does the same
+            topic = self._brokers.topic_of(decision.bundle)
+            if topic is not None:
+                self._brokers.trigger(topic)
 
     def _re_own(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
         topic = self._brokers.topic_of(decision.bundle)

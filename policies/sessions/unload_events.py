@@ -15,7 +15,11 @@ class UnloadOutcome(ClosedEnum):
     DONE = "done", "The brokers did as asked."
     ALREADY_MOVED = "already_moved", "To unload: the member does not serve it (any more)."
     ALREADY_OWNED = "already_owned", "To re-own: a broker serves it already, whichever."
-    CONTESTED = "contested", "The member serves it, but it is another's too: an unload could hit the rightful owner."
+    CONTESTED = (
+        "contested",
+        "The member serves it, but it is another's too, and ZooKeeper does not say whose, or the member has no "
+        "session: an unload could hit the rightful owner.",
+    )
     NO_TOPICS = "no_topics", "To re-own: it has no topic that could be looked up, so nobody misses it."
     SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
     EXPIRED = "expired", "The decision is past its `valid_until`."

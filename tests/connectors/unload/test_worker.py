@@ -190,12 +190,12 @@ def test_what_the_member_does_not_serve_is_unloaded_from_nobody(
         pytest.param({MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}}, {}, OTHER, id="both serve it"),
         pytest.param({MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: False}}, {}, OTHER, id="the other lets it go"),
         pytest.param(
-            {MEMBER: {BUNDLE: True}, OTHER: {}}, {"owner": OTHER, "reason": "other_owner"}, OTHER,
-            id="zookeeper names another",
+            {MEMBER: {BUNDLE: True}, OTHER: {}}, {"owner": OTHER, "reason": "other_owner", "session": None}, OTHER,
+            id="zookeeper names another, and the member has no session",
         ),
         pytest.param(
             {MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}, THIRD: {BUNDLE: True}}, {"owner": THIRD},
-            f"{OTHER}, {THIRD}", id="one that is not registered serves it too",
+            f"{OTHER}, {THIRD}", id="one that is not registered serves it, too",
         ),
     ],
 )  # fmt: skip
@@ -211,6 +211,40 @@ def test_what_may_be_anothers_is_left_alone_until_the_member_lets_go(
     assert bench.reconcile(after=5) == ["already_moved"]
     assert bench.metric("_failing") == 0
     assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize("reason", ["other_owner", "double_ownership"])
+@pytest.mark.parametrize(
+    "serving",
+    [{MEMBER: {BUNDLE: True}, OTHER: {}}, {MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}}],
+    ids=["the owner does not serve it yet", "both serve it"],
+)
+def test_what_zookeeper_says_is_another_s_is_unloaded_at_the_member_and_its_owner_has_it(
+    bench: Bench, serving: dict[str, dict[str, bool]], reason: str
+) -> None:
+    bench.pulsar.serving = {member: dict(owned) for member, owned in serving.items()}
+    assert bench.reconcile(decision(owner=OTHER, reason=reason)) == ["done"]
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+    assert bench.pulsar.lookups == ["t/ns/a"]
+    assert bench.pulsar.serving == {MEMBER: {}, OTHER: {BUNDLE: True}}
+
+
+def test_what_a_third_serves_besides_is_left_alone(bench: Bench) -> None:
+    bench.pulsar.listed.append(THIRD)
+    bench.pulsar.serving[THIRD] = {BUNDLE: True}
+    assert bench.reconcile(decision(owner=OTHER, reason="other_owner")) == ["contested"]
+    assert bench.reported["detail"] == f"{THIRD} may own it rightfully"
+
+
+def test_a_member_that_is_not_registered_is_left_to_let_go_by_itself(bench: Bench) -> None:
+    bench.pulsar.listed = [OTHER]
+    assert bench.reconcile(decision(owner=OTHER, reason="other_owner"))[0] in ("contested", "failed")
+    assert bench.pulsar.unloads == []
+
+
+def test_an_owner_that_does_not_answer_keeps_nobody_from_letting_go(bench: Bench) -> None:
+    bench.pulsar.silent = {OTHER}
+    assert bench.reconcile(decision(owner=OTHER, reason="other_owner")) == ["done"]
 
 
 def test_a_bundle_that_moves_between_the_look_and_the_unload_stays_with_its_new_owner(bench: Bench) -> None:
@@ -515,7 +549,7 @@ BELIEFS = st.sampled_from([None, True, False, "silent"])
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(BROKERS, BELIEFS)), st.sampled_from([None, *BROKERS]), st.booleans())
-def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve(
+def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve_or_what_is_another_s(
     beliefs: dict[str, Any], owner: str | None, unsure: bool
 ) -> None:
     owned = {m: {} if b is None else {BUNDLE: b} for m, b in beliefs.items() if b != "silent"}
@@ -523,6 +557,11 @@ def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve(
     found = judge(decision(owner=owner), survey, unsure=unsure)
     alone = beliefs == {MEMBER: True, OTHER: None, THIRD: None}
     assert (found is None) == (alone and owner in (None, MEMBER))
+    named = judge(decision(owner=owner, reason="other_owner"), survey, unsure=unsure)
+    others = {m: b for m, b in beliefs.items() if m not in (MEMBER, owner)}
+    assert (named is None) == (
+        beliefs[MEMBER] is True and set(others.values()) == {None} and (owner != MEMBER or alone)
+    )
     if found is not None and found.outcome is UnloadOutcome.DONE:
         assert unsure
         assert beliefs[MEMBER] is None
