@@ -14,7 +14,7 @@ import structlog
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.json_znodes import JsonZnodes
-from connectors.switching.registry import Registry, RegistryError, RegistryView
+from connectors.switching.registry import SWITCH_TARGET, Registry, RegistryError, RegistryView
 from connectors.switching.rollover import RolloverRefusedError, RolloverRequest
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome, Reading
@@ -115,7 +115,7 @@ class BrokerAgent:
         self._broker = broker
         self._registry = Registry(session, root)
         self._nodes = JsonZnodes(session)
-        self._watched = (f"{root}/directive", f"{root}/committed")
+        self._watched = (f"{root}/directive", f"{root}/{SWITCH_TARGET}", f"{root}/committed")
         self._clients = clients
         self._report = report
         self._cursors = cursors

@@ -1,9 +1,12 @@
 """The registry of a broker cluster: which BookKeeper clusters there are, and which one its brokers write to.
 
-All writes are conditional, and an order that is carried out twice, as after a crash, finds its work done. The layout is
-that of PIP-477, revision 3, whose brokers follow it. See docs/design/switching.md.
+The directive stands in two znodes, written in one transaction: `switch-target` as PIP-477, revision 3, has it, and
+`directive`, which says the same to agents made for that. All writes are conditional, and an order that is carried out
+twice, as after a crash, finds its work done. See docs/design/switching.md.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import quote, unquote
@@ -40,6 +43,8 @@ __all__ = [
     "quoted",
 ]
 
+SWITCH_TARGET = "switch-target"
+"""Where the proposal has the directive; `directive` says the same to agents that were made for it."""
 _TRIES = 5
 """Somebody else writing between our reading and writing is rare; so many times in a row is no coincidence."""
 
@@ -55,13 +60,32 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     status: ClusterStatus
 
 
-class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    name: _Name
+class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whoever wrote it, it has one of the two names; ours has both."""
+
+    name: _Name | None = None
+    bootstrap_cluster_name: _Name | None = msgspec.field(default=None, name="bootstrapClusterName")
+    recorded_at: int | None = msgspec.field(default=None, name="recordedAt")
+
+    @property
+    def cluster(self) -> str | None:
+        return self.name or self.bootstrap_cluster_name
 
 
 class _Directive(msgspec.Struct, frozen=True, kw_only=True):
     epoch: _Epoch
     target: _Name
+
+
+class _SwitchTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The directive as the proposal has it."""
+
+    target: _Name
+    origin: str | None = None
+    """Who orchestrates the switch."""
+    epoch: _Epoch = 0
+    ts: int | None = None
+    """When it was written, in milliseconds since 1970."""
 
 
 class _AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +96,7 @@ class _AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Content:
-    directive: Node[_Directive] | None
+    directive: WrittenDirective | None
     committed: Node[_AtEpoch] | None
     bootstrap: Node[_Bootstrap] | None
     entries: dict[str, Node[_Entry]] = field(default_factory=dict)
@@ -91,9 +115,19 @@ class Registry:
     Args:
         session: of the brokers' ZooKeeper.
         root: the znode it lies below.
+        origin: who writes the directive, as the proposal has it said.
+        clock: seconds since 1970.
     """
 
-    def __init__(self, session: ZooKeeperSession, root: str = REGISTRY_ROOT) -> None:
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        root: str = REGISTRY_ROOT,
+        *,
+        origin: str = "headgate",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._origin, self._clock = origin, clock
         self._nodes = JsonZnodes(session)
         self._root = root.rstrip("/")
 
@@ -104,11 +138,10 @@ class Registry:
             RegistryError: it cannot be read, or a znode is damaged; nothing is guessed.
         """
         content = self._content()
-        directive = content.directive
         return RegistryView(
             tuple(self._registered(name, node) for name, node in content.entries.items()),
-            None if content.bootstrap is None else content.bootstrap.value.name,
-            None if directive is None else _standing(directive),
+            None if content.bootstrap is None else content.bootstrap.value.cluster,
+            content.directive,
             content.committed_epoch,
         )
 
@@ -145,7 +178,8 @@ class Registry:
             found, named = content.entries.get(name), content.bootstrap
             steps: list[Step] = []
             if named is None and bootstrap is not None:
-                steps.append(create(f"{self._root}/bootstrap", _Bootstrap(name=bootstrap)))
+                marker = _Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=self._now_ms())
+                steps.append(create(f"{self._root}/bootstrap", marker))
             if found is not None and found.value == wanted:
                 written = found.version
             else:
@@ -157,7 +191,7 @@ class Registry:
             if steps:
                 self._nodes.ensure(f"{self._root}/clusters")
             if not steps or self._nodes.commit(*steps):
-                return ClusterWrite(written, bootstrap if named is None else named.value.name)
+                return ClusterWrite(written, bootstrap if named is None else named.value.cluster)
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def remove_cluster(self, name: str, version: int | None) -> None:
@@ -194,24 +228,28 @@ class Registry:
         Raises:
             RegistryError: it could not be written, or it is not known whether it was.
         """
-        path, wanted = f"{self._root}/directive", _Directive(epoch=epoch, target=target)
-        wanted_directive = WrittenDirective(epoch=epoch, target=target)
+        wanted = WrittenDirective(epoch=epoch, target=target)
         for _ in range(_TRIES):
-            found, committed = self._nodes.get(path, _Directive), self._committed()
-            if found is not None and found.value == wanted:
-                return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, wanted_directive)
-            standing = None if found is None else _standing(found)
-            if standing is not None and standing.epoch >= epoch:
+            found, proposed = self._directives()
+            standing, committed = _standing(found, proposed), self._committed()
+            if standing == wanted and found is not None and proposed is not None:
+                return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, wanted)
+            if standing is not None and standing != wanted and standing.epoch >= epoch:
                 detail = f"epoch {standing.epoch} directs to {standing.target}"
                 return DirectiveWrite(DirectiveOutcome.SUPERSEDED, standing, detail)
             if committed is not None and committed.value.epoch >= epoch:
                 detail = f"epoch {committed.value.epoch} is committed"
                 return DirectiveWrite(DirectiveOutcome.SUPERSEDED, standing, detail)
-            if found is None:
+            if found is None or proposed is None:
                 self._nodes.ensure(self._root)
-            if self._nodes.commit(create_or_put(path, wanted, found)):
-                return DirectiveWrite(DirectiveOutcome.WRITTEN, wanted_directive)
-        raise RegistryConflictError(f"{path} is changed by others all the time")
+            plain = _Directive(epoch=epoch, target=target)
+            named = _SwitchTarget(target=target, origin=self._origin, epoch=epoch, ts=self._now_ms())
+            if self._nodes.commit(
+                create_or_put(f"{self._root}/directive", plain, found),
+                create_or_put(f"{self._root}/{SWITCH_TARGET}", named, proposed),
+            ):
+                return DirectiveWrite(DirectiveOutcome.WRITTEN, wanted)
+        raise RegistryConflictError(f"{self._root}/directive is changed by others all the time")
 
     def write_status(
         self, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None = None
@@ -276,8 +314,11 @@ class Registry:
         # In this order: a commit between two of these reads shows either the directive as not committed yet, or the
         # entries as they are after it, so that the view names the right active cluster all the same.
         self._nodes.catch_up(self._root)
-        directive = self._nodes.get(f"{self._root}/directive", _Directive)
-        content = _Content(directive, self._committed(), self._nodes.get(f"{self._root}/bootstrap", _Bootstrap))
+        directive = _standing(*self._directives())
+        bootstrap = self._nodes.get(f"{self._root}/bootstrap", _Bootstrap)
+        if bootstrap is not None and bootstrap.value.cluster is None:
+            raise RegistryError(f"{self._root}/bootstrap is damaged: it names no cluster")
+        content = _Content(directive, self._committed(), bootstrap)
         for child in self._nodes.children(f"{self._root}/clusters"):
             node = self._nodes.get(f"{self._root}/clusters/{child}", _Entry)
             if node is not None:
@@ -287,6 +328,16 @@ class Registry:
         if len(active) > 1:
             raise RegistryError(f"{self._root}/clusters is damaged: {active[0]} and {active[1]} are both active")
         return content
+
+    def _directives(self) -> tuple[Node[_Directive] | None, Node[_SwitchTarget] | None]:
+        """As this registry has it, and as the proposal does."""
+        return (
+            self._nodes.get(f"{self._root}/directive", _Directive),
+            self._nodes.get(f"{self._root}/{SWITCH_TARGET}", _SwitchTarget),
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
 
     def _committed(self) -> Node[_AtEpoch] | None:
         return self._nodes.get(f"{self._root}/committed", _AtEpoch)
@@ -319,8 +370,14 @@ def quoted(name: str) -> str:
     return part.replace(".", "%2E") if part in (".", "..") else part
 
 
-def _standing(found: Node[_Directive]) -> WrittenDirective:
-    return WrittenDirective(epoch=found.value.epoch, target=found.value.target)
+def _standing(found: Node[_Directive] | None, proposed: Node[_SwitchTarget] | None) -> WrittenDirective | None:
+    """The later of the two; of one epoch that which is not ours alone, so that it shows."""
+    written = [
+        WrittenDirective(epoch=node.value.epoch, target=node.value.target)
+        for node in (proposed, found)
+        if node is not None
+    ]
+    return max(written, key=lambda each: each.epoch, default=None)
 
 
 def _must_be(name: str, found: Node[_Entry] | None, version: int | None) -> None:

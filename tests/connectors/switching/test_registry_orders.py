@@ -1,10 +1,12 @@
 """What each order of the registry writes, and that one which comes twice, or too late, changes nothing."""
 
+import json
 from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.registry import Registry, RegistryError
 from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
 from policies.switching.decisions import SwitchVerdict
@@ -59,6 +61,56 @@ def test_what_does_not_fit_is_not_written_and_is_no_error(args: dict[str, Any]) 
     before = world.server.tree
     assert world.carry_out(SwitchVerdict.WRITE_REGISTRY, **(ENTRY | args)) is None
     assert world.server.tree == before
+
+
+def test_the_directive_is_written_as_the_proposal_has_it_and_as_agents_know_it() -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=7, target="new")
+    written = {
+        name: json.loads(world.server.tree[f"{REGISTRY_ROOT}/{name}"][0]) for name in ("switch-target", "directive")
+    }
+    assert written["directive"] == {"epoch": 7, "target": "new"}
+    assert set(written["switch-target"]) == {"target", "origin", "epoch", "ts"}
+    assert (written["switch-target"]["target"], written["switch-target"]["epoch"]) == ("new", 7)
+    assert written["switch-target"]["ts"] > 1_700_000_000_000
+    bootstrap = json.loads(world.server.tree[f"{REGISTRY_ROOT}/bootstrap"][0])
+    assert (bootstrap["name"], bootstrap["bootstrapClusterName"]) == ("old", "old")
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "directive"),
+    [
+        ("directive", {"epoch": 5, "target": "old"}, (7, "new")),
+        ("directive", {"epoch": 8, "target": "old"}, (8, "old")),
+        ("switch-target", {"epoch": 8, "target": "old", "origin": "https://b1:8080", "ts": 1}, (8, "old")),
+        ("switch-target", {"epoch": 7, "target": "old"}, (7, "old")),
+        ("switch-target", {"target": "old"}, (7, "new")),
+    ],
+    ids=["an earlier one", "a later one", "a broker's later one", "another one of this epoch", "one without an epoch"],
+)
+def test_the_later_of_both_directives_stands(path: str, data: dict[str, Any], directive: tuple[int, str]) -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=7, target="new")
+    world.server.write(f"{REGISTRY_ROOT}/{path}", json.dumps(data).encode())
+    read = world.registry.read().directive
+    assert read is not None
+    assert (read.epoch, read.target) == directive
+
+
+def test_a_directive_of_before_is_completed_when_it_is_ordered_again() -> None:
+    world = World()
+    world.server.write(f"{REGISTRY_ROOT}/directive", b'{"epoch": 7, "target": "new"}')
+    world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=7, target="new")
+    assert json.loads(world.server.tree[f"{REGISTRY_ROOT}/switch-target"][0])["target"] == "new"
+
+
+def test_a_bootstrap_that_a_broker_wrote_counts_and_one_that_names_nobody_is_damage() -> None:
+    world = World()
+    world.server.write(f"{REGISTRY_ROOT}/bootstrap", b'{"bootstrapClusterName": "new", "recordedAt": 1}')
+    assert world.registry.read().bootstrap == "new"
+    world.server.write(f"{REGISTRY_ROOT}/bootstrap", b"{}")
+    with pytest.raises(RegistryError, match="it names no cluster"):
+        world.registry.read()
 
 
 def test_a_directive_stands_until_a_later_one_comes() -> None:
