@@ -12,6 +12,7 @@ from rich.console import Console
 from deploy.logs import set_up_logging
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
+from policies.switching.state import ClusterStatus
 
 if TYPE_CHECKING:
     from deploy.switch.command_runner import CommandRunner
@@ -84,13 +85,20 @@ def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
 
 @switch_app.command()
 @_sends_command
-def register(runner: "CommandRunner", name: Name) -> int:
+def register(
+    runner: "CommandRunner",
+    name: Name,
+    status: Annotated[
+        ClusterStatus | None,
+        typer.Option(help="What it is to be. `active` settles a switch whose status could not be written."),
+    ] = None,
+) -> int:
     """Make a BookKeeper cluster known, by what is read at its address; the first one is the one that is active."""
     from deploy.switch.registration import registration
     from policies.switching.readings import CommandName
 
     about = registration(runner.settings, runner.options.cluster, name)
-    return runner.run(CommandName.REGISTER, **about)
+    return runner.run(CommandName.REGISTER, **about, status=status)
 
 
 @switch_app.command()

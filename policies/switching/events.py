@@ -7,7 +7,14 @@ from policies.switching.ledgers import Ledger
 from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import Reference, StayingLedgers
-from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
+from policies.switching.state import (
+    ClusterStatus,
+    Directive,
+    OrchestratorLease,
+    PrecheckResult,
+    RegistryEntry,
+    SwitchAction,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,8 @@ class Register(Command):
     uri: str
     instance_id: str | None
     root: str | None
+    status: ClusterStatus | None = None
+    """What it is to be; None: as it is, or standby."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,9 @@ class CommandArgs(_Value):
     uri: str | None = Field(default=None, description="register: its metadata service URI.")
     instance_id: str | None = Field(default=None, description="register: the INSTANCEID read there; null: unreadable.")
     root: str | None = Field(default=None, description="register: the path of its ledgers, such as `/ledgers`.")
+    status: ClusterStatus | None = Field(
+        default=None, description="register: what it is to be; null: as it is, or standby."
+    )
     target: Name | None = Field(default=None, description="precheck, start: the cluster to move to.")
     attribution_only: bool = Field(default=True, description="rollback: leave the brokers on the target.")
 

@@ -34,7 +34,7 @@ def command_of(given: SwitchCommand) -> Event:
             identity = (args.instance_id, args.root) if name and args.uri else (None, None)
             return Register(
                 key=key, dry_run=dry_run, expected_epoch=epoch, name=name, uri=args.uri or "",
-                instance_id=identity[0], root=identity[1],
+                instance_id=identity[0], root=identity[1], status=args.status,
             )  # fmt: skip
         case CommandName.UNREGISTER:
             return Unregister(key=key, dry_run=dry_run, expected_epoch=epoch, name=name)

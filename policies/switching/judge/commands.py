@@ -20,21 +20,19 @@ from policies.switching.judge.changes import (
     TakeInventory,
     Update,
     UpdateSwitch,
-    WriteRegistry,
 )
 from policies.switching.judge.open_orders import order_again
+from policies.switching.judge.registering import may_settle, settle, status_refusal, usual_status, write_entry
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.state import (
     DELETING,
     FAILED,
-    ClusterStatus,
     LedgerStage,
     LedgerTask,
     RegistryEntry,
     Switch,
     SwitchAction,
     SwitchStage,
-    put,
 )
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
@@ -58,17 +56,15 @@ def register(facts: SwitchFacts, asked: Register) -> Iterator[Change]:
     if why := guards.identity_is_new(facts, asked.name, *identity):
         yield reject(asked, RejectCode.URI_DUPLICATE, why)
         return
-    known = state.entry(asked.name)
-    status = known.status if known else ClusterStatus.STANDBY if state.entries else ClusterStatus.ACTIVE
+    if why := status_refusal(facts, asked):
+        yield reject(asked, RejectCode.INVALID_TRANSITION, why)
+        return
+    if may_settle(facts, asked):
+        yield from settle()
+        return
+    known, status = state.entry(asked.name), asked.status or usual_status(facts, asked.name)
     entry = RegistryEntry(asked.name, asked.uri, *identity, status, known.version if known else None)
-    yield Update(
-        {
-            "entries": put(state.entries, entry),
-            "bootstrap": state.bootstrap or asked.name,
-            "removed": tuple(name for name in state.removed if name != asked.name),
-        }
-    )
-    yield WriteRegistry(entry, _COMMANDED)
+    yield from write_entry(facts, entry)
 
 
 def unregister(facts: SwitchFacts, asked: Unregister) -> Iterator[Change]:

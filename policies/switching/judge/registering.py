@@ -1,0 +1,65 @@
+"""Which status a cluster is registered with: row 1, where a person names one."""
+
+from collections.abc import Iterator
+
+from policies.switching.decisions import SwitchReason
+from policies.switching.events import Register
+from policies.switching.facts import SwitchFacts
+from policies.switching.judge.changes import Change, Update, UpdateSwitch, WriteRegistry, WriteStatus
+from policies.switching.state import ClusterStatus, RegistryEntry, SwitchAction, SwitchStage, put
+
+S = ClusterStatus
+
+
+def usual_status(facts: SwitchFacts, name: str) -> ClusterStatus:
+    """That of a cluster of which no status is named: the first one ever is active, what is known stays as it is."""
+    known = facts.state.entry(name)
+    return known.status if known else S.STANDBY if facts.state.entries else S.ACTIVE
+
+
+def status_refusal(facts: SwitchFacts, asked: Register) -> str | None:
+    """Why a cluster cannot be registered with the status that was named; None when it can."""
+    usual, wanted = usual_status(facts, asked.name), asked.status
+    if wanted is None or wanted is usual or may_settle(facts, asked):
+        return None
+    if wanted is S.ACTIVE:
+        return f"{facts.state.active() or 'none'} is active: `start --target {asked.name}` moves brokers"
+    if wanted is S.DEPRECATED:
+        return f"{asked.name} is {usual.value}: a clean-up deprecates the cluster that brokers left"
+    live = facts.state.live()
+    if usual is S.ACTIVE or facts.state.active() == asked.name:
+        return f"{asked.name} is active: a switch away from it ends that"
+    if live is not None and asked.name in (live.source, live.target):
+        return f"the switch from {live.source} to {live.target} is not over"
+    return None
+
+
+def may_settle(facts: SwitchFacts, asked: Register) -> bool:
+    """Whether brokers write to it for good, and only the registry does not say so: its status could not be written."""
+    switch = facts.state.switch
+    return (
+        asked.status is S.ACTIVE
+        and switch is not None
+        and switch.stage is SwitchStage.DONE_WITH_FAILURES
+        and switch.status_failed
+        and asked.name == switch.target == facts.state.active()
+    )
+
+
+def settle() -> Iterator[Change]:
+    """Both statuses are written again, that of the old cluster first."""
+    yield UpdateSwitch({"status_failed": False})
+    yield WriteStatus(SwitchAction.STATUS_OLD)
+
+
+def write_entry(facts: SwitchFacts, entry: RegistryEntry) -> Iterator[Change]:
+    """A cluster comes into the registry, or in place of what was known of it."""
+    state = facts.state
+    yield Update(
+        {
+            "entries": put(state.entries, entry),
+            "bootstrap": state.bootstrap or entry.name,
+            "removed": tuple(name for name in state.removed if name != entry.name),
+        }
+    )
+    yield WriteRegistry(entry, SwitchReason.COMMANDED)

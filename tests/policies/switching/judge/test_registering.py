@@ -1,0 +1,71 @@
+"""Row 1, with a status: what a person may say a cluster is, and what only a switch makes it."""
+
+import pytest
+
+from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.events import Register, StatusResult
+from policies.switching.state import ClusterStatus, SwitchAction, SwitchStage
+from tests.policies.switching.world import World
+
+C, S = ClusterStatus, SwitchStage
+
+
+def asked(name: str, status: ClusterStatus | None) -> Register:
+    key, identity = f"{name}-{status}", f"id-of-{name}"
+    return Register(key=key, name=name, uri=f"zk://{name}", instance_id=identity, root="/ledgers", status=status)
+
+
+def statuses(world: World) -> dict[str, str]:
+    return {each.name: each.status.value for each in world.state.entries}
+
+
+@pytest.mark.parametrize("status", [C.STANDBY, None])
+def test_a_new_cluster_stands_by(status: ClusterStatus | None) -> None:
+    world = World().to(S.PRECHECKED)
+    world.tell(asked("third", status))
+    assert statuses(world)["third"] == "standby"
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "status", "says"),
+    [
+        (S.PRECHECKED, "third", C.ACTIVE, "old is active: `start --target third`"),
+        (S.PRECHECKED, "third", C.DEPRECATED, "a clean-up deprecates"),
+        (S.PRECHECKED, "old", C.STANDBY, "old is active"),
+        (S.HOLD, "old", C.STANDBY, "old is active"),
+        (S.HOLD, "new", C.ACTIVE, "`start --target new`"),
+        (S.DONE, "new", C.STANDBY, "new is active"),
+    ],
+)
+def test_what_only_a_switch_does_is_refused_with_the_way(
+    stage: SwitchStage, name: str, status: ClusterStatus, says: str
+) -> None:
+    world = World().to(stage)
+    before = statuses(world)
+    said = world.tell(asked(name, status))
+    assert [each.code for each in said] == [RejectCode.INVALID_TRANSITION]
+    assert says in said[0].sentence
+    assert statuses(world) == before
+
+
+def test_a_deprecated_cluster_may_stand_by_again() -> None:
+    world = World().to(S.DONE)
+    said = world.tell(asked("old", C.STANDBY))
+    assert [each.verdict for each in said] == [SwitchVerdict.WRITE_REGISTRY]
+    assert statuses(world) == {"old": "standby", "new": "active"}
+
+
+def test_what_is_so_already_is_only_written_again() -> None:
+    world = World().to(S.DONE)
+    world.tell(asked("new", C.ACTIVE))
+    assert statuses(world) == {"old": "deprecated", "new": "active"}
+
+
+def test_a_status_that_could_not_be_written_is_settled() -> None:
+    world = World().to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
+    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=False))
+    assert world.stage is S.DONE_WITH_FAILURES
+    world.orders.clear()
+    world.tell(asked("new", C.ACTIVE))
+    assert world.work().stage is S.DONE
+    assert statuses(world) == {"old": "deprecated", "new": "active"}
