@@ -4,13 +4,15 @@ A policy states which conditions hold now; the book remembers what was said abou
 again with the same ids, because nothing but the book and `now` decides.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
+from policies.least_first import LeastFirst
 from policies.settings import PolicySettings
 from policies.succession import next_sequence
 from policies.units import from_millis, millis_of, to_millis
@@ -95,6 +97,77 @@ class Sender:
         return cls(issuer, settings.alert_grace, settings.alert_repeat)
 
 
+class OpenAlerts:
+    """The open alerts of one cluster, of which only those are looked at again that changed or are due.
+
+    Args:
+        book: what was said until now.
+        sender: what its alerts have in common.
+    """
+
+    def __init__(self, book: AlertBook, sender: Sender) -> None:
+        self._sender = sender
+        self._sequence = book.sequence
+        self._entries = {(e.alert, e.subject): e for e in book.entries}
+        self._order = sorted(self._entries)
+        self._due: LeastFirst[tuple[str, str], int] = LeastFirst()
+        for key, entry in self._entries.items():
+            self._due.put(key, _due_ms(entry, sender))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._order)
+
+    def due(self, now: datetime) -> list[Entry]:
+        """Those of which something is to be said by now if their condition still holds: look at it again."""
+        found: list[Entry] = []
+        while (least := self._due.least()) is not None and least[0] <= to_millis(now):
+            found.append(self._entries[least[1]])
+            self._due.put(least[1], None)
+        for entry in found:
+            self._due.put((entry.alert, entry.subject), _due_ms(entry, self._sender))
+        return found
+
+    def review(
+        self, changed: Mapping[tuple[str, str], Condition | None], now: datetime
+    ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
+        """Hold what changed against what was said.
+
+        Args:
+            changed: each condition that began, ended (None), differs or is due, by its key; all others hold as before.
+            now: the time of this step.
+
+        Returns:
+            As `review` does.
+        """
+        alerts: list[Alert] = []
+        for key in sorted(changed):
+            condition, before = changed[key], self._entries.get(key)
+            if condition is None and before is None:
+                continue
+            entry, say = _next(before, condition, to_millis(now), self._sender)
+            if say:
+                self._sequence = next_sequence(self._sequence, to_millis(now), is_first=_is_first(before))
+                evidence = condition.evidence if condition else ()
+                alerts.append(_alert(entry, condition is None, self._sequence, evidence, now, self._sender))
+            self._keep(key, entry if condition is not None else None)
+        least = self._due.least()
+        book = AlertBook(tuple(map(self._entries.__getitem__, self._order)), self._sequence)
+        return book, tuple(alerts), from_millis(least[0]) if least else None
+
+    def _keep(self, key: tuple[str, str], entry: Entry | None) -> None:
+        if entry is None:
+            del self._entries[key]
+            del self._order[bisect_left(self._order, key)]
+        else:
+            if key not in self._entries:
+                insort(self._order, key)
+            self._entries[key] = entry
+        self._due.put(key, None if entry is None else _due_ms(entry, self._sender))
+
+
 def review(
     book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender
 ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
@@ -103,20 +176,10 @@ def review(
     Returns:
         The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
     """
-    held = {c.key: c for c in sorted(conditions, key=lambda c: c.key)}
-    before = {(e.alert, e.subject): e for e in book.entries}
-    alerts: list[Alert] = []
-    entries: list[Entry] = []
-    sequence = book.sequence
-    for key in sorted(before.keys() | held.keys()):
-        entry, say = _next(before.get(key), held.get(key), to_millis(now), sender)
-        if say:
-            sequence = next_sequence(sequence, to_millis(now), is_first=_is_first(before.get(key)))
-            evidence = held[key].evidence if key in held else ()
-            alerts.append(_alert(entry, key not in held, sequence, evidence, now, sender))
-        if key in held:
-            entries.append(entry)
-    return AlertBook(tuple(entries), sequence), tuple(alerts), _wake(entries, sender)
+    opened = OpenAlerts(book, sender)
+    changed: dict[tuple[str, str], Condition | None] = dict.fromkeys(opened)
+    changed |= {c.key: c for c in sorted(conditions, key=lambda c: c.key)}
+    return opened.review(changed, now)
 
 
 def _is_first(before: Entry | None) -> bool:
@@ -188,9 +251,8 @@ def retired(alert: Alert, now: datetime) -> Alert:
     return alert.model_copy(update={**end, **said, "decision_id": own_id})
 
 
-def _wake(entries: Iterable[Entry], sender: Sender) -> datetime | None:
-    due = [
-        e.since_ms + millis_of(sender.grace) if e.said_ms is None else e.said_ms + millis_of(sender.repeat)
-        for e in entries
-    ]
-    return from_millis(min(due)) if due else None
+def _due_ms(entry: Entry, sender: Sender) -> int:
+    """When something is to be said of it next."""
+    if entry.said_ms is None:
+        return entry.since_ms + millis_of(sender.grace)
+    return entry.said_ms + millis_of(sender.repeat)

@@ -14,7 +14,7 @@ _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PATTERN = rf"^{_WHOLE.pattern}$"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST = timedelta(days=36_500)
 """No setting is longer: instants that lie so far ahead can still be written."""
 
@@ -105,7 +105,7 @@ Instant = Annotated[AwareDatetime, PlainSerializer(format_instant, return_type=s
 
 def to_millis(instant: datetime) -> int:
     """Milliseconds since the epoch, rounded down."""
-    return (instant - _EPOCH) // timedelta(milliseconds=1)
+    return (instant - EPOCH) // timedelta(milliseconds=1)
 
 
 def from_millis(milliseconds: int) -> datetime:

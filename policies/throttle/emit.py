@@ -1,6 +1,6 @@
 """What differs from the decision that was published last: a decision when it is news or due, else perhaps a note."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 
@@ -9,13 +9,15 @@ from msgspec.structs import replace
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.succession import ends_at, next_sequence
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
-from policies.throttle.facts import Freshness, ThrottleFacts
-from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
+from policies.throttle.facts import Freshness, seconds_left
+from policies.throttle.judge import VolumeVerdict
+from policies.throttle.judgement import ThrottleJudgement
 from policies.throttle.limits import as_settings
 from policies.throttle.messages import explain
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.standing import ClusterStanding
 from policies.throttle.state import LastPublishedFactor
-from policies.units import format_instant, from_millis, millis_of, to_millis
+from policies.units import format_instant, from_millis, millis_of
 
 _MISLEADING = 2
 """A time to full that is out by more than this factor is said anew."""
@@ -35,60 +37,57 @@ class EmittedFactor:
 
 
 def emit(
-    judgement: ThrottleJudgement, facts: ThrottleFacts, last: LastPublishedFactor | None, issuer: Issuer
+    judgement: ThrottleJudgement, standing: ClusterStanding, last: LastPublishedFactor | None, issuer: Issuer
 ) -> EmittedFactor:
     """Hold the verdict against what was published last."""
-    now_ms, verdict = to_millis(facts.now), judgement.move.verdict.value
+    now_ms, verdict = standing.now_ms, judgement.move.verdict.value
     limiting = judgement.decisive.key if judgement.decisive else None
     in_force, full_ms = (judgement.move.gate.factor, judgement.reason.value, limiting), _full_ms(judgement, now_ms)
     is_news = last is None or in_force != (last.factor, last.reason, last.limiting)
-    is_due = last is None or now_ms >= last.at_ms + millis_of(facts.settings.heartbeat)
-    if last is None or is_news or is_due or _is_otherwise_full(last.full_ms, full_ms, now_ms, facts.settings):
+    is_due = last is None or now_ms >= last.at_ms + millis_of(standing.settings.heartbeat)
+    if last is None or is_news or is_due or _is_otherwise_full(last.full_ms, full_ms, now_ms, standing.settings):
         noted = () if last is None or is_news else last.noted
         sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
         published = LastPublishedFactor(sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})), full_ms)
-        return EmittedFactor(published, decision=_decision(judgement, facts, last, issuer, sequence))
+        return EmittedFactor(published, decision=_decision(judgement, standing, last, issuer, sequence))
     if verdict in last.noted:
         return EmittedFactor(last)
-    note = _decision(judgement, facts, last, issuer, last.sequence, "noted", verdict)
+    note = _decision(judgement, standing, last, issuer, last.sequence, "noted", verdict)
     return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, verdict}))), note=note)
 
 
 def _decision(
     judgement: ThrottleJudgement,
-    facts: ThrottleFacts,
+    standing: ClusterStanding,
     last: LastPublishedFactor | None,
     issuer: Issuer,
     sequence: int,
     *marks: str,
 ) -> ThrottleFactor:
-    settings, volumes, full = facts.settings, judgement.volumes, _soonest_full(judgement.soonest_full)
+    settings, full = standing.settings, _soonest_full(judgement.soonest_full)
     bare = ThrottleFactor(
-        **issuer.header(issuer.cluster, sequence, facts.now, marks=marks),
+        **issuer.header(issuer.cluster, sequence, standing.now, marks=marks),
         verdict=judgement.move.verdict,
         reason=judgement.reason,
         explanation="",
-        evidence=_evidence(judgement),
-        numbers=_numbers(judgement, settings),
+        evidence=_evidence(judgement, standing),
+        numbers=_numbers(judgement, standing),
         factor=judgement.move.gate.factor,
         previous_factor=last.factor if last else None,
         raw_factor=judgement.raw.factor,
         limiting=_limiting(judgement.decisive, settings) if judgement.decisive else None,
-        volumes=_counts([v.freshness for v in volumes]),
-        brokers=_counts([b.freshness for b in judgement.brokers]),
+        volumes=_counts(standing.volume_counts),
+        brokers=_counts(standing.broker_counts),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
-        valid_until=ends_at(facts.now, 3 * settings.heartbeat),
+        valid_until=ends_at(standing.now, 3 * settings.heartbeat),
     )
-    return bare.model_copy(update={"explanation": explain(bare, judgement, settings)})
+    return bare.model_copy(update={"explanation": explain(bare, judgement, standing)})
 
 
 def _full_ms(judgement: ThrottleJudgement, now_ms: int) -> int | None:
     """When the first volume is full."""
-    volume = judgement.soonest_full
-    if volume is None or volume.seconds_to_full is None:
-        return None
-    return now_ms + round(1000 * volume.seconds_to_full)
+    return None if judgement.soonest_full is None else now_ms + round(1000 * judgement.soonest_full[1])
 
 
 def _is_otherwise_full(said_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:
@@ -101,21 +100,23 @@ def _is_otherwise_full(said_ms: int | None, full_ms: int | None, now_ms: int, se
     return max(said, left) > _MISLEADING * min(said, left) + _INSTANT_MS
 
 
-def _soonest_full(volume: VolumeVerdict | None) -> SoonestFull | None:
-    if volume is None or volume.seconds_to_full is None or volume.state.fill_confidence is None:
+def _soonest_full(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
+    if soonest is None:
         return None
-    broker, log_dir = volume.key
-    confidence = round(volume.state.fill_confidence, 2)
-    return SoonestFull(broker=broker, log_dir=log_dir, seconds=volume.seconds_to_full, confidence=confidence)
+    (broker, log_dir), confidence = soonest[0].key, soonest[0].state.fill_confidence or 0.0
+    return SoonestFull(broker=broker, log_dir=log_dir, seconds=soonest[1], confidence=round(confidence, 2))
 
 
-def _evidence(judgement: ThrottleJudgement) -> tuple[str, ...]:
+def _evidence(judgement: ThrottleJudgement, standing: ClusterStanding) -> tuple[str, ...]:
     """The readings that decided: those of the limiting volumes, else the newest, else the newest attempts."""
-    limiting = sorted((v for v in judgement.volumes if v.factor < 1.0), key=lambda v: v.tightness)
     first = [judgement.decisive] if judgement.decisive else []
-    newest = sorted((b.state for b in judgement.brokers), key=lambda b: (-b.tried_ms, b.broker))
-    ids = [v.broker.state.read_id for v in (*first, *limiting)] or [b.tried_id for b in newest]
+    ids = [v.broker.state.read_id for v in (*first, *standing.limiting())] or _newest(standing)
     return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
+
+
+def _newest(standing: ClusterStanding) -> list[str]:
+    tried = (broker.state for broker in standing.brokers() if broker.state.tried_id)
+    return [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
 
 
 def _limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVolume | None:
@@ -138,26 +139,25 @@ def _limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVo
     )
 
 
-def _counts(found: Sequence[Freshness]) -> FreshnessCounts:
+def _counts(found: Mapping[Freshness, int]) -> FreshnessCounts:
     return FreshnessCounts(
-        counted=found.count(Freshness.FRESH),
-        stale=found.count(Freshness.STALE),
-        departed=found.count(Freshness.DEPARTED),
+        counted=found[Freshness.FRESH], stale=found[Freshness.STALE], departed=found[Freshness.DEPARTED]
     )
 
 
-def _numbers(judgement: ThrottleJudgement, settings: ThrottleSettings) -> dict[str, object]:
+def _numbers(judgement: ThrottleJudgement, standing: ClusterStanding) -> dict[str, object]:
     """For the audit: the limits, and the volumes nearest to them."""
-    nearest = nsmallest(EVIDENCE_LIMIT, judgement.volumes, key=lambda v: v.tightness)
+    settings = standing.settings
+    nearest = nsmallest(EVIDENCE_LIMIT, standing.verdicts.values(), key=lambda v: v.tightness)
     return {
         "raw_factor": judgement.raw.factor,
         "hard": as_settings(settings.hard),
         "soft": as_settings(settings.soft),
-        "volumes": [_volume_numbers(v) for v in nearest],
+        "volumes": [_volume_numbers(v, standing.now_ms) for v in nearest],
     }
 
 
-def _volume_numbers(volume: VolumeVerdict) -> dict[str, object]:
+def _volume_numbers(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
     broker, log_dir = volume.key
     return {
         "broker": broker,
@@ -167,5 +167,5 @@ def _volume_numbers(volume: VolumeVerdict) -> dict[str, object]:
         "factor": volume.factor,
         "standing": volume.freshness.value,
         "read_at": format_instant(from_millis(volume.state.read_ms)),
-        "seconds_to_full": volume.seconds_to_full,
+        "seconds_to_full": seconds_left(volume.state, now_ms) if volume.freshness is Freshness.FRESH else None,
     }

@@ -64,9 +64,15 @@ class ThrottleFacts:
 def facts_as_of(now: datetime, cluster: str, known: KafkaClusterState, settings: ThrottleSettings) -> ThrottleFacts:
     """What is the case at a moment, by what is known."""
     now_ms, validity_ms = to_millis(now), millis_of(settings.validity)
-    brokers = tuple(BrokerFacts(b, _broker_freshness(b, now_ms, validity_ms)) for b in known.brokers)
-    volumes = tuple(_volume(b, v, now_ms, validity_ms) for b in brokers for v in b.state.volumes)
-    return ThrottleFacts(cluster, now, settings, brokers, volumes, known.ever_read)
+    found = [broker_as_of(now_ms, broker, validity_ms) for broker in known.brokers]
+    volumes = tuple(volume for _, volumes in found for volume in volumes)
+    return ThrottleFacts(cluster, now, settings, tuple(broker for broker, _ in found), volumes, known.ever_read)
+
+
+def broker_as_of(now_ms: int, broker: BrokerState, validity_ms: int) -> tuple[BrokerFacts, list[VolumeFacts]]:
+    """What is the case of one broker and its volumes at a moment."""
+    facts = BrokerFacts(broker, _broker_freshness(broker, now_ms, validity_ms))
+    return facts, [_volume(facts, volume, now_ms, validity_ms) for volume in broker.volumes]
 
 
 def seconds_to_full(usable_bytes: int, rate_bytes_per_second: float | None, age_seconds: float) -> float | None:
@@ -74,6 +80,14 @@ def seconds_to_full(usable_bytes: int, rate_bytes_per_second: float | None, age_
     if rate_bytes_per_second is None:
         return None
     return max(0.0, usable_bytes / rate_bytes_per_second - age_seconds)
+
+
+def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
+    """How long until a freshly read volume is full, as of a moment; None when it is not known to fill."""
+    if volume.fill_confidence is None:
+        return None
+    age_seconds = max(0, now_ms - volume.read_ms) / 1000
+    return seconds_to_full(volume.usable_bytes, volume.fill_bytes_per_second, age_seconds)
 
 
 def _broker_freshness(broker: BrokerState, now_ms: int, validity_ms: int) -> Freshness:
@@ -92,10 +106,7 @@ def _volume(broker: BrokerFacts, volume: VolumeState, now_ms: int, validity_ms: 
         return VolumeFacts(key, broker, volume, Freshness.DEPARTED, departed_ms, None)
     if now_ms - volume.read_ms >= validity_ms:
         return VolumeFacts(key, broker, volume, Freshness.STALE, None, None)
-    age_seconds = max(0, now_ms - volume.read_ms) / 1000
-    rate = None if volume.fill_confidence is None else volume.fill_bytes_per_second
-    left = seconds_to_full(volume.usable_bytes, rate, age_seconds)
-    return VolumeFacts(key, broker, volume, Freshness.FRESH, None, left)
+    return VolumeFacts(key, broker, volume, Freshness.FRESH, None, seconds_left(volume, now_ms))
 
 
 def _departed_ms(broker: BrokerState, volume: VolumeState) -> int | None:

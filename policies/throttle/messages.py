@@ -5,15 +5,18 @@ from collections.abc import Iterable
 from policies.decisions import Mode
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.facts import Freshness
-from policies.throttle.judge import ThrottleJudgement, VolumeVerdict
+from policies.throttle.judge import VolumeVerdict
+from policies.throttle.judgement import ThrottleJudgement
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import VolumeKey
+from policies.throttle.standing import ClusterStanding
+from policies.throttle.state import place
 from policies.units import format_duration, human_bytes, human_seconds
 
 
-def explain(decision: ThrottleFactor, judgement: ThrottleJudgement, settings: ThrottleSettings) -> str:
+def explain(decision: ThrottleFactor, judgement: ThrottleJudgement, standing: ClusterStanding) -> str:
     """One plain sentence: what producers should do, and why. What is done, the actuator says."""
-    about = judgement.decisive or _fullest(judgement.volumes)
+    settings = standing.settings
+    about = judgement.decisive or _fullest(standing.verdicts.values())
     why = _why(decision, about, settings)
     why += _full(decision, about)
     return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}{_unless(decision, settings)}."
@@ -28,12 +31,6 @@ def _full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
     named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
     which = "" if named and about and about.key == key else f"{place(key)} is "
     return f"; {which}full in {human_seconds(full.seconds)} at the present rate"
-
-
-def place(volume: VolumeKey) -> str:
-    """``broker 3 /data/a``."""
-    broker, log_dir = volume
-    return f"broker {broker} {log_dir}"
 
 
 def _fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:

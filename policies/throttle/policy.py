@@ -5,17 +5,19 @@ Rules: docs/design/throttle.md.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from policies.alerts import Sender, review
+from policies.alerts import Condition, OpenAlerts, Sender
 from policies.observations import Observation
 from policies.policy import Step
-from policies.throttle.alerts import ThrottleAlertContext, conditions
+from policies.throttle.alerts import conditions_of_cluster
+from policies.throttle.decisions import ThrottleReason
 from policies.throttle.emit import emit
-from policies.throttle.facts import ThrottleFacts, facts_as_of
-from policies.throttle.fold import fold
-from policies.throttle.judge import ThrottleJudgement, expiries_ms, judge, remembered
+from policies.throttle.facts import Freshness
+from policies.throttle.judgement import ThrottleJudgement, judge
 from policies.throttle.settings import ThrottleSettings
+from policies.throttle.standing import AlertKey, ClusterStanding
 from policies.throttle.state import Gate, LastPublishedFactor, ThrottleState
 from policies.units import from_millis, millis_of, to_millis
 
@@ -36,48 +38,89 @@ class ThrottlePolicy:
         self._cluster = cluster
         self._settings = settings
         self._sender = Sender.of(NAME, cluster, settings)
+        self._warm: _Warm | None = None
 
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ThrottleState]:
         """Fold the observations in, judge what is the case, and publish what differs."""
         before = state or ThrottleState(to_millis(now), Gate(self._settings.start_factor))
-        known = fold(before.cluster, observations)
-        facts = facts_as_of(now, self._cluster, known, self._settings)
-        judgement = judge(facts, before)
-        emitted = emit(judgement, facts, before.last_published, self._sender.issuer)
-        warned_of = conditions(ThrottleAlertContext(facts, judgement, before.alerts.keys()))
-        book, alerts, review_at = review(before.alerts, warned_of, now, self._sender)
+        warm, self._warm = self._warm, None  # what a step leaves half done is built anew
+        if warm is None or warm.state is not state:
+            warm = self._cold(before)
+        standing, opened = warm.standing, warm.alerts
+        standing.take(observations, now, stopped_by=before.gate.stopped_by, firing=opened, also=_due(opened, now))
+        judgement = judge(standing, before)
+        emitted = emit(judgement, standing, before.last_published, self._sender.issuer)
+        of_cluster = _of_cluster(standing, judgement)
+        changed = {**warm.vanished, **dict.fromkeys(warm.told), **standing.changed, **of_cluster}
+        book, alerts, review_at = opened.review(changed, now)
         after = ThrottleState(
             started_ms=before.started_ms,
             gate=judgement.move.gate,
-            cluster=known.keeping(remembered(facts, judgement.volumes)),
+            cluster=standing.known.state(),
             last_published=emitted.last_published,
             alerts=book,
             forgotten=judgement.forgotten,
         )
+        self._warm = _Warm(after, standing, opened, tuple(of_cluster))
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
-        wake_at = _wake_at(facts, judgement, after, emitted.last_published, review_at)
+        wake_at = _wake_at(standing, judgement, after, emitted.last_published, review_at)
         return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else ())
+
+    def _cold(self, state: ThrottleState) -> "_Warm":
+        standing = ClusterStanding(self._cluster, self._settings, state.cluster)
+        opened = OpenAlerts(state.alerts, self._sender)
+        # Of everything that was said it is to be seen whether it still is the case.
+        return _Warm(state, standing, opened, vanished=dict.fromkeys(opened))
+
+
+@dataclass(frozen=True, slots=True)
+class _Warm:
+    """What one step leaves to the next, if that goes on from the same state: what stood before need not be built anew.
+
+    It decides nothing: without it the same comes out, later.
+    """
+
+    state: ThrottleState
+    standing: ClusterStanding
+    alerts: OpenAlerts
+    told: tuple[AlertKey, ...] = ()
+    """The conditions of the cluster as a whole that were the case."""
+    vanished: dict[AlertKey, Condition | None] = field(default_factory=dict)
+    """What was said and is over, unless it is seen again."""
+
+
+def _due(opened: OpenAlerts, now: datetime) -> list[int]:
+    """The brokers of whose alerts something is to be said by now."""
+    return [int(entry.labels["broker"]) for entry in opened.due(now) if "broker" in entry.labels]
+
+
+def _of_cluster(standing: ClusterStanding, judgement: ThrottleJudgement) -> dict[AlertKey, Condition]:
+    """The conditions of the cluster as a whole."""
+    nothing_known = judgement.raw.reason is ThrottleReason.NO_DATA or bool(
+        standing.unread and not standing.volume_counts[Freshness.FRESH]
+    )
+    unread = [standing.known.brokers[number] for number in sorted(standing.unread)] if nothing_known else []
+    conditions = conditions_of_cluster(standing.cluster, judgement.forgotten, unread, nothing_known=nothing_known)
+    return {condition.key: condition for condition in conditions}
 
 
 def _wake_at(
-    facts: ThrottleFacts,
+    standing: ClusterStanding,
     judgement: ThrottleJudgement,
     after: ThrottleState,
     published: LastPublishedFactor,
     review_at: datetime | None,
 ) -> datetime:
     """When something may change without an observation; the heartbeat is always among it."""
-    now_ms, hold_ms = to_millis(facts.now), millis_of(facts.settings.departed_hold)
+    hold_ms = millis_of(standing.settings.departed_hold)
     due_ms = [
-        published.at_ms + millis_of(facts.settings.heartbeat),
-        after.started_ms + millis_of(facts.settings.validity),
-        *expiries_ms(judgement.brokers, judgement.volumes, facts.settings),
+        published.at_ms + millis_of(standing.settings.heartbeat),
+        after.started_ms + millis_of(standing.settings.validity),
         *(forgotten.forgotten_ms + hold_ms for forgotten in judgement.forgotten),
     ]
-    if judgement.move.rises_at_ms is not None:
-        due_ms.append(judgement.move.rises_at_ms)
+    due_ms += [ms for ms in (judgement.move.rises_at_ms, standing.next_ms()) if ms is not None]
     if review_at is not None:
         due_ms.append(to_millis(review_at))
-    return from_millis(min(ms for ms in due_ms if ms > now_ms))
+    return from_millis(min(ms for ms in due_ms if ms > standing.now_ms))

@@ -4,6 +4,7 @@ Kept in checkpoints as arrays, so the order and the types of fields stay. Broker
 knowledge is equal bytes.
 """
 
+from bisect import bisect_left
 from collections.abc import Set
 
 from msgspec import Struct
@@ -16,6 +17,12 @@ NEVER = -1
 
 VolumeKey = tuple[int, str]
 """(broker, log dir)"""
+
+
+def place(volume: VolumeKey) -> str:
+    """``broker 3 /data/a``."""
+    broker, log_dir = volume
+    return f"broker {broker} {log_dir}"
 
 
 class VolumeState(Struct, array_like=True, frozen=True):
@@ -62,6 +69,12 @@ class BrokerMembership(Struct, array_like=True, frozen=True):
     at_ms: int
     id: str
     brokers: tuple[int, ...]
+    """In order."""
+
+    def has(self, broker: int) -> bool:
+        """Whether it is among them."""
+        place = bisect_left(self.brokers, broker)
+        return place < len(self.brokers) and self.brokers[place] == broker
 
 
 class KafkaClusterState(Struct, array_like=True, frozen=True):

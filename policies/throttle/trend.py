@@ -131,8 +131,8 @@ def with_sample(samples: Samples, at_ms: int, usable_bytes: int) -> Samples:
     kept = [s for s in samples if at_ms - WINDOW_MS <= s[0] < at_ms]
     kept.append((at_ms, usable_bytes))
     while len(kept) > SAMPLE_LIMIT:
-        crowded = min(range(1, len(kept) - 1), key=lambda i: kept[i + 1][0] - kept[i - 1][0])
-        del kept[crowded]
+        gaps = [after[0] - before[0] for before, after in zip(kept, kept[2:], strict=False)]
+        del kept[gaps.index(min(gaps)) + 1]
     return tuple(kept)
 
 

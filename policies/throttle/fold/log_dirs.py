@@ -10,14 +10,15 @@ from policies.throttle.state import NEVER, BrokerState, VolumeState
 
 def fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> BrokerState:
     """The broker after a reading of its log dirs."""
-    stamp = (seen.at_ms, seen.id)
-    if seen.id in (known.read_id, known.tried_id) or stamp <= (known.tried_ms, known.tried_id):
+    at_ms, outcome = seen.at_ms, reading.outcome
+    if seen.id in (known.read_id, known.tried_id) or (at_ms, seen.id) <= (known.tried_ms, known.tried_id):
         return known
-    tried = replace(known, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
-    if reading.outcome is not Outcome.OK:
-        return tried
-    volumes = _merged(known.volumes, reading.volumes, seen.at_ms)
-    return replace(tried, read_ms=seen.at_ms, read_id=seen.id, volumes=volumes)
+    if outcome is not Outcome.OK:
+        return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=outcome.value)
+    volumes = _merged(known.volumes, reading.volumes, at_ms)
+    return BrokerState(
+        known.broker, known.seen_ms, at_ms, seen.id, at_ms, seen.id, outcome.value, known.left_ms, volumes
+    )
 
 
 def _merged(known: tuple[VolumeState, ...], readings: tuple[VolumeReading, ...], at_ms: int) -> tuple[VolumeState, ...]:
