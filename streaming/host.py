@@ -16,7 +16,7 @@ import msgspec
 from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, Severity
 from policies.observations import Observation, Reading
-from policies.policy import Policy, PolicyKind, Step
+from policies.policy import PolicyKind, Step
 from policies.registry import AUDIT, POLICIES, reading_types, topic_of
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
@@ -34,6 +34,7 @@ from streaming.leap import turned_back
 from streaming.letter_box import LetterBook
 from streaming.order import LEAP_MS, Place
 from streaming.output import Output
+from streaming.warm import OF_THIS_PROCESS, Warm, WarmKey
 
 POLICY_FAILED = "policy-failed"
 """The alert of a policy that raised."""
@@ -114,7 +115,7 @@ class PolicyHost:
 
     settings: Mapping[str, PolicySettings] = field(default_factory=dict)
     clusters: frozenset[str] | None = None
-    _policies: dict[tuple[str, str], Policy[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _keys: dict[tuple[str, str], WarmKey] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def step(
         self,
@@ -132,7 +133,9 @@ class PolicyHost:
         again when the next observations come, without any after a back-off.
         """
         kind = POLICIES[policy]
-        state = None if remembered is None else _state_of(kind, remembered)
+        key = self._key(kind, cluster)
+        warm = OF_THIS_PROCESS.take(key)
+        state = None if remembered is None else _state_of(kind, remembered, warm)
         if remembered is not None and remembered.now_ms > to_millis(now) + LEAP_MS:
             leapt_ms = remembered.now_ms - to_millis(now)
             state = turned_back(state, to_millis(now), leapt_ms)
@@ -141,15 +144,17 @@ class PolicyHost:
         elif remembered is not None:
             now = max(now, from_millis(remembered.now_ms))
         try:
-            step = self._policy(policy, cluster).step(state, observations, now)
-            encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
+            own = warm.policy if warm else kind.build(cluster, self._settings_of(kind).for_cluster(cluster))
+            step = own.step(state, observations, now)
+            encoded = step.encoded or msgspec.msgpack.encode(step.state)
             records = tuple(outputs(step))
             _check_sizes(records)
         except Exception as error:
             return self._failed(kind, cluster, remembered, now, _told(error))
+        OF_THIS_PROCESS.keep(key, Warm(own, step.state, encoded))
         book, alerts, review_at = self._review(kind, cluster, remembered, now, None)
         wake_ms = min((to_millis(at) for at in (step.wake_at, review_at) if at is not None), default=None)
-        after = Remembered(_FORMAT, kind.state_version, to_millis(now), wake_ms, encoded, 0, book)
+        after = Remembered(_FORMAT, kind.state_version, to_millis(now), wake_ms, msgspec.Raw(encoded), 0, book)
         if alerts:
             records += tuple(outputs(Step(None, alerts, None)))
             step = replace(step, decisions=(*step.decisions, *alerts))
@@ -187,11 +192,11 @@ class PolicyHost:
     def _settings_of(self, kind: PolicyKind) -> PolicySettings:
         return self.settings.get(kind.name) or kind.settings()
 
-    def _policy(self, name: str, cluster: str) -> Policy[Any]:
-        if (name, cluster) not in self._policies:
-            kind = POLICIES[name]
-            self._policies[name, cluster] = kind.build(cluster, self._settings_of(kind).for_cluster(cluster))
-        return self._policies[name, cluster]
+    def _key(self, kind: PolicyKind, cluster: str) -> WarmKey:
+        if (kind.name, cluster) not in self._keys:
+            settings_hash = self._settings_of(kind).for_cluster(cluster).fingerprint()
+            self._keys[kind.name, cluster] = WarmKey(kind.build, cluster, settings_hash)
+        return self._keys[kind.name, cluster]
 
 
 def outputs(step: Step[Any]) -> Iterator[Output]:
@@ -263,8 +268,10 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[:_LONGEST_FAILURE]
 
 
-def _state_of(kind: PolicyKind, remembered: Remembered) -> Any:
+def _state_of(kind: PolicyKind, remembered: Remembered, warm: Warm | None) -> Any:
     """The policy's state, upgraded step by step from the version that wrote it."""
+    if warm and remembered.state_version == kind.state_version and bytes(remembered.state) == warm.encoded:
+        return warm.state
     if bytes(remembered.state) == _NOTHING:
         return None
     if remembered.state_version == kind.state_version:

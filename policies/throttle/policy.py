@@ -66,7 +66,8 @@ class ThrottlePolicy:
         self._warm = _Warm(after, standing, opened, tuple(of_cluster))
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = _wake_at(standing, judgement, after, emitted.last_published, review_at)
-        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else ())
+        encoded = after.encoded(standing.known.encoded())
+        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded)
 
     def _cold(self, state: ThrottleState) -> "_Warm":
         standing = ClusterStanding(self._cluster, self._settings, state.cluster)

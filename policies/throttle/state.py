@@ -7,7 +7,8 @@ knowledge is equal bytes.
 from bisect import bisect_left
 from collections.abc import Set
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook
@@ -137,3 +138,8 @@ class ThrottleState(Struct, array_like=True, frozen=True):
     last_published: LastPublishedFactor | None = None
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
+
+    def encoded(self, cluster: Raw) -> bytes:
+        """As msgpack, where that of the cluster is at hand."""
+        values = (cluster if name == "cluster" else getattr(self, name) for name in self.__struct_fields__)
+        return encode(tuple(values))

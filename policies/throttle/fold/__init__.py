@@ -5,6 +5,9 @@ The result depends on the readings alone, not on their order within a batch or o
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import Raw
+from msgspec.msgpack import encode
+
 from policies.observations import Observation, Outcome, in_order
 from policies.throttle.fold.log_dirs import fold_log_dirs
 from policies.throttle.fold.membership import fold_membership, with_departure
@@ -20,6 +23,7 @@ class KnownCluster:
         self.membership = cluster.membership
         self.ever_read = cluster.ever_read
         self._order: list[int] | None = None
+        self._encoded: dict[int, Raw] = {}
 
     def fold(self, observations: Sequence[Observation]) -> set[int]:
         """Fold readings in; older ones than those known change nothing. The brokers that changed."""
@@ -40,11 +44,13 @@ class KnownCluster:
         if broker.broker not in self.brokers:
             self._order = None
         self.brokers[broker.broker] = broker
+        self._encoded.pop(broker.broker, None)
 
     def forget(self, broker: int) -> None:
         """Know nothing of a broker any more."""
         self._order = None
         del self.brokers[broker]
+        self._encoded.pop(broker, None)
 
     def volumes_among(self, keys: Iterable[VolumeKey]) -> Iterator[VolumeKey]:
         """Those of them that are known."""
@@ -55,9 +61,20 @@ class KnownCluster:
 
     def state(self) -> KafkaClusterState:
         """What is known, to be stored."""
+        return KafkaClusterState(self.membership, tuple(map(self.brokers.__getitem__, self._sorted())), self.ever_read)
+
+    def encoded(self) -> Raw:
+        """The same as msgpack, made of the brokers' own: those that did not change are not encoded again."""
+        order = self._sorted()
+        for number in order:
+            if number not in self._encoded:
+                self._encoded[number] = Raw(encode(self.brokers[number]))
+        return Raw(encode((self.membership, list(map(self._encoded.__getitem__, order)), self.ever_read)))
+
+    def _sorted(self) -> list[int]:
         if self._order is None:
             self._order = sorted(self.brokers)
-        return KafkaClusterState(self.membership, tuple(map(self.brokers.__getitem__, self._order)), self.ever_read)
+        return self._order
 
     def _fold_membership(self, seen: Observation, reading: KafkaCluster) -> set[int]:
         changed: set[int] = set()
@@ -71,7 +88,7 @@ class KnownCluster:
         for number, broker in self.brokers.items():
             after = with_departure(broker, self.membership)
             if after is not broker:
-                self.brokers[number] = after
+                self.keep(after)
                 changed.add(number)
         return changed
 

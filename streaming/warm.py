@@ -1,0 +1,67 @@
+"""What a worker process still knows of a key from its last step: the policy and its state, as they were left.
+
+Spark hands each batch a host that knows nothing, and the state as bytes. Where these are the bytes that the last step
+in this process wrote, they need not be decoded again, nor what the policy had built on its state be built anew. It
+decides nothing: without it the same comes out, later.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+from typing import Any, NamedTuple
+
+from policies.policy import Policy
+
+MOST_BYTES = 32 * 2**20
+"""Of states as they are stored; decoded they take several times as much."""
+
+
+class WarmKey(NamedTuple):
+    """A policy with its settings, for a cluster."""
+
+    build: Hashable
+    """What builds the policy: another one of the same name is another."""
+    cluster: str
+    settings_hash: str
+
+
+class Warm(NamedTuple):
+    """A policy as its last step left it."""
+
+    policy: Policy[Any]
+    state: Any
+    encoded: bytes
+
+
+class WarmPolicies:
+    """The policies stepped last in this process, as many as there is room for. Safe from any thread.
+
+    Args:
+        most_bytes: of all states together.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[WarmKey, Warm] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, key: WarmKey) -> Warm | None:
+        """Take one out: nobody else has it while it is stepped."""
+        with self._lock:
+            found = self._kept.pop(key, None)
+            self._bytes -= len(found.encoded) if found else 0
+            return found
+
+    def keep(self, key: WarmKey, warm: Warm) -> None:
+        """Put one back, and forget the oldest where there is no room."""
+        with self._lock:
+            before = self._kept.pop(key, None)
+            self._kept[key] = warm
+            self._bytes += len(warm.encoded) - (len(before.encoded) if before else 0)
+            while self._bytes > self._most_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= len(oldest.encoded)
+
+
+OF_THIS_PROCESS = WarmPolicies()

@@ -1,0 +1,60 @@
+"""What a process still knows of the policies it stepped last."""
+
+from policies.throttle import ThrottlePolicy, ThrottleSettings
+from streaming.host import PolicyHost, recall, remember
+from streaming.warm import OF_THIS_PROCESS, Warm, WarmKey, WarmPolicies
+from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs
+
+SETTINGS = ThrottleSettings.model_validate(SOFT_AND_HARD)
+
+
+def warm(size: int) -> Warm:
+    return Warm(ThrottlePolicy(CLUSTER, SETTINGS), None, b"x" * size)
+
+
+def key(cluster: str) -> WarmKey:
+    return WarmKey(ThrottlePolicy, cluster, "hash")
+
+
+def test_what_is_taken_is_nobody_elses_and_the_oldest_is_forgotten_where_there_is_no_room() -> None:
+    kept = WarmPolicies(most_bytes=100)
+    for name in ("a", "b", "c"):
+        kept.keep(key(name), warm(40))
+    assert kept.take(key("a")) is None
+    assert kept.take(key("b")) is not None
+    assert kept.take(key("b")) is None
+    kept.keep(key("c"), warm(90))
+    kept.keep(key("d"), warm(10))
+    assert kept.take(key("c")) is not None
+    kept.keep(key("huge"), warm(101))
+    assert (kept.take(key("huge")), kept.take(key("d"))) == (None, None)
+
+
+def decided(*, forgetting: bool) -> list[bytes]:
+    """A course with a new host for each batch, as Spark has it, and its state as bytes."""
+    stored: bytes | None = None
+    said: list[bytes] = []
+    for number in range(40):
+        free = 6 * GB - number * GB // 8
+        if forgetting:
+            OF_THIS_PROCESS.take(WarmKey(ThrottlePolicy, CLUSTER, SETTINGS.fingerprint()))
+        stepped = PolicyHost({"throttle": SETTINGS}).step(
+            "throttle", CLUSTER, recall(stored) if stored else None, [log_dirs(number * 10, 1, free)], at(number * 10)
+        )
+        stored = remember(stepped.remembered)
+        said += [stored, *(output.value for output in stepped.outputs)]
+    return said
+
+
+def test_a_process_that_remembers_decides_byte_for_byte_as_one_that_does_not() -> None:
+    assert decided(forgetting=False) == decided(forgetting=True)
+
+
+def test_a_state_that_another_process_wrote_is_believed_and_not_ones_own() -> None:
+    host = PolicyHost({"throttle": SETTINGS})
+    first = host.step("throttle", CLUSTER, None, [log_dirs(0, 1, 6 * GB)], at(0)).remembered
+    elsewhere = host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 3 * GB)], at(10))
+    host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 9 * GB)], at(10))
+    after = host.step("throttle", CLUSTER, elsewhere.remembered, [], at(11))
+    assert after.step.state.cluster.brokers[0].volumes[0].usable_bytes == 3 * GB
+    assert after.step.state.gate.factor == 0.5
