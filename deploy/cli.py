@@ -1,5 +1,6 @@
 """The `headgate` command: what a user can mend is one line (or one a mistake), also while the command is loaded."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -14,6 +15,7 @@ _INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Run the command; a user's mistake ends it with status 2."""
+    os.umask(0o077)  # what we and our JVMs write is for our own user alone
     sys.exit(_guarded(_command))
 
 

@@ -40,7 +40,6 @@ _JVM_FLAGS = (
     "-Xss512k",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.net.preferIPv4Stack=true",
     "-Djava.awt.headless=true",
@@ -230,7 +229,7 @@ class EmbeddedKafka:
 
     def _take_lock(self) -> None:
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = (self.data_dir / "lock").open("a+")
         except OSError as error:
             raise UserError(f"the data folder {self.data_dir} cannot be used: {error.strerror}.") from error

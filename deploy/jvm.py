@@ -20,6 +20,7 @@ from policies.errors import UserError
 
 MINIMUM_JAVA = 17
 
+_NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp, which a killed JVM leaves there
 _ON_LINUX = platform.system() == "Linux"
 _PF_EXITING = 0x4  # Linux: include/linux/sched.h
 
@@ -59,7 +60,7 @@ def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int
 
     Raises UserError when there is no suitable Java. If `on_line` raises, the program is ended.
     """
-    command = [str(find_java()), *arguments]
+    command = [str(find_java()), _NO_PERF_DATA, *arguments]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -159,6 +160,7 @@ class JvmProcess:
         java = [
             str(find_java()),
             _mark(self.run_dir),
+            _NO_PERF_DATA,
             *command.flags,
             "-cp",
             os.pathsep.join(str(path) for path in command.classpath),

@@ -77,6 +77,10 @@ class EmbeddedSettings(Block):
     heap_mebibytes: int = Field(default=320, ge=96, description="Java heap of each broker.")
 
 
+_OUR_NAMES = {"spark.log", "spark-tmp", "checkpoint", "kafka"}
+"""At least one of these lies in a data folder that was used before."""
+
+
 def default_data_dir() -> Path:
     """``$XDG_DATA_HOME/headgate``, by default in the user's home."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "headgate"
@@ -91,6 +95,14 @@ def _policies_block() -> Any:
 
 
 PoliciesSettings: Any = _policies_block()
+
+
+def _close_to_others(folder: Path) -> None:
+    """Let nobody else look into a folder that is ours; one that holds more than our data (`/tmp`!) stays as it is."""
+    found = folder.stat()
+    names = {each.name for each in folder.iterdir()}
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and (not names or names & _OUR_NAMES):
+        folder.chmod(0o700)
 
 
 class Settings(BaseSettings):
@@ -169,7 +181,8 @@ class Settings(BaseSettings):
             UserError: it can't be made, or not be written to.
         """
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _close_to_others(self.data_dir)
         except OSError as error:
             raise UserError(
                 f"data_dir: {self.data_dir} cannot be made ({error.strerror}); name another folder"

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from streaming.scratch import Scratch
 from streaming.settings import StreamSettings
 
 _launch_gateway: Any = launch_gateway  # has no types
 _JVM_END_SECONDS = 10.0
+_LONGEST_SOCKET_FOLDER = 64
+"""Characters: a socket's name has 43 more, and the system allows 107."""
 
 _STATE = "spark.sql.streaming.stateStore"
 
@@ -41,6 +45,8 @@ _TUNING = {
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     # Python workers over a socket file instead of TCP.
     "spark.python.unix.domain.socket.enabled": "true",
+    # State and offsets are for our own user alone.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
     # Keep what a stack trace or a plan could show of a password out of logs.
     "spark.redaction.regex": "(?i)secret|password|token|jaas|truststore|keystore",
 }
@@ -49,6 +55,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 """With no executors elsewhere nothing needs to listen for them."""
 
 _JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Djava.net.preferIPv4Stack=true")
+_NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp, which a killed JVM leaves there
 
 
 def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> SparkSession:
@@ -57,15 +64,18 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     Args:
         settings: those of the query.
         jars: the Kafka connector and what it needs.
-        log_file: where Spark's own log goes; its directory exists.
+        log_file: where Spark's own log goes; its directory exists. Beside it is `spark-tmp`, for what Spark and its
+            Python workers would leave in /tmp when they are killed.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    conf = SparkConf(loadDefaults=False).setAll(list(_options(settings, jars, log_file).items()))
-    with log_file.with_suffix(".console").open("ab") as console:
+    scratch = Scratch(log_file.parent / "spark-tmp")
+    conf = SparkConf(loadDefaults=False).setAll(list(_options(settings, jars, log_file, scratch.path).items()))
+    with log_file.with_suffix(".console").open("ab") as console, _temporary_files_in(scratch.path):
         # What JVM and Python workers print belongs in a file: the terminal is headgate's.
         gateway = _launch_gateway(conf, {"stdout": console, "stderr": console})
+    gateway.scratch = scratch
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
@@ -82,6 +92,7 @@ def stop_session(session: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+    gateway.scratch.close()
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
@@ -102,17 +113,49 @@ def is_alive(session: SparkSession) -> bool:
         return False
 
 
-def _options(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> dict[str, str]:
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """While the JVM is started, so that it and its Python workers inherit it."""
+    mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": _NO_PERF_DATA}
+    before, tempdir = {name: os.environ.get(name) for name in mine}, tempfile.tempdir
+    os.environ.update(mine)
+    tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = tempdir
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _options(settings: StreamSettings, jars: Sequence[Path], log_file: Path, scratch: Path) -> dict[str, str]:
     log4j = Path(__file__).with_name("log4j2-spark.properties")
-    flags = (*_JVM_FLAGS, f"-Dlog4j2.configurationFile={log4j.as_uri()}", f"-Dheadgate.spark.log={log_file}")
+    flags = (
+        *_JVM_FLAGS,
+        _NO_PERF_DATA,
+        f"-Djava.io.tmpdir={scratch}",
+        f"-XX:ErrorFile={log_file.with_suffix('.crash')}",
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        f"-Dheadgate.spark.log={log_file}",
+    )
     return {
         **_TUNING,
         "spark.master": settings.master,
         "spark.app.name": "headgate",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.driver.memory": settings.driver_memory,
-        **(_LOOPBACK if settings.master.startswith("local") else {}),
+        **(_local(scratch) if settings.master.startswith("local") else {}),
         # On the class path at once: `spark.jars` would copy each jar into a temporary folder first.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(flags),
     }
+
+
+def _local(scratch: Path) -> dict[str, str]:
+    """What holds where all of Spark is in one process beside ours."""
+    if len(str(scratch)) > _LONGEST_SOCKET_FOLDER:
+        sockets = {"spark.python.unix.domain.socket.enabled": "false"}  # TCP, with a secret
+    else:
+        sockets = {"spark.python.unix.domain.socket.dir": str(scratch)}
+    # Whoever speaks to the driver needs the secret of this run; only where it is alone Spark makes that itself.
+    return {**_LOOPBACK, "spark.authenticate": "true", "spark.local.dir": str(scratch), **sockets}

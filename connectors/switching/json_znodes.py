@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -89,7 +90,13 @@ class JsonZnodes:
         self._asked(lambda client: client.exists_async(path, watch=on_change))
 
     def ensure(self, path: str) -> None:
-        """Make a znode and those above it, empty, unless they are there."""
+        """Make a znode and those above it, empty, unless they are there.
+
+        What our session makes is for us alone, where it has a user. The topmost, such as `/admin`, is others' too.
+        """
+        topmost = path[: path.index("/", 1)] if path.count("/") > 1 else path
+        if topmost != path:
+            self._asked(lambda client: client.ensure_path_async(topmost, OPEN_ACL_UNSAFE))
         self._asked(lambda client: client.ensure_path_async(path))
 
     def commit(self, *steps: Step) -> bool:

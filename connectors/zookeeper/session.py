@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 from pydantic import SecretStr
 
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -130,6 +131,8 @@ class ZooKeeperSession:
             ",".join(hosts) + connection.chroot,
             timeout=connection.session_timeout_seconds,
             handler=handler,
+            # What we make is ours alone, where we say who we are.
+            default_acl=None if credential is None else CREATOR_ALL_ACL,
             auth_data=[] if credential is None else [("digest", credential.get_secret_value())],
             connection_retry=KazooRetry(
                 max_tries=-1,

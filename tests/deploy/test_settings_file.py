@@ -416,3 +416,23 @@ def test_the_fingerprint_changes_with_any_setting_but_a_secret(written: Written)
 def test_a_data_folder_that_cannot_be_used_is_named(place: str) -> None:
     with pytest.raises(UserError, match=r"data_dir: .* cannot be made .*; name another folder"):
         Settings(data_dir=Path(place)).made_data_dir()
+
+
+def test_the_data_folder_is_for_our_own_user_alone(tmp_path: Path) -> None:
+    for name, left in (("new", None), ("empty", ()), ("used", ("spark.log",))):
+        folder = tmp_path / name
+        if left is not None:
+            folder.mkdir()
+            folder.chmod(0o755)
+            for file in left:
+                (folder / file).touch()
+        Settings(data_dir=folder).made_data_dir()
+        assert folder.stat().st_mode & 0o777 == 0o700, name
+
+
+def test_a_folder_that_holds_others_data_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/of-somebody-else").touch()
+    (tmp_path / "shared").chmod(0o1777)
+    Settings(data_dir=tmp_path / "shared").made_data_dir()
+    assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777

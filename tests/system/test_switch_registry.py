@@ -13,6 +13,7 @@ import httpx
 import msgspec
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 from pydantic import SecretStr
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
@@ -1038,3 +1039,41 @@ def test_an_owner_that_is_no_registered_broker_is_not_asked_and_sent_no_token(
     owners = OwnerClient(opened(), "https://{member}", ADMIN, httpx.MockTransport(lambda _: httpx.Response(200)))
     said = owners.roll_over(PATH, "new", 1)
     assert said == RolloverFailed(f"the owner of {TOPIC} is not registered in /loadbalance/brokers: not asked")
+
+
+# --- who may write it
+
+
+def test_what_a_user_writes_is_the_users_alone(servers: str, opened: Open, tree: KazooClient) -> None:
+    with ExitStack() as stack:
+
+        def session(**user: str) -> ZooKeeperSession:
+            made = ZooKeeperSession("c1", ZooKeeperConnection.model_validate({"servers": servers, **user}))
+            stack.callback(made.close)
+            return made
+
+        mine = Registry(session(user="headgate", password="s3cret"))
+        register(mine, "old", ClusterStatus.ACTIVE, bootstrap="old")
+        register(mine, "new", ClusterStatus.STANDBY)
+        mine.write_directive(1, "new")
+        mine.allow_close("old", 1)
+        assert Lease(session(user="headgate", password="s3cret")).renew() is not None
+        paths = [REGISTRY_ROOT, *below(session(user="headgate", password="s3cret").client(), REGISTRY_ROOT)]
+        assert {LEASE, HOLDER, f"{REGISTRY_ROOT}/directive", f"{REGISTRY_ROOT}/clusters/old"} <= set(paths)
+        attacks = (lambda p: tree.set(p, b"{}"), tree.get, lambda p: tree.create(f"{p}/x"), lambda p: tree.delete(p))
+        for path in paths:
+            # The topmost could be removed, as its parent is everybody's, but for what is below it.
+            for attack in attacks if path != REGISTRY_ROOT else attacks[:-1]:
+                with pytest.raises(NoAuthError):
+                    attack(path)
+        tree.create("/admin/policies")  # what is above is everybody's, as before
+        again = Registry(session(user="headgate", password="s3cret"))
+        assert statuses(again.read()) == {"old": "active", "new": "standby"}
+        with pytest.raises(RegistryError, match="ACL"):
+            Registry(opened()).read()
+
+
+def below(client: KazooClient, path: str) -> list[str]:
+    """All nodes below one."""
+    children = [f"{path}/{name}" for name in client.get_children(path)]
+    return [*children, *itertools.chain.from_iterable(below(client, child) for child in children)]

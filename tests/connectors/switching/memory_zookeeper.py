@@ -114,7 +114,7 @@ class _Client:
     def get_children_async(self, path: str) -> "_Answer":
         return self._answer(lambda: self._children(path))
 
-    def ensure_path_async(self, path: str) -> "_Answer":
+    def ensure_path_async(self, path: str, acl: object = None) -> "_Answer":
         return self._answer(lambda: self._ensure(path))
 
     def exists_async(self, path: str) -> "_Answer":

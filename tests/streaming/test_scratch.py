@@ -1,0 +1,93 @@
+"""The folder of what Spark keeps while it runs: for us alone, gone with its run, or at the next start after a kill."""
+
+import fcntl
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from streaming.scratch import Scratch
+from streaming.session import _options
+from streaming.settings import StreamSettings
+
+SHORT = "/srv/headgate/spark-tmp/run-12345678"
+_HOLD = """
+import sys
+from pathlib import Path
+from streaming.scratch import Scratch
+scratch = Scratch(Path(sys.argv[1]))
+(scratch.path / ".a.sock").touch()
+print(scratch.path, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_is_for_our_own_user_alone_and_goes_when_it_is_closed(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path / "spark-tmp")
+    assert [path.stat().st_mode & 0o777 for path in (scratch.path, scratch.path.parent)] == [0o700, 0o700]
+    (scratch.path / "blockmgr").mkdir()
+    scratch.close()
+    scratch.close()
+    assert not scratch.path.exists()
+
+
+def test_what_a_killed_run_left_goes_at_the_next_start_and_what_lives_stays(tmp_path: Path) -> None:
+    parent = tmp_path / "spark-tmp"
+    held = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with held:
+        assert held.stdout is not None
+        others = Path(held.stdout.readline().strip())
+        mine = Scratch(parent)
+        assert (others / ".a.sock").exists()
+        held.kill()
+        held.wait()
+    later = Scratch(parent)
+    assert not others.exists()
+    assert mine.path.exists()
+    for scratch in (mine, later):
+        scratch.close()
+
+
+def test_a_folder_without_a_lock_was_left_by_a_start_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "run-x").mkdir()
+    Scratch(tmp_path).close()
+    assert not (tmp_path / "run-x").exists()
+
+
+def test_two_starts_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    """The lock of the parent is held while a new folder has none of its own yet."""
+    with (tmp_path / "lock").open("w") as lock, ThreadPoolExecutor(1) as starter:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        starting = starter.submit(Scratch, tmp_path)
+        with pytest.raises(TimeoutError):
+            starting.result(0.3)
+        lock.close()
+        starting.result().close()
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        (
+            "/srv/headgate/spark-tmp/run-12345678",
+            {"spark.python.unix.domain.socket.dir": "/srv/headgate/spark-tmp/run-12345678"},
+        ),
+        ("/srv/" + "x" * 80, {"spark.python.unix.domain.socket.enabled": "false"}),
+    ],
+    ids=["short", "too long for a socket"],
+)
+def test_sockets_are_never_in_the_folder_of_all(folder: str, expected: dict[str, str]) -> None:
+    options = _options(StreamSettings(), (), Path("/srv/headgate/spark.log"), Path(folder))
+    assert expected.items() <= options.items()
+    assert options["spark.local.dir"] == folder
+    assert options["spark.authenticate"] == "true"
+    assert f"-Djava.io.tmpdir={folder}" in options["spark.driver.extraJavaOptions"]
+
+
+def test_executors_elsewhere_have_their_own_folders_and_secret() -> None:
+    options = _options(StreamSettings(master="spark://m:7077"), (), Path("/srv/spark.log"), Path("/srv/run"))
+    assert not {"spark.local.dir", "spark.authenticate", "spark.python.unix.domain.socket.dir"} & options.keys()
