@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from connectors.printable import printable_line
+from connectors.redaction import without_secrets
 from policies.observations import Outcome
 
 DETAIL_LENGTH = 200
@@ -35,8 +37,8 @@ class ReadErrors:
 
 
 def one_line(text: str) -> str:
-    """A detail as readings have it: one line, cut at `DETAIL_LENGTH`."""
-    return " ".join(text.split())[:DETAIL_LENGTH]
+    """A detail as readings have it: one line, cut at `DETAIL_LENGTH`, without a secret that a server has quoted."""
+    return printable_line(" ".join(without_secrets(text).split()))[:DETAIL_LENGTH]
 
 
 def rank(outcome: Outcome) -> int:

@@ -1,5 +1,7 @@
 """Settings blocks that may hold secrets: whatever is wrong with them, their errors quote no input."""
 
+import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -8,6 +10,31 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, SecretStr
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from policies.errors import UserError
+
+_SHORTEST = 6
+"""Characters: what is shorter would be found in innocent words."""
+
+_known: set[str] = set()
+_lock = threading.Lock()
+
+
+def remember_secret(value: str) -> None:
+    """Have `without_secrets` find a secret, as it is and as it stands in quoted text."""
+    if len(value) >= _SHORTEST:
+        with _lock:
+            _known.update((value, repr(value)[1:-1], json.dumps(value)[1:-1]))
+
+
+def without_secrets(text: str) -> str:
+    """The text without any secret that this process has been given.
+
+    The last line of defence, for what libraries and servers say; nothing of ours puts a secret into a text.
+    """
+    with _lock:
+        found = [secret for secret in _known if secret in text]
+    for each in sorted(found, key=len, reverse=True):
+        text = text.replace(each, "***")
+    return text
 
 
 class RedactedBlock(BaseModel):
@@ -82,8 +109,12 @@ def secret(value: SecretStr | None, file: Path | None, place: str) -> str | None
         UserError: the file cannot be read, or is empty.
     """
     if file is None:
-        return value.get_secret_value() if value is not None else None
+        if value is None:
+            return None
+        remember_secret(value.get_secret_value())
+        return value.get_secret_value()
     text = read_text(file, place).removesuffix("\n").removesuffix("\r")
     if not text:
         raise UserError(f"{place}: {file} is empty.")
+    remember_secret(text)
     return text

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from deploy.console import SafeConsole
 from deploy.logs import set_up_logging
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
@@ -240,7 +240,7 @@ def _print_differences(existing: Sequence[str], differences: Sequence[object]) -
         table = Table("topic", "key", "expected", "found", "remedy")
         for d in differences:
             table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found", "remedy")))
-        Console().print(table)
+        SafeConsole().print(table)
 
 
 @app.command()

@@ -2,8 +2,12 @@
 
 import logging
 import sys
+from typing import Any
 
 import structlog
+
+from connectors.printable import printable_line
+from deploy.console import shown_error
 
 _SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -21,17 +25,39 @@ _QUIET = {
 }
 
 
+def _shown(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Nothing that a terminal obeys, and no secret that a library quotes; a line for each event, but for tracebacks."""
+    return {name: _shown_value(name, value) for name, value in event.items()}
+
+
+def _shown_value(name: str, value: Any) -> Any:
+    match value:
+        case str():
+            return shown_error(value) if name == "exception" else printable_line(shown_error(value))
+        case list() | tuple():
+            return [_shown_value("", each) for each in value]
+        case dict():
+            return {str(key): _shown_value("", each) for key, each in value.items()}
+        case bool() | int() | float() | None:
+            return value
+    return printable_line(shown_error(str(value)))
+
+
 def set_up_logging(*, verbose: bool = False) -> None:
     """Send structlog's events and the standard library's records the same way."""
     people = sys.stderr.isatty()
+    # Not with the values of variables, as structlog would: passwords are among them.
     rendering: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if people
+        else structlog.processors.JSONRenderer()
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *([] if people else [structlog.processors.format_exc_info]),
+            structlog.processors.format_exc_info,
+            _shown,
             rendering,
         ],
     )

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import typer
 from prometheus_client import CollectorRegistry
-from rich.console import Console
 
 from connectors.bookie_collector import BookieCollector
 from connectors.poll_metrics import PollMetrics
@@ -17,6 +16,7 @@ from connectors.pulsar.bookies import PulsarBookieCollector
 from connectors.zookeeper.bookies import ZooKeeperBookieCollector
 from deploy.broker_policies import counted_lines, lines, plain, policies_of
 from deploy.connections import Connections
+from deploy.console import SafeConsole
 from deploy.placement_view import bookie_table, overview, summary
 from deploy.settings import Settings
 from policies.errors import UserError
@@ -61,7 +61,7 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     if as_json:
         typer.echo(json.dumps([_plain(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
         return
-    console = Console()
+    console = SafeConsole()
     if query.namespace is None:
         console.print(overview(query.cluster, judged))
     else:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.markup import escape
 
+from connectors.printable import printable_line
+from deploy.console import SafeConsole
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import format_instant
 
@@ -25,7 +27,7 @@ class Terminal:
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or SafeConsole(highlight=False, soft_wrap=True)
         self._clock = clock
         self._started = clock()
         self._lock = threading.Lock()
@@ -78,4 +80,4 @@ def _line(decision: Decision) -> str:
         name = f"{'resolved' if ended else decision.severity.value}: {decision.alert}"
     else:
         style, name = "bold", f"{decision.policy} {decision.verdict}"
-    return f"[dim]{at}[/dim]  [{style}]{escape(name)}[/{style}]  {escape(decision.explanation)}"
+    return f"[dim]{at}[/dim]  [{style}]{escape(name)}[/{style}]  {escape(printable_line(decision.explanation))}"

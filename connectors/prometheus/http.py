@@ -8,6 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from connectors.http_server import HttpServer
+from connectors.printable import printable
 
 Check = Callable[[], str | None]
 """None when all is well, else a sentence that says what is wrong."""
@@ -81,7 +82,7 @@ class _Handler(MetricsHandler):
         self._answer(HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK, "".join(wrong) or "ok\n")
 
     def _answer(self, status: HTTPStatus, text: str, content_type: str = _TEXT) -> None:
-        body = text.encode()
+        body = printable(text).encode(errors="replace")
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from deploy.console import SafeConsole
 from deploy.logs import set_up_logging
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
@@ -63,7 +63,7 @@ def _runner(
         expected_epoch=expected_epoch,
         dry_run=dry_run,
     )
-    return CommandRunner(given, options, CommandConsole(Console(), as_json), timeout)
+    return CommandRunner(given, options, CommandConsole(SafeConsole(), as_json), timeout)
 
 
 def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
@@ -186,9 +186,9 @@ def status(
     if failed:
         from deploy.switch.ledger_views import show_failed
 
-        show_failed(given, cluster, Console(), as_json=as_json)
+        show_failed(given, cluster, SafeConsole(), as_json=as_json)
         return
-    show_status(given, cluster, Console(), watch=watch, as_json=as_json)
+    show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
 
 
 @switch_app.command()

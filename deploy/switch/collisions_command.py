@@ -13,12 +13,13 @@ from msgspec import structs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError
 from deploy.app import tell
+from deploy.console import SafeConsole
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
@@ -48,7 +49,7 @@ def show_collisions(settings: Settings, cluster: str, inventory: str | None, *, 
     if as_json:
         typer.echo(json.dumps(_plain(cluster, found)))
     else:
-        console = Console()
+        console = SafeConsole()
         for line in _lines(found):
             console.print(line, highlight=False, soft_wrap=True)
     return isinstance(found, Collisions) and found.free

@@ -8,12 +8,12 @@ from typing import Any
 
 import typer
 from msgspec import structs
-from rich.console import Console
 
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.precheck_snapshot import SnapshotResult, take_snapshot
 from connectors.zookeeper.connection import ZooKeeperConnection
+from deploy.console import SafeConsole
 from deploy.settings import Settings, WatchedCluster
 from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
@@ -44,7 +44,7 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
     if as_json:
         typer.echo(json.dumps(_plain(checked)))
     else:
-        console = Console()
+        console = SafeConsole()
         for line in report_lines(checked.report, checked.taken, explained=explained):
             console.print(line, highlight=False)
     return checked.report.ready

@@ -2,12 +2,15 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
+from pydantic import SecretStr
 
+from connectors.redaction import secret
 from deploy.logs import set_up_logging
 
 
@@ -67,3 +70,49 @@ def test_the_kafka_client_is_quiet_even_when_verbose_as_it_logs_passwords(capsys
     logging.getLogger("kafka.conn").error("SASL PLAIN secret")
     logging.getLogger("headgate.librdkafka").warning("a broker is down")
     assert lines(capsys) == []
+
+
+SECRET = "hunter2-never-shown"
+HOSTILE = "c1\x1b[2J\x9b31m\u202e\r\nERROR forged"
+
+
+def fail_with(password: str, message: str = "no route for x") -> None:
+    """Has a password among its variables, as whoever connects has."""
+    raise RuntimeError({"password": password, "message": message}["message"])
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "file"])
+def test_an_exception_shows_no_values_of_variables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
+    set_up_logging()
+    try:
+        fail_with("only-in-" + "a-variable")
+    except RuntimeError:
+        structlog.get_logger("ours").exception("it failed")
+        logging.getLogger("theirs").exception("it failed")
+    said = capsys.readouterr().err
+    assert said.count("RuntimeError: no route for x") == 2
+    assert "only-in-a-variable" not in said
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "file"])
+def test_what_a_library_quotes_of_our_secrets_is_hidden_and_what_a_terminal_obeys_is_spelled_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
+    set_up_logging()
+    assert secret(SecretStr(SECRET), None, "here") == SECRET
+    structlog.get_logger("ours").warning(f"refused {SECRET}", cluster=HOSTILE, errors=[HOSTILE], by={HOSTILE: SECRET})
+    logging.getLogger("theirs").warning("refused %r for %s", SECRET, HOSTILE)
+    try:
+        fail_with("x", HOSTILE + SECRET)
+    except RuntimeError:
+        structlog.get_logger("ours").exception("it failed")
+    said = capsys.readouterr().err
+    assert SECRET not in said
+    own_styles = re.compile(r"\x1b\[[0-9;]*m") if on_terminal else re.compile("(?!)")
+    assert not set("\x1b\x9b\u202e\r") & set(own_styles.sub("", said))
+    assert "c1\\x1b[2J" in said.replace("\\\\", "\\")
+    assert not [line for line in said.splitlines() if line.startswith("ERROR forged")][1:], "of a traceback only"

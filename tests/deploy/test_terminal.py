@@ -1,11 +1,14 @@
 """What a person sees while the loop runs: news, and nothing twice."""
 
+import re
 from io import StringIO
 from typing import Any, Literal
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
+from deploy.console import SafeConsole
 from deploy.terminal import Terminal
 from policies.decisions import Alert, Decision
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
@@ -137,3 +140,24 @@ def test_the_severity_shows_in_colour_on_a_real_terminal() -> None:
     assert isinstance(WARNED, Alert)
     assert "\x1b[33mwarning: volume-below-soft-limit\x1b[0m" in Screen(colours=True).show(WARNED).text
     assert "\x1b" not in Screen().show(WARNED).text
+
+
+HOSTILE = "a\x1b]0;pwned\x07\x1b[2J\x9b\u202e\r\n09:00:00  throttle recovered"
+
+
+def test_a_name_that_others_chose_neither_moves_the_cursor_nor_begins_a_line() -> None:
+    screen = Screen().show(again(STOPPED, explanation=f"Producers of {HOSTILE}"))
+    (line,) = screen.lines
+    assert not set(line) & set("\x1b\x07\x9b\u202e\r")
+    assert "\\x1b[2J" in line
+
+
+def test_tables_and_errors_of_any_command_spell_it_out_too_and_keep_their_own_styles() -> None:
+    file = StringIO()
+    console = SafeConsole(file=file, width=200, force_terminal=True, color_system="standard")
+    table = Table("name")
+    table.add_row(HOSTILE)
+    console.print(table, HOSTILE, style="red")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    assert "\x1b[" in file.getvalue()
+    assert not set(shown) & set("\x1b\x07\x9b\u202e\r")

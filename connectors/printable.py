@@ -1,0 +1,22 @@
+"""Text that was written by others, made safe to show: names can hold what a terminal obeys."""
+
+import re
+
+# C0 but tab and line feed, DEL, C1 (of which a terminal takes 0x9b for an escape sequence), and what turns the
+# direction of text or ends a line unseen.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def printable(text: str) -> str:
+    """The text with its control characters spelled out, so that a terminal obeys none of them."""
+    return _UNSAFE.sub(_spelled, text)
+
+
+def printable_line(text: str) -> str:
+    """The same in one line: what would begin another, that might look like one of ours, is spelled out, too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,55 @@
+"""How the command ends when something goes wrong: what is said, and what is not."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from pydantic import SecretStr
+
+from connectors.redaction import secret
+from deploy import cli
+from policies.errors import UserError
+
+SECRET = "hunter2-never-shown"
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def command() -> None:
+        variable = "only-in-" + "a-variable"
+        if variable:
+            raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (UserError(f"kafka: x\x1b[2J {SECRET}"), 2, "kafka: x\\x1b[2J ***"),
+        (RuntimeError(f"x\x1b[2J {SECRET}"), 1, "RuntimeError: x\\x1b[2J ***"),
+        (KeyboardInterrupt(), 130, ""),
+        (SystemExit(3), 3, ""),
+    ],
+    ids=["a mistake", "a fault of ours", "an interrupt", "an exit"],
+)
+def test_what_went_wrong_shows_no_secret_no_variables_and_nothing_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str], error: BaseException, status: int, says: str
+) -> None:
+    secret(SecretStr(SECRET), None, "here")
+    assert cli._guarded(raising(error)) == status
+    said = capsys.readouterr().err
+    assert says in said
+    assert [part for part in (SECRET, "only-in-a-variable", "\x1b") if part in said] == []
+
+
+def test_a_thread_that_fails_says_so_in_the_same_way(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", cli._tell_of_thread)
+    secret(SecretStr(SECRET), None, "here")
+    thread = threading.Thread(target=raising(RuntimeError(SECRET)))
+    thread.start()
+    thread.join()
+    said = capsys.readouterr().err
+    assert "RuntimeError: ***" in said
+    assert SECRET not in said
