@@ -1,17 +1,23 @@
 """Encrypted and authenticated connections to a real broker, by all three clients."""
 
+import base64
+import json
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
@@ -36,10 +42,16 @@ from deploy.jvm import run_java
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
+from tests.system.loop import Headgate, await_ready, http_get, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.zookeeper import ZooKeeper
 
 PASSWORD = 'p "q" \\back; {x} é='
+KEY_PASSWORD = "canary-of-the-key"
 NO_RIGHTS = "observer"
+CANARY = "canary"
+"""A user whose passwords, and those of others like it, are looked for everywhere."""
+CANARIES = {name: f"canary-of-{name}-5d1e" for name in ("kafka", "refused", "zookeeper", "pulsar")}
 FIRST_PORT = 19_700
 
 
@@ -65,7 +77,7 @@ class Secured:
 
     def mutual_tls(self) -> dict[str, Any]:
         tls = {"ca_file": self.file("ca.pem"), "cert_file": self.file("client.pem"), "key_file": self.file("client.p8")}
-        return {"bootstrap_servers": f"{LOOPBACK}:{self.tls_port}", "tls": {**tls, "key_password": "locked"}}
+        return {"bootstrap_servers": f"{LOOPBACK}:{self.tls_port}", "tls": {**tls, "key_password": KEY_PASSWORD}}
 
 
 def openssl(folder: Path, *arguments: str) -> None:
@@ -80,7 +92,7 @@ def make_certificates(folder: Path) -> None:
         (folder / "names").write_text(f"subjectAltName=IP:{LOOPBACK}\n")
         signed = ("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
         openssl(folder, *signed, "-extfile", "names", "-out", f"{name}.pem")
-    locked = ("-v1", "PBE-SHA1-3DES", "-passout", "pass:locked")
+    locked = ("-v1", "PBE-SHA1-3DES", "-passout", f"pass:{KEY_PASSWORD}")
     openssl(folder, "pkcs8", "-topk8", "-in", "client.key", *locked, "-out", "client.p8")
     both = (folder / "server.key").read_text() + (folder / "server.pem").read_text()
     (folder / "server-both.pem").write_text(both)
@@ -89,7 +101,8 @@ def make_certificates(folder: Path) -> None:
 def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -> dict[str, str | int]:
     listeners = f"PLAINTEXT://{{0}}:{plain},CONTROLLER://{{0}}:{controller},SASL_SSL://{{0}}:{sasl},SSL://{{0}}:{tls}"
     in_jaas = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-    login = f'PlainLoginModule required user_alice="{in_jaas}" user_{NO_RIGHTS}="{in_jaas}";'
+    users = f'user_alice="{in_jaas}" user_{NO_RIGHTS}="{in_jaas}" user_{CANARY}="{CANARIES["kafka"]}"'
+    login = f"PlainLoginModule required {users};"
     # Java reads properties as Latin-1 with backslash escapes.
     login = login.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode().replace("\\xe9", "\\u00e9")
     security = "org.apache.kafka.common.security"
@@ -107,7 +120,7 @@ def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -
         "ssl.truststore.location": str(folder / "ca.pem"),
         "listener.name.ssl.ssl.client.auth": "required",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:alice;User:scarlet;User:CN=client",
+        "super.users": "User:ANONYMOUS;User:alice;User:canary;User:scarlet;User:CN=client",
     }
 
 
@@ -329,3 +342,145 @@ def test_host_names_are_verified_unless_told_otherwise(broker: Secured) -> None:
     assert strict.tls is not None
     lax = strict.model_copy(update={"tls": strict.tls.model_copy(update={"verify_hostname": False})})
     assert AdminClient(lax.for_confluent()).list_topics(timeout=DEADLINE_SECONDS).brokers
+
+
+# --- where secrets are to be found: nowhere
+
+
+class Echo(BaseHTTPRequestHandler):
+    """A server that quotes in its refusal who asked, as careless ones do."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"reason": f"no rights: {self.headers['Authorization']}"}).encode()
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Nothing."""
+
+
+@pytest.fixture
+def echo() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """With a name short enough for sockets below it."""
+    with tempfile.TemporaryDirectory(prefix="hg") as folder:
+        yield Path(folder)
+
+
+def everything_on(servers: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """All records of all topics of a loop."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": prefix, "auto.offset.reset": "earliest"})
+    try:
+        names = [name for name in consumer.list_topics(timeout=DEADLINE_SECONDS).topics if name.startswith(prefix)]
+        for name in names:
+            end = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=DEADLINE_SECONDS)[1]
+            consumer.assign([TopicPartition(name, 0, 0)])
+            while end and (message := consumer.poll(DEADLINE_SECONDS)) is not None:
+                yield f"{name}@{message.offset()}", message.value() or b""
+                if message.offset() == end - 1:
+                    break
+    finally:
+        consumer.close()
+
+
+def forms(secret: str) -> set[bytes]:
+    """What a secret may look like."""
+    plain = {secret, json.dumps(secret)[1:-1], quote(secret), f"{CANARY}:{secret}", f"\0{CANARY}\0{secret}"}
+    return {each.encode() for each in plain} | {base64.b64encode(each.encode()).rstrip(b"=")[:-1] for each in plain}
+
+
+def in_shared_folder(pid: int, own: Path) -> Iterator[str]:
+    """What a process has open below /tmp, but for a folder of its own: it would stay there if it were killed now."""
+    links = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    mapped = [line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    for path in (*links, *mapped, *(words[7] for words in sockets if len(words) > 7 and words[6] in inodes)):
+        if path.startswith("/tmp/") and not path.startswith(f"{own}/"):
+            yield path
+
+
+def canary_settings(broker: Secured, zookeeper: ZooKeeper, echo: str, folder: Path, port: int) -> Path:
+    """Settings with a secret of every kind: let in and refused, in a file of its own, in the environment."""
+    kafka = broker.sasl(CANARY, password=CANARIES["kafka"])
+    (folder / "token").write_text(CANARIES["pulsar"])
+    return write_settings(
+        folder / "headgate.yaml",
+        kafka=plain({**kafka, "sasl": {"mechanism": "PLAIN", "username": CANARY}}),
+        topics={"prefix": "canaries", "partitions": 1},
+        data_dir=str(folder / "data"),
+        http={"port": port},
+        clusters={
+            "c1": {
+                "kafka": plain({**kafka, "poll_interval": "1s"}),
+                "zookeeper": {"servers": zookeeper.servers, "user": CANARY, "password": CANARIES["zookeeper"]},
+                "bookies": {},
+                "pulsar": {"admin_url": echo, "token_file": str(folder / "token")},
+                "health": {"members": [echo.removeprefix("http://")], "poll_interval": "1s"},
+                "unload": {},
+            },
+            "c2": {"kafka": plain(broker.sasl(CANARY, password=CANARIES["refused"]))},
+            "c3": {"kafka": plain(broker.mutual_tls())},
+        },
+    )
+
+
+def plain(block: dict[str, Any]) -> Any:
+    """With paths as texts."""
+    return json.loads(json.dumps(block, default=str))
+
+
+def metrics(port: int) -> str:
+    return (http_get(port, "/metrics") or (0, ""))[1]
+
+
+def crash_the_query(headgate: Headgate, port: int, data: Path) -> None:
+    """End its JVM as a fault in native code does, and await the next one."""
+    arguments = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in headgate.children()}
+    (java,) = [pid for pid, line in arguments.items() if b"org.apache.spark.deploy.SparkSubmit" in line]
+    os.kill(java, signal.SIGSEGV)
+    eventually("a crash report", lambda: (data / "spark.crash").exists())
+    eventually("the query is started anew", lambda: "headgate_query_restarts_total 1" in metrics(port))
+    await_ready(headgate, port)
+
+
+def test_secrets_are_in_no_log_metric_record_argument_checkpoint_or_crash_report(
+    broker: Secured, zookeeper: ZooKeeper, echo: str, short_folder: Path, free_port: int
+) -> None:
+    data, run = short_folder / "data", ("-s", str(canary_settings(broker, zookeeper, echo, short_folder, free_port)))
+    secrets = {"HEADGATE_KAFKA__SASL__PASSWORD": CANARIES["kafka"]}
+    found: dict[str, bytes] = {}
+    with Headgate(["run", "-v", *run], short_folder / "run.log", secrets) as headgate:
+        await_ready(headgate, free_port)
+        eventually("every cluster was read, or refused", lambda: {"c1", "c2", "c3"} <= clusters_read(broker))
+        pids = (headgate.process.pid, *headgate.children())
+        found |= {f"arguments of {pid}": Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+        found["metrics"] = metrics(free_port).encode()
+        assert [path for pid in pids for path in in_shared_folder(pid, short_folder)] == []
+        crash_the_query(headgate, free_port, data)
+        headgate.kill()
+    with Headgate(["topics", "check", *run], short_folder / "topics.log", dict.fromkeys(secrets, "wr0ng-0ne")) as check:
+        assert check.wait() == 2, check.output()
+    written = [data, *data.rglob("*")]
+    assert [str(path) for path in written if path.stat(follow_symlinks=False).st_mode & 0o077] == []
+    found |= dict(everything_on(broker.plain_servers, "canaries"))
+    found |= {str(path): path.read_bytes() for path in (*written, *short_folder.glob("*.log")) if path.is_file()}
+    for kind in ("spark.log", "spark.crash", "checkpoint", "run.log", "observed"):
+        assert any(kind in place for place in found)
+    for name, secret in {**CANARIES, "key": KEY_PASSWORD}.items():
+        assert [place for place, content in found.items() if any(form in content for form in forms(secret))] == [], name
+
+
+def clusters_read(broker: Secured) -> set[str]:
+    """Of which there are observations."""
+    observed = everything_on(broker.plain_servers, "canaries.observed.")
+    return {json.loads(value)["data"]["cluster"] for _, value in observed}
