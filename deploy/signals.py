@@ -70,6 +70,10 @@ class SettingsReload:
             successful.set(0)
             _log.error("the settings are wrong, the last good ones stay in force", mistakes=str(error).splitlines())
             return False
+        except Exception:  # a fault of ours must not end a loop that runs
+            successful.set(0)
+            _log.exception("the settings cannot be read, the last good ones stay in force")
+            return False
         _log.info("settings read again, starting anew with them", hash=self._fresh.fingerprint())
         return True
 

@@ -181,7 +181,11 @@ def _millis(date: str) -> int:
     if match is None or match[1] not in _MONTHS:
         raise StatusError(Outcome.ERROR, f"its answer to dump has a date that is none: {date!r}")
     day, hour, minute, second, year = map(int, match.groups()[1:])
-    return to_millis(datetime(year, _MONTHS.index(match[1]) + 1, day, hour, minute, second, tzinfo=UTC))
+    try:
+        at = datetime(year, _MONTHS.index(match[1]) + 1, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        raise StatusError(Outcome.ERROR, f"its answer to dump has a date that is none: {date!r}") from None
+    return to_millis(at)
 
 
 def _ephemerals(lines: Iterator[str], keep: KeepPath) -> dict[int, tuple[str, ...]]:

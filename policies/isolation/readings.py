@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from policies.isolation.rules import RuleSet
-from policies.observations import Outcome, Reading
+from policies.observations import Observed, Outcome, Reading
 from policies.units import MAX_INT64, Instant
 
 MAX_ENSEMBLE = 10_000
@@ -87,7 +87,7 @@ class BookieRacks(Reading):
     ) = Field(default=None, description="Members by group; null when there is no znode `/bookies`.")
 
 
-class NamespaceAffinity(BaseModel):
+class NamespaceAffinity(Observed):
     """The groups a namespace may place its data on, and its persistence where its policies set it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

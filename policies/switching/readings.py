@@ -6,10 +6,10 @@ it took, so that no clock but one is needed.
 
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from policies.closed_enum import ClosedEnum
-from policies.observations import Outcome, Reading
+from policies.observations import Observed, Outcome, Reading
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass, LedgerState
@@ -25,7 +25,7 @@ Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
 Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
 
 
-class _Value(BaseModel):
+class _Value(Observed):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 

@@ -436,3 +436,23 @@ def test_a_folder_that_holds_others_data_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "shared").chmod(0o1777)
     Settings(data_dir=tmp_path / "shared").made_data_dir()
     assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
+
+
+def repr_short(value: str) -> str:
+    return ascii(value[:8])
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 5000, "9" * 5000, "no JSON", "\udc80"], ids=repr_short)
+def test_a_block_in_the_environment_that_is_none_is_a_mistake_that_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HEADGATE_CLUSTERS", value)
+    (said,) = mistakes(None)
+    assert said.startswith("environment: ")
+    assert value[:5] not in said
+
+
+def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> None:
+    said = mistakes(written("\n".join(f"k{number}: 1" for number in range(5000))))
+    assert len(said) == 101
+    assert said[-1].endswith("and 4900 more mistakes")

@@ -3,11 +3,13 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.settings import Settings
+from deploy.settings_file import load_settings
 from deploy.signals import SettingsReload, stop_on_signals
 from policies.errors import UserError
 
@@ -107,6 +109,25 @@ def test_good_settings_end_the_run_and_are_what_the_next_one_begins_with() -> No
 def test_bad_settings_change_nothing_and_a_metric_says_so() -> None:
     world = World()
     world.asked(bad)
+    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 0, None)
+
+
+def nested(tmp_path: Path) -> Callable[[], Settings]:
+    file = tmp_path / "nested.yaml"
+    file.write_text("a: " + "[" * 1000 + "]" * 1000)
+    return lambda: load_settings(file)
+
+
+def failing() -> Settings:
+    raise RecursionError
+
+
+@pytest.mark.parametrize("load", [nested, lambda _: failing], ids=["nested a thousand deep", "a fault of ours"])
+def test_settings_that_cannot_be_read_at_all_end_nothing(
+    tmp_path: Path, load: Callable[[Path], Callable[[], Settings]]
+) -> None:
+    world = World()
+    world.asked(load(tmp_path))
     assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 0, None)
 
 

@@ -1,6 +1,7 @@
 """The contract on the wire: what is written is read again; all else is a `BadRecordError` and never another error."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -396,3 +397,22 @@ def test_each_reading_names_its_type_once(reading: type[Reading]) -> None:
 def test_ids_depend_on_their_parts_alone() -> None:
     assert deterministic_id("throttle", "payments", 1) == deterministic_id("throttle", "payments", 1)
     assert len({deterministic_id("throttle", "payments", n) for n in range(100)}) == 100
+
+
+def lists_of(kind: type[Reading]) -> list[str]:
+    return [name for name, field in kind.model_fields.items() if "tuple[" in str(field.annotation)]
+
+
+LISTS = [(kind, name) for kind in reading_types() for name in lists_of(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), LISTS, ids=lambda each: each if isinstance(each, str) else each.__name__)
+def test_of_a_list_that_is_wrong_throughout_the_first_mistake_is_told(kind: type[Reading], name: str) -> None:
+    """A record can hold two million, at a kilobyte and ten microseconds each, and be some thousand bytes compressed."""
+    wrong = [{"a": [0]}] * 1000
+    event = {"specversion": "1.0", "id": "i", "source": "s", "type": kind.event_type}
+    record = {**event, "data": {"cluster": "c", "outcome": "ok", name: wrong}}
+    with pytest.raises(BadRecordError) as caught:
+        READINGS.read(json.dumps(record))
+    more = re.search(r"and (\d+) more", caught.value.detail)
+    assert more is None or int(more[1]) < 20

@@ -1,0 +1,74 @@
+"""Fuzzes for as long as you like: `python -m tests.fuzz codec --count 1000000 --seed 1`, or guided by coverage.
+
+What fails is printed and kept in `tests/data/fuzz/<target>/`, from where every run of the tests takes it.
+"""
+
+import argparse
+import hashlib
+import sys
+import time
+import traceback
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.mutations import mutated
+from tests.fuzz.targets import TARGETS, Target
+
+_TOLD_EACH_SECONDS = 20.0
+_CORPUS = Path(__file__).parents[1] / "data" / "fuzz"
+
+
+def main() -> int:
+    """Run one target."""
+    options = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    options.add_argument("target", choices=TARGETS)
+    options.add_argument("--count", type=int, default=100_000, help="how many documents")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--atheris", action="store_true", help="guided by coverage, until Ctrl-C (needs atheris)")
+    given = options.parse_args()
+    target = TARGETS[given.target]
+    return _guided(target) if given.atheris else _random(given.target, target, given.count, given.seed)
+
+
+def _random(name: str, target: Target, count: int, seed: int) -> int:
+    random, failures, began = Random(seed), 0, time.monotonic()
+    told = began
+    for number in range(count):
+        document = mutated(random, random.choice(target.seeds))
+        try:
+            target(document)
+        except Exception:
+            failures += 1
+            traceback.print_exc()
+            _keep(name, document)
+        if time.monotonic() - told > _TOLD_EACH_SECONDS:
+            told = time.monotonic()
+            _tell(f"{name}: {number + 1} documents, {failures} failures, {(number + 1) / (told - began):.0f} a second")
+    _tell(f"{name}: {count} documents, {failures} failures, {time.monotonic() - began:.0f} s, seed {seed}")
+    return 1 if failures else 0
+
+
+def _guided(target: Target) -> int:
+    try:
+        import atheris
+    except ImportError:
+        _tell("atheris is not installed: pip install atheris")
+        return 2
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0]], target)
+    atheris.Fuzz()
+    return 0
+
+
+def _keep(name: str, document: bytes) -> None:
+    folder = _CORPUS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / hashlib.sha256(document).hexdigest()[:12]).write_bytes(document)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

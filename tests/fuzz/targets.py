@@ -1,0 +1,186 @@
+"""What reads what others wrote, each with good documents to begin with: whatever comes, nothing but its own errors."""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from prometheus_client.exposition import generate_latest
+
+from connectors.kafka.tail import Record
+from connectors.prometheus.loop_view import LoopView
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.bookie_http import BookieHttp
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.outcomes import AdminError
+from connectors.quarantine.racks import MalformedRacksError, parse_racks
+from connectors.zookeeper.affinity import parse_affinity, parse_persistence
+from connectors.zookeeper.four_letter import parse_cons, parse_dump, parse_role
+from connectors.zookeeper.owners import owner_member
+from connectors.zookeeper.registrations import parse_groups
+from connectors.zookeeper.server_admin import AdminServer
+from connectors.zookeeper.server_status import StatusError
+from deploy.reference.examples import examples
+from deploy.settings_file import load_settings
+from policies.errors import UserError
+from policies.registry import decided_topics, decision_types, observed_topics, reading_types
+from policies.wire import BadRecordError, EventReader
+
+_NOW_MS = 1_795_248_000_000
+_REPLAYS = Path(__file__).parents[1] / "data" / "replay"
+
+Run = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One of them."""
+
+    run: Run
+    expected: tuple[type[Exception], ...]
+    """Its own errors."""
+    seeds: Sequence[bytes]
+
+    def __call__(self, document: bytes) -> None:
+        """Let it read a document; any error but its own comes through."""
+        with suppress(*self.expected):
+            self.run(document)
+
+
+@cache
+def _events() -> tuple[bytes, ...]:
+    return tuple(json.dumps(example.event).encode() for example in examples().values())
+
+
+@cache
+def _readers() -> tuple[EventReader[Any], EventReader[Any]]:
+    return EventReader(reading_types()), EventReader(decision_types())
+
+
+def _read(document: bytes) -> None:
+    for reader in _readers():
+        with suppress(BadRecordError):
+            reader.read(document)
+
+
+_ANEW_EACH = 50
+_views: list[LoopView] = []
+
+
+def _view() -> LoopView:
+    """One that has seen a few documents before, as it takes long to make."""
+    if len(_views) % _ANEW_EACH == 0:
+        _views[:] = [LoopView("h", {})]
+    _views.append(_views[0])
+    return _views[0]
+
+
+def _export(document: bytes) -> None:
+    """Twice on each topic, as its own successor, and then scraped."""
+    view = _view()
+    for topic in (*observed_topics(), *decided_topics(), "dead-letters"):
+        record = Record(f"h.{topic}", b"k", document, _NOW_MS)
+        view.take([record, record], live=True)
+        view.take([record._replace(value=None)], live=True) if topic in decided_topics() else None
+        view.take([record], live=False)
+    generate_latest(_Scrape(view))
+
+
+@dataclass(frozen=True)
+class _Scrape:
+    view: LoopView
+
+    def collect(self) -> Any:
+        return self.view.metrics(_NOW_MS + 10_000)
+
+
+def _settings(document: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(document)
+        file.flush()
+        load_settings(Path(file.name)).fingerprint()
+
+
+def _znode(document: bytes) -> None:
+    owner_member(document)
+    for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
+        with suppress(ValueError, MalformedRacksError):
+            parse(document)
+
+
+_answer = [b""]
+
+
+@cache
+def _asks() -> tuple[Callable[[], object], ...]:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=_answer[0]))
+    api = AdminApi(PulsarAdmin(admin_url="http://p:8080"), transport)
+    bookie = BookieHttp("http://b:8000", api.settings, transport)
+    server = AdminServer("http://z:8080", 5.0, transport=transport)
+    return (
+        api.known_bookies, api.racks, api.tenants, lambda: api.affinity("t/n"), lambda: api.persistence("t/n"),
+        lambda: api.lookup("t/n/x"), bookie.writable, server.role, lambda: server.sessions(lambda _: True),
+        server.connections,
+    )  # fmt: skip
+
+
+def _rest(document: bytes) -> None:
+    _answer[0] = document
+    for ask in _asks():
+        with suppress(AdminError, httpx.RequestError, StatusError):
+            ask()
+
+
+def _words(document: bytes) -> None:
+    lines = document.decode(errors="replace").split("\n")
+    for parse in (parse_role, lambda each: parse_dump(each, lambda _: True), parse_cons):
+        with suppress(StatusError):
+            parse(iter(lines))
+
+
+def _captured(folder: str) -> list[bytes]:
+    return [file.read_bytes() for file in sorted((Path(__file__).parents[1] / folder).iterdir()) if file.is_file()]
+
+
+_ANSWERS = [
+    b'["a","b"]',
+    b'{"bookies":[{"bookieId":"b1:3181"}]}',
+    b'{"default":{"b1:3181":{"rack":"/r1","hostname":"b1"}}}',
+    b'{"bookkeeperAffinityGroupPrimary":"a,b","bookkeeperAffinityGroupSecondary":"c"}',
+    b'{"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":2,"bookkeeperAckQuorum":2}',
+    b'{"brokerUrl":"pulsar://b1:6650","httpUrl":"http://b1:8080"}',
+    b'{"bookieAffinityGroup":{"bookkeeperAffinityGroupPrimary":"a"}}',
+    b'{"brokerId":"b1:8080","httpUrl":"http://b1:8080"}',
+    b'{"server_stats":{"server_state":"leader","last_processed_zxid":1},"error":null}',
+    b'{"expiry_time_to_session_ids":{"1":[1]},"session_id_to_ephemeral_paths":{"1":["/a"]},"error":null}',
+    b'{"connections":[{"session_id":1,"session_timeout":30000,"packets_received":2}],"error":null}',
+]
+
+
+def _settings_seeds() -> list[bytes]:
+    """As YAML, and as the JSON that it is too, of which parts can be changed."""
+    text = (_REPLAYS / "settings.yaml").read_bytes()
+    kafka = {"bootstrap_servers": "k:9092", "sasl": {"mechanism": "PLAIN", "username": "u", "password": "secret-1"}}
+    pulsar = {"admin_url": "https://p:8443", "token": "secret-2"}
+    zookeeper = {"servers": "z:2181/c", "user": "u", "password": "secret-3", "timeout": "5s"}
+    unload = {"member_url": "https://{host}:8443", "per_broker_interval": "10s"}
+    watched = {"kafka": kafka, "pulsar": pulsar, "zookeeper": zookeeper, "unload": unload, "sessions": {}}
+    whole = {**yaml.safe_load(text), "kafka": kafka, "clusters": {"c1": watched}, "http": {"port": 0}}
+    return [text, json.dumps(whole).encode()]
+
+
+TARGETS: Mapping[str, Target] = {
+    "codec": Target(_read, (), _events()),
+    "exporter": Target(_export, (), _events()),
+    "settings": Target(_settings, (UserError,), _settings_seeds()),
+    "znodes": Target(_znode, (), _ANSWERS),
+    "rest": Target(_rest, (), _ANSWERS),
+    "words": Target(_words, (), _captured("connectors/zookeeper/captured")),
+}
+"""By name."""
