@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -85,7 +85,7 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
     if as_json:
         typer.echo(json.dumps(_plain(plan, limits, checked)))
     else:
-        console = Console()
+        console = SafeConsole()
         for line in plan_lines(plan, limits, checked):
             console.print(line, highlight=False)
     return plan.ready
