@@ -50,7 +50,7 @@ class DecisionLatency:
             self._join(id, decided)
 
     def decided(self, decision: Decision, published_ms: int) -> None:
-        """Take a decision that its first evidence caused and when Kafka appended it; without any there is no latency."""
+        """Take a decision that its first evidence caused, and its append time; without evidence there is no latency."""
         if not decision.evidence:
             return
         decided = _Decided(decision.policy, to_millis(decision.decided_at), published_ms)
