@@ -211,6 +211,33 @@ def rollback(
 
 @switch_app.command()
 @_sends_command
+def abort(runner: "CommandRunner", yes: Yes = False) -> int:
+    """End the switch and take back what can be: brokers before it is live, promotions after; a clean-up stops."""
+    from policies.switching.readings import CommandName
+
+    return runner.with_consent(given=yes).run_if_agreed("End the switch like this?", CommandName.ABORT)
+
+
+@switch_app.command()
+@_sends_command
+def pause(runner: "CommandRunner", yes: Yes = False) -> int:
+    """Order nothing more until it is resumed; what is ordered already may still be carried out."""
+    from policies.switching.readings import CommandName
+
+    return runner.with_consent(given=yes).run_if_agreed("Pause the switch?", CommandName.PAUSE)
+
+
+@switch_app.command()
+@_sends_command
+def resume(runner: "CommandRunner", yes: Yes = False) -> int:
+    """Go on after a pause, a halt, or somebody else's directive; all that is open is ordered again."""
+    from policies.switching.readings import CommandName
+
+    return runner.with_consent(given=yes).run_if_agreed("Let the switch go on?", CommandName.RESUME)
+
+
+@switch_app.command()
+@_sends_command
 def cleanup(
     runner: "CommandRunner",
     execute: Annotated[bool, typer.Option("--execute", help="Really delete; without it, only list.")] = False,

@@ -75,6 +75,7 @@ def same_ledger(source: Ledger, target: Ledger) -> bool:
     """Whether the target's ledger holds exactly what the source's does; an unread digest proves nothing."""
     return (
         source.ledger_id == target.ledger_id
+        and source.state is LedgerState.CLOSED  # an open one may still grow
         and target.state is LedgerState.CLOSED
         and source.last_entry_id == target.last_entry_id
         and source.length_bytes == target.length_bytes

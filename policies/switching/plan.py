@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from policies.switching.blocks import BlockMap, tags_of
-from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, PlanTag, Switch, SwitchAction
+from policies.switching.references import LedgerKind
+from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, PlanTag, Switch, SwitchAction, key_of
 
 
-def _id_of(task: LedgerTask) -> int:
-    return task.ledger_id
+def _key_of(task: LedgerTask) -> int:
+    return task.key
 
 
 def _tag_of(task: LedgerTask) -> PlanTag:
@@ -20,7 +21,7 @@ def _tag_of(task: LedgerTask) -> PlanTag:
 
 
 class LedgerPlan:
-    """The ledgers of a switch, by id.
+    """The ledgers of a switch, by id; one that a cursor and a schema name is there for each of them.
 
     Args:
         tasks: of a plan of few ledgers.
@@ -29,10 +30,10 @@ class LedgerPlan:
 
     def __init__(self, tasks: Iterable[LedgerTask] = (), blocks: Iterable[PlanBlock] = ()) -> None:
         packed = tuple(blocks)
-        self._tasks = BlockMap(LedgerTask, _id_of, _tag_of, blocks=packed, opened=self._offer)
+        self._tasks = BlockMap(LedgerTask, _key_of, _tag_of, blocks=packed, opened=self._offer)
         self._counts = Counter(tags_of(packed))
         self._idle: dict[LedgerStage, list[tuple[int, bool]]] = {}
-        """By stage the least ids: of ledgers, and (True) of blocks in which there are some; stale ones among them."""
+        """By stage the least keys: of ledgers, and (True) of blocks in which there are some; stale ones among them."""
         for block in packed:
             for stage in {stage for (stage, awaiting), _ in block.tags if awaiting is SwitchAction.NONE}:
                 heapq.heappush(self._idle.setdefault(stage, []), (block.first, True))
@@ -47,26 +48,31 @@ class LedgerPlan:
     def __iter__(self) -> Iterator[LedgerTask]:
         return iter(self._tasks)
 
-    def get(self, ledger_id: int) -> LedgerTask | None:
-        """A ledger of the plan."""
-        return self._tasks.get(ledger_id)
+    def get(self, key: int) -> LedgerTask | None:
+        """A ledger of the plan, by `LedgerTask.key`."""
+        return self._tasks.get(key)
 
-    def place(self, ledger_id: int) -> int:
+    def of(self, ledger_id: int) -> tuple[LedgerTask, ...]:
+        """What is planned of a ledger: for a cursor, for a schema, or for both."""
+        found = (self._tasks.get(key_of(ledger_id, kind)) for kind in LedgerKind)
+        return tuple(task for task in found if task is not None)
+
+    def place(self, key: int) -> int:
         """The place of a ledger in the order of the plan, from 1 on."""
-        return self._tasks.rank(ledger_id) + 1
+        return self._tasks.rank(key) + 1
 
     def put(self, task: LedgerTask) -> None:
         """Put a ledger in, or in place of what was known of it."""
         known = self._tasks.put(task)
         self._count(known, -1)
         self._count(task, 1)
-        self.touched.add(task.ledger_id)
+        self.touched.add(task.key)
         self.changed = True
         self._offer(task)
 
-    def drop(self, ledger_id: int) -> None:
+    def drop(self, key: int) -> None:
         """Take a ledger out."""
-        self._count(self._tasks.drop(ledger_id), -1)
+        self._count(self._tasks.drop(key), -1)
         self.changed = True
 
     def count(self, *stages: LedgerStage) -> int:
@@ -100,20 +106,20 @@ class LedgerPlan:
         heap = self._idle.get(stage, [])
         found: dict[int, LedgerTask] = {}
         while heap and len(found) < most:
-            ledger_id, is_block = heapq.heappop(heap)
+            key, is_block = heapq.heappop(heap)
             if is_block:
-                self._tasks.spread_out(ledger_id)  # which offers what is in it
+                self._tasks.spread_out(key)  # which offers what is in it
                 continue
-            task = self._tasks.get(ledger_id)
+            task = self._tasks.get(key)
             if task is not None and task.stage is stage and task.awaiting is SwitchAction.NONE:
-                found[ledger_id] = task
-        for ledger_id in found:
-            heapq.heappush(heap, (ledger_id, False))
+                found[key] = task
+        for key in found:
+            heapq.heappush(heap, (key, False))
         return list(found.values())
 
     def _offer(self, task: LedgerTask) -> None:
         if task.awaiting is SwitchAction.NONE:
-            heapq.heappush(self._idle.setdefault(task.stage, []), (task.ledger_id, False))
+            heapq.heappush(self._idle.setdefault(task.stage, []), (task.key, False))
 
     def _count(self, task: LedgerTask | None, step: int) -> None:
         if task is not None:

@@ -131,6 +131,11 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     reason: str = ""
     """Why it is where it is, when something went wrong."""
 
+    @property
+    def key(self) -> int:
+        """Its place in the plan: by id, and a cursor before a schema that names the same ledger."""
+        return key_of(self.ledger_id, self.kind)
+
 
 PlanTag = tuple[LedgerStage, SwitchAction]
 """What the ledgers of a plan are counted by."""
@@ -139,6 +144,11 @@ JournalKey = tuple[str, int, bool]
 """Of an intent: instance id of the target, the ledger's id in the source, whether it gets a new one."""
 JournalBlock = Block[JournalKey, str]
 """Counted by the target."""
+
+
+def key_of(ledger_id: int, kind: LedgerKind) -> int:
+    """Of a ledger of the plan: one that a cursor and a schema name is there twice."""
+    return 2 * ledger_id + (kind is LedgerKind.SCHEMA)
 
 
 class Directive(Struct, array_like=True, frozen=True):

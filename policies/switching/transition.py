@@ -131,8 +131,8 @@ class Transition:
         match change:
             case PutTask(task, numbered):
                 self.plan.put(replace(task, op=self._next_op()) if numbered else task)
-            case DropTask(ledger_id):
-                self.plan.drop(ledger_id)
+            case DropTask(key):
+                self.plan.drop(key)
             case AskExecutor(task, action):
                 self._ask(task, action)
             case JournalIntent(task):

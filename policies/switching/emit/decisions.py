@@ -76,7 +76,7 @@ def _decision(
 
 
 def _ledger_ref(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
-    planned = plan.get(task.ledger_id) is not None
+    planned = plan.get(task.key) is not None
     return LedgerRef(
         ledger_id=task.ledger_id,
         target_id=task.target_id,
@@ -84,7 +84,7 @@ def _ledger_ref(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
         paths=task.paths,
         stage=task.stage,
         remap=task.remap,
-        place=plan.place(task.ledger_id) if planned else 1,
+        place=plan.place(task.key) if planned else 1,
         of=max(1, len(plan)),
     )
 

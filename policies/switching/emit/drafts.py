@@ -78,7 +78,7 @@ def _registry_order(change: WriteRegistry | RemoveRegistry, after: SwitchFacts) 
 def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
     match change:
         case AskExecutor(task, _, reason) | AskAgain(task, reason):
-            return _ledger_order(task.ledger_id, reason, after)
+            return _ledger_order(task.key, reason, after)
         case TakeInventory():
             return DecisionDraft(
                 SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
@@ -91,14 +91,20 @@ def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
     return None
 
 
-def _ledger_order(ledger_id: int, reason: SwitchReason, after: SwitchFacts) -> DecisionDraft | None:
-    task = after.plan.get(ledger_id)
+def _ledger_order(key: int, reason: SwitchReason, after: SwitchFacts) -> DecisionDraft | None:
+    task = after.plan.get(key)
     if task is None:
         return None
     names: dict[str, object] = {"source": after.switch.source, "target": after.switch.target}
-    sentence = _SENTENCES[task.awaiting].format(id=ledger_id, **names)
+    sentence = _SENTENCES[task.awaiting].format(id=task.ledger_id, **names)
     return DecisionDraft(
-        _VERDICTS[task.awaiting], reason, sentence, subject=f"ledgers/{ledger_id}", task=task, op=task.op, details=names
+        _VERDICTS[task.awaiting],
+        reason,
+        sentence,
+        subject=f"ledgers/{task.ledger_id}",
+        task=task,
+        op=task.op,
+        details=names,
     )
 
 

@@ -97,6 +97,14 @@ def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState
     return replace(state, inventory=_summary(state, seen))
 
 
+def _may_be_in_target(state: SwitchingState, staying: StayingLedgers) -> bool:
+    """Topics do not say which cluster holds their ledgers: what they got since a switch began is the target's own."""
+    switch = state.switch
+    if switch is None or staying.cluster == switch.target:
+        return switch is not None
+    return staying.cluster == ANY_CLUSTER and staying.greatest_id >= switch.target_floor
+
+
 def _summary(state: SwitchingState, seen: InventorySeen) -> InventorySummary:
     switch, bootstrap = state.switch, state.bootstrap
     owners = Counter(owner_of(r, bootstrap) or ANY_CLUSTER for r in with_ledger(seen.references))
@@ -104,7 +112,7 @@ def _summary(state: SwitchingState, seen: InventorySeen) -> InventorySummary:
         owners[staying.cluster] += staying.count
     target = switch.target if switch else None
     outside = [r.ledger_id for r in seen.references if target is None or owner_of(r, bootstrap) != target]
-    outside += (s.greatest_id for s in seen.staying if target is None or s.cluster != target)
+    outside += (s.greatest_id for s in seen.staying if not _may_be_in_target(state, s))
     old: set[int] = set()
     if switch is not None and switch.stage in _COUNTS_WHAT_IS_LEFT:
         old = {r.ledger_id for r in with_ledger(seen.references) if owner_of(r, bootstrap) == switch.source}

@@ -99,7 +99,7 @@ class PutTask:
 class DropTask:
     """A ledger leaves the plan."""
 
-    ledger_id: int
+    key: int
 
 
 @dataclass(frozen=True, slots=True)

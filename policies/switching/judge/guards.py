@@ -12,9 +12,10 @@ from policies.switching.id_generators import remedy_beyond
 from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
 from policies.switching.precheck.snapshot import are_one
 from policies.switching.references import ANY_CLUSTER
-from policies.switching.state import DELETING, ClusterStatus, LedgerTask
+from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
 from policies.switching.watch import deviations, named
 
+_USES = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 Refusal = str | None
 """Why not; None when it holds."""
 
@@ -294,6 +295,12 @@ def is_recorded(task: LedgerTask, intent: CopyIntent | None) -> Refusal:
     """INV-7, of our copy: the journal says that we made it in this target."""
     same = intent is not None and (intent.ledger_id, intent.remap) == (task.ledger_id, task.remap)
     return None if same else f"ledger {task.ledger_id} is not in the journal"
+
+
+def nobody_shares_the_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
+    """No other kind of reference needs the copy that is to be deleted."""
+    others = (t for t in facts.plan.of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)
+    return next((f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in others if t.stage in _USES), None)
 
 
 def was_promoted(task: LedgerTask) -> Refusal:

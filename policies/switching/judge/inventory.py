@@ -20,7 +20,7 @@ from policies.switching.judge.changes import (
 from policies.switching.judge.results import conflict
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
-from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
+from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, key_of
 
 _COUNTED = frozenset(
     {
@@ -43,8 +43,8 @@ def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
         return
     waiting = _waiting(facts, seen)
     for task, now in waiting:
-        yield from _moved(task, now) if now is not None else (DropTask(task.ledger_id),)
-    dropped = {task.ledger_id: task.op for task, now in waiting if now is None}
+        yield from _moved(task, now) if now is not None else (DropTask(task.key),)
+    dropped = {task.key: task.op for task, now in waiting if now is None}
     planned = _new_tasks(facts, seen, dropped)
     for task in planned:
         yield from _plan(facts, task, seen)
@@ -102,11 +102,12 @@ def _new_tasks(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, in
     """
     paths: dict[tuple[int, LedgerKind], set[str]] = {}
     for reference in with_ledger(seen.references):
-        known = facts.plan.get(reference.ledger_id) is not None and reference.ledger_id not in dropped
+        key = key_of(reference.ledger_id, reference.kind)
+        known = facts.plan.get(key) is not None and key not in dropped
         if facts.owner(reference) == facts.switch.source and not known:
             paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
     return [
-        LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(ledger_id, 0))
+        LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(key_of(ledger_id, kind), 0))
         for (ledger_id, kind), named in sorted(paths.items())
     ]
 

@@ -44,6 +44,8 @@ def ledger_result(facts: SwitchFacts, result: LedgerResult) -> Iterator[Change]:
         yield Reject(RejectCode.INVALID_TRANSITION, sentence, subject)
     elif result.op < task.op or task.awaiting in _IDLE:
         yield Count("repeated")
+    elif _names_another(task, result):
+        yield from _refused(facts, task, result)
     elif (row := _ROWS.get((task.awaiting, result.outcome))) is None or not _fits(task, result):
         sentence = f"ledger {task.ledger_id}: {result.outcome.value} answers no {task.awaiting.value}"
         yield Reject(RejectCode.INVALID_TRANSITION, sentence, subject)
@@ -52,13 +54,36 @@ def ledger_result(facts: SwitchFacts, result: LedgerResult) -> Iterator[Change]:
 
 
 def _task(facts: SwitchFacts, result: LedgerResult) -> LedgerTask | None:
-    return facts.plan.get(result.ledger_id) if facts.state.switch else None
+    """What the answer is about: a ledger may be planned for a cursor and for a schema, and the order says for which."""
+    planned = facts.plan.of(result.ledger_id) if facts.state.switch else ()
+    asked = next((t for t in planned if t.op == result.op), None)
+    return asked or max(planned, key=lambda t: t.op, default=None)
 
 
 def _is_settled(facts: SwitchFacts, result: LedgerResult) -> bool:
     """Whether the switch is done, and the result comes late."""
     switch = facts.state.switch
     return switch is not None and bool(switch.settled) and result.op <= facts.state.ops
+
+
+def _names_another(task: LedgerTask, result: LedgerResult) -> bool:
+    """Whether what it says it found is of another ledger; only a copy under a new id has one of its own."""
+    found = (result.source, None if task.remap else result.target)
+    return any(ledger is not None and ledger.ledger_id != task.ledger_id for ledger in found)
+
+
+def _refused(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
+    """It counts as a failure, whoever gave it: the order stands, and is given again."""
+    found = ", ".join(str(each.ledger_id) for each in (result.source, result.target) if each is not None)
+    sentence = f"the answer about ledger {task.ledger_id} names ledger {found}"
+    yield Reject(RejectCode.INVALID_TRANSITION, sentence, f"ledgers/{task.ledger_id}")
+    if (row := _ROWS.get((task.awaiting, LedgerOutcome.FAILED))) is not None:
+        yield from row(facts, task, _failure(result, sentence))
+
+
+def _failure(result: LedgerResult, detail: str) -> LedgerResult:
+    """The same result, as a failure."""
+    return LedgerResult(result.ledger_id, result.op, LedgerOutcome.FAILED, detail=detail)
 
 
 def _fits(task: LedgerTask, result: LedgerResult) -> bool:
@@ -145,6 +170,8 @@ def _copy_again(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, why:
         return _end_copying(facts, again, f"{why}; {exhausted}")
     if unrecorded := guards.is_recorded(task, facts.intent(task)):
         return _end_copying(facts, again, unrecorded)
+    if guards.nobody_shares_the_copy(facts, task):
+        return iter([AskExecutor(again, SwitchAction.COPY, reason)])
     return iter([AskExecutor(again, SwitchAction.DELETE_COPY, reason)])
 
 

@@ -202,13 +202,15 @@ def _rolled_back(facts: SwitchFacts) -> Iterator[Change]:
     free = facts.limits.max_deletions - facts.plan.asked(SwitchAction.DELETE_COPY)
     if free <= 0 or guards.window_elapsed(facts):
         return
-    recorded = (t for t in facts.plan if _is_left_over(t) and not guards.is_recorded(t, facts.intent(t)))
+    recorded = (t for t in facts.plan if _is_left_over(facts, t))
     for task, _ in zip(recorded, range(free), strict=False):
         yield AskExecutor(task, SwitchAction.DELETE_COPY, SwitchReason.WINDOW_ELAPSED)
 
 
-def _is_left_over(task: LedgerTask) -> bool:
-    return task.stage is LedgerStage.REVERTED and task.awaiting is SwitchAction.NONE
+def _is_left_over(facts: SwitchFacts, task: LedgerTask) -> bool:
+    if task.stage is not LedgerStage.REVERTED or task.awaiting is not SwitchAction.NONE:
+        return False
+    return not (guards.is_recorded(task, facts.intent(task)) or guards.nobody_shares_the_copy(facts, task))
 
 
 def _cleanup(facts: SwitchFacts) -> Iterator[Change]:

@@ -44,7 +44,7 @@ def test_what_is_asked_dropped_or_elsewhere_is_not_idle() -> None:
     plan = LedgerPlan([task(1), task(2), task(3), task(4)])
     plan.put(task(1, awaiting=A.COPY))
     plan.put(task(2, L.BUILT))
-    plan.drop(3)
+    plan.drop(task(3).key)
     assert ids(plan.idle(9, L.PENDING)) == [4]
     plan.put(replace(task(1), tries=1))
     assert ids(plan.idle(9, L.PENDING)) == [1, 4]
@@ -54,6 +54,6 @@ def test_ledgers_are_counted_as_they_move() -> None:
     plan = LedgerPlan([task(1), task(2, awaiting=A.COPY), task(3, L.PROMOTED, A.GIVEN_UP)])
     assert (plan.count(L.PENDING), plan.asked(A.COPY), plan.unfinished(L.PROMOTED)) == (2, 1, 0)
     plan.put(task(2, L.BUILT))
-    plan.drop(1)
+    plan.drop(task(1).key)
     assert (plan.count(L.PENDING), plan.count(L.PENDING, L.BUILT), plan.asked(A.COPY)) == (0, 1, 0)
-    assert plan.touched == {2}
+    assert plan.touched == {task(2).key}

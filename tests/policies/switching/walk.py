@@ -46,6 +46,7 @@ class Fleet(World):
     def __init__(self) -> None:
         super().__init__(SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3))
         self.clusters["third"] = Bookies("third", "id-of-third", hob=1)
+        self.refs["/s2"] = Ref(LedgerKind.SCHEMA, self.refs["/c1"].ledger_id, "/c1")  # one ledger, named by both kinds
         self.fleet = {name: Broker("old") for name in self.brokers}
         self.joined = len(self.fleet)
         self.foreign: Directive | None = None

@@ -26,6 +26,7 @@ from policies.switching.events import (
     Precheck,
     Prechecked,
     Register,
+    RegistrySeen,
     Resume,
     Rollback,
     Start,
@@ -42,6 +43,7 @@ from policies.switching.readings import (
     GeneratorReading,
     LedgerReading,
     ReferenceReading,
+    RegisteredCluster,
     StatusAction,
     SwitchBroker,
     SwitchBrokers,
@@ -52,9 +54,12 @@ from policies.switching.readings import (
     SwitchLease,
     SwitchLedger,
     SwitchPrecheck,
+    SwitchRegistry,
     SwitchStatus,
+    WrittenDirective,
 )
 from policies.switching.registration import KIND
+from policies.switching.state import key_of
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.world import World
@@ -131,6 +136,14 @@ def _sighting(event: Event, now_ms: int) -> Reading:
             return SwitchLedger(
                 **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=_ledger(event.source),
                 target=_ledger(event.target), changed=event.changed, new_id=event.new_id, attribution=event.attribution,
+            )  # fmt: skip
+        case RegistrySeen():
+            entries = tuple(RegisteredCluster.model_validate(msgspec.structs.asdict(e)) for e in event.entries)
+            written = event.directive
+            directive = WrittenDirective(epoch=written.epoch, target=written.target) if written else None
+            return SwitchRegistry(
+                **OK, clusters=entries, bootstrap=event.bootstrap, directive=directive,
+                committed_epoch=event.committed_epoch,
             )  # fmt: skip
         case StatusResult():
             return SwitchStatus(**OK, action=StatusAction(event.action.value), op=event.op, written=event.ok)
@@ -210,7 +223,7 @@ class WireWorld(World):
 
     def _hear(self, decision: SwitchDecision) -> None:
         plan = plan_of(self.state.switch)
-        task = next((u for u in plan if decision.ledger and u.ledger_id == decision.ledger.ledger_id), None)
+        task = plan.get(key_of(decision.ledger.ledger_id, decision.ledger.kind)) if decision.ledger else None
         said = DecisionDraft(
             decision.verdict, decision.reason, decision.explanation, decision.subject, decision.code, task,
             decision.op, dict(decision.args),

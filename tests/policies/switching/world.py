@@ -284,7 +284,7 @@ class World:
         if order.task is None:
             return []
         names = (str(order.details["source"]), str(order.details["target"]))
-        known = next((u for u in plan_of(self.switch) if u.ledger_id == order.task.ledger_id), None)
+        known = plan_of(self.switch).get(order.task.key)
         if known is None or known.op != order.op:
             return []  # an executor drops an order that a later one has replaced
         done = {

@@ -7,12 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import Abort, Cleanup, Register, RegistrySeen, Rollback, Start, Unregister
+from policies.switching.events import Abort, Cleanup, LedgerResult, Register, RegistrySeen, Rollback, Start, Unregister
 from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import Directive, LedgerStage, SwitchStage
-from tests.policies.switching.world import Bookies, HarmError, Held, World, tell_of
+from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, tell_of
 
 S, L = SwitchStage, LedgerStage
 
@@ -291,6 +292,18 @@ def referenced() -> None:
     unharmed(world)
 
 
+def copy_that_a_schema_needs() -> None:
+    """One ledger that a cursor and a schema name: the cursor moved on, and the schema is about to be promoted."""
+    world = World()
+    world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
+    world.to(S.PROMOTE)
+    cursor = world.task("/c1")
+    world.orders = [o for o in world.orders if o.task is None or o.task.key != cursor.key]
+    world.tell(LedgerResult(cursor.ledger_id, cursor.op, LedgerOutcome.ADVANCED))
+    world.work(SwitchVerdict.DELETE_OWN_COPY)
+    world.work()
+
+
 def unpromoted() -> None:
     world = World().to(S.HOLD)
     tasks = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.tasks)
@@ -353,6 +366,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "window_elapsed": [early_cleanup],
     "is_unreferenced": [referenced],
     "is_recorded": [unrecorded_copy],
+    "nobody_shares_the_copy": [copy_that_a_schema_needs],
     "was_promoted": [unpromoted],
     "is_unread": [client_in_use],
     "lease_is_newer": [old_lease],

@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import (
-    Cleanup,
-)
+from policies.switching.events import Cleanup, LedgerResult
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind
+from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.world import Held, World, tell_of, verdicts
+from tests.policies.switching.world import Held, Ref, World, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -152,3 +153,69 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     world.later().tell(Cleanup(key=world.key()))
     world.work()
     assert world.is_at(S.DONE)
+
+
+# --- answers that cannot be believed, and one ledger that two kinds name
+
+
+@pytest.mark.parametrize("outcome", [LedgerOutcome.COPIED, LedgerOutcome.EXISTS])
+@pytest.mark.parametrize("which", ["source", "target"])
+def test_an_answer_that_names_another_ledger_is_refused_and_asked_again(outcome: LedgerOutcome, which: str) -> None:
+    world = World().to(S.BUILD)
+    task = world.task("/c1")
+    facts = world.facts("old", task.ledger_id)
+    found = {"source": facts, "target": facts} | {which: replace(facts, ledger_id=99)}
+    said = tell_of(world, "/c1", outcome, **found)
+    assert (said[0].verdict, "names ledger" in said[0].sentence) == (SwitchVerdict.REJECT, True)
+    assert world.task("/c1").stage is L.COPYING
+    for _ in range(world.limits.retries):
+        tell_of(world, "/c1", outcome, **found)
+    assert world.task("/c1").stage is L.BUILD_FAILED
+
+
+def test_a_copy_of_an_open_source_is_not_built() -> None:
+    world = World().to(S.BUILD)
+    facts = world.facts("old", world.task("/c1").ledger_id)
+    opened = replace(facts, state=LedgerState.OPEN)
+    tell_of(world, "/c1", LedgerOutcome.COPIED, source=opened, target=facts)
+    assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.COPYING, SwitchAction.DELETE_COPY)
+
+
+def one_ledger_twice() -> World:
+    world = World()
+    world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
+    return world
+
+
+def test_a_schema_and_a_cursor_that_share_an_id_both_stay_in_the_plan() -> None:
+    world = one_ledger_twice().to(S.HOLD)
+    assert len(world.switch.tasks) == 4
+    assert set(world.stages()) == {"/c1", "/c2", "/s1", "/s2"}
+    assert {r.attribution for p, r in world.refs.items() if p != "/none"} == {"new"}
+
+
+@pytest.mark.parametrize("stage", [S.ROLLED_BACK, S.DONE])
+def test_their_one_ledger_is_deleted_when_neither_needs_it(stage: SwitchStage) -> None:
+    world = one_ledger_twice().to(stage)
+    if stage is S.ROLLED_BACK:
+        world.later(15 * DAY_MS).tell(world.members_event(), world.lease_event(2))
+        world.work()
+    shared = world.refs["/c1"].ledger_id
+    assert (shared in world.clusters["old"].ledgers, shared in world.clusters["new"].ledgers) == (
+        stage is S.ROLLED_BACK,
+        stage is S.DONE,
+    )
+    assert world.is_at(stage)
+
+
+def test_the_copy_of_one_is_not_deleted_under_the_other() -> None:
+    """Both are built, the cursor moved on, and the schema still needs the copy."""
+    world = one_ledger_twice().to(S.PROMOTE)
+    tell_of_kind(world, "/c1", LedgerOutcome.ADVANCED)
+    assert SwitchVerdict.DELETE_OWN_COPY not in [o.verdict for o in world.orders]
+
+
+def tell_of_kind(world: World, path: str, outcome: LedgerOutcome) -> None:
+    task = world.task(path)
+    world.orders = [o for o in world.orders if o.task is None or o.task.key != task.key]
+    world.tell(LedgerResult(task.ledger_id, task.op, outcome))

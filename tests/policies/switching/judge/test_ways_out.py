@@ -1,0 +1,268 @@
+"""From every stage a person gets out: what is taken back, stopped or let go on, and what a refusal names instead."""
+
+from collections.abc import Callable
+
+import pytest
+
+from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
+from policies.switching.events import Abort, Cleanup, Command, Pause, Resume, Rollback
+from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind
+from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.state import LedgerStage, SwitchStage
+from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
+
+S = SwitchStage
+BACK = {"attribution_only": False}
+
+
+def advance(world: World, name: str, hob: int) -> None:
+    """As a remedy says."""
+    world.clusters[name].hob, world.clusters[name].created = hob, 0
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+
+
+def moved(world: World) -> World:
+    """One broker followed without a word, and wrote."""
+    world.follow("b1")
+    world.write("t1", "b1")
+    return world.later()
+
+
+# --- triggered
+
+
+def test_abort_sends_brokers_back_when_the_target_gave_nothing() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.cluster_event("new"), Abort(key="a"))
+    assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLBACK, "old", 2)
+    world.later().acks()
+    assert world.is_at(S.ROLLED_BACK)
+    world.write("t1", "b1")
+
+
+def test_abort_waits_for_a_reading_before_brokers_are_sent_back() -> None:
+    world = World().to(S.TRIGGERED)
+    [said] = world.tell(Abort(key="a"))
+    assert "is not read yet" in said.sentence
+    assert world.state.active() == "new"
+    world.later().tell(world.cluster_event("new"))
+    assert world.state.active() == "old"
+
+
+def test_nobody_heard_is_not_nobody_moved() -> None:
+    world = moved(World().to(S.TRIGGERED))
+    world.tell(world.cluster_event("new"))
+    said = world.tell(Abort(key="a"))
+    assert codes(said) == [RejectCode.COLLISION]
+    assert "old gives 5 next" in said[0].sentence
+    assert "advance to HOB-0000000002" in said[0].sentence
+    advance(world, "old", 2)
+    world.tell(Abort(key="b"))
+    assert world.state.active() == "old"
+    world.acks()
+    world.write("t1", "b1")
+
+
+def test_a_client_that_fails_rejects_no_switch_that_somebody_followed() -> None:
+    world = moved(World().to(S.TRIGGERED))
+    world.tell(world.cluster_event("new"))
+    world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
+    assert world.is_at(S.TRIGGERED)
+    assert world.switch.degraded
+
+
+def test_what_was_given_is_told_when_it_is_read_too_late() -> None:
+    world = moved(World().to(S.TRIGGERED))
+    world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
+    assert world.is_at(S.REJECTED)
+    assert "some may have" in world.said[-2].sentence
+
+
+def test_a_switch_blocked_on_order_goes_on_once_the_target_is_advanced() -> None:
+    world = World().to(S.TRIGGERED)
+    world.clusters["old"].hob, world.clusters["old"].created = 1, 7
+    world.acks()
+    assert world.switch.blocked
+    advance(world, "new", 3)
+    assert "began at" in world.switch.blocked, "what it gave before may lie below"
+    world.tell(world.start_event())
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+# --- every stage
+
+
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+def test_paused_nothing_is_ordered_and_resumed_everything_goes_on(stage: SwitchStage) -> None:
+    world = World().to(stage)
+    world.tell(Pause(key="p"))
+    world.orders.clear()
+    world.later().acks()
+    world.tell(world.inventory_event(), world.lease_event(2))
+    assert not world.orders
+    assert not [s for s in world.tell(world.members_event()) if s.verdict in ORDERS]
+    assert codes(world.tell(Pause(key="p2"))) == [RejectCode.INVALID_TRANSITION]
+    world.tell(Resume(key="r"))
+    world.work()
+    assert world.stage not in (S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.CLEANUP, S.ROLLBACK)
+    assert codes(world.tell(Resume(key="r2"))) == [RejectCode.INVALID_TRANSITION]
+
+
+def test_a_paused_switch_is_not_cleaned_up() -> None:
+    world = World().to(S.HOLD).later(15 * DAY_MS)
+    world.tell(Pause(key="p"))
+    [refused] = world.tell(Cleanup(key="c"))
+    assert "`resume` it first" in refused.sentence
+
+
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize("ends", [Abort, Rollback])
+def test_once_live_abort_and_rollback_take_promotions_back(stage: SwitchStage, ends: Callable[..., Command]) -> None:
+    world = World().to(stage)
+    world.tell(ends(key="x"))  # type: ignore[arg-type]
+    world.work()
+    assert world.is_at(S.ROLLED_BACK)
+    assert {r.attribution for r in world.refs.values()} <= {None, "old"}
+    assert world.state.active() == "new", "brokers go on where they are"
+
+
+def test_abort_stops_a_clean_up_and_start_takes_it_up_again() -> None:
+    world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3)).to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY)
+    world.tell(Abort(key="a"))
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert sorted(world.stages().values()) == [LedgerStage.CLEANED, LedgerStage.PROMOTED, LedgerStage.PROMOTED]
+    world.tell(world.start_event())
+    world.work()
+    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.work()
+    assert world.is_at(S.DONE)
+
+
+def test_abort_ends_a_rollback_that_cannot_end_and_names_what_is_left() -> None:
+    world = World().to(S.HOLD)
+    advance(world, "old", 2)
+    world.tell(Rollback(key="x", **BACK))
+    world.later().tell(world.members_event())
+    [said] = world.tell(Abort(key="a"))
+    assert world.is_at(S.ABORTED)
+    assert "/c1, /s1, /c2 not taken back" in said.sentence
+    assert "b1 follows epoch 1" in said.sentence
+    world.tell(Rollback(key="y"))
+    world.acks().work()
+    assert world.is_at(S.ROLLED_BACK)
+
+
+def test_abort_lets_go_of_what_stays_behind() -> None:
+    world = World().to(S.DONE_WITH_FAILURES)
+    world.tell(Abort(key="a"))
+    assert world.is_at(S.ABORTED)
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=9)
+    world.registered().checked("third")
+    world.tell(world.start_event("third"))
+    assert world.switch.target == "third"
+
+
+REFUSALS = {
+    "rollback, before it is live": (S.TRIGGERED, Rollback(key="x"), "`abort` sends them back"),
+    "rollback, in the clean-up": (S.CLEANUP, Rollback(key="x"), "`abort` stops the clean-up"),
+    "rollback, twice": (S.ROLLBACK, Rollback(key="x"), "`abort` ends that"),
+    "rollback, done": (S.DONE, Rollback(key="x"), "`start` with old as its target switches back"),
+    "rollback, rolled back": (S.ROLLED_BACK, Rollback(key="x"), "with brokers, it brings them back to old"),
+    "start, the old one, rolled back": (S.ROLLED_BACK, None, "`rollback` with brokers brings them back"),
+}
+
+
+@pytest.mark.parametrize(("stage", "asked", "names"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: Command | None, names: str) -> None:
+    world = World().to(stage)
+    [refused] = world.tell(asked or world.start_event("old"))  # type: ignore[arg-type]
+    assert refused.verdict is SwitchVerdict.REJECT
+    assert names in refused.sentence
+
+
+def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
+    world = World().to(S.HOLD).later(2 * DAY_MS)
+    [refused] = world.tell(Abort(key="a"))
+    assert (refused.code, "`cleanup` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
+
+
+# --- back to the old cluster
+
+
+def test_after_a_rollback_one_command_brings_brokers_back() -> None:
+    world = World().to(S.ROLLED_BACK)
+    world.write("t1", "b1")
+    world.later().tell(world.cluster_event("new"))
+    assert codes(world.tell(Rollback(key="x", **BACK))) == [RejectCode.COLLISION]
+    advance(world, "old", 2)
+    world.tell(Rollback(key="y", **BACK))
+    assert (world.stage, world.state.active()) == (S.ROLLBACK, "old")
+    world.later().acks().work()
+    assert world.is_at(S.ROLLED_BACK)
+    world.write("t1", "b1")
+
+
+def test_there_and_back_again_needs_no_unregister() -> None:
+    world = World().to(S.DONE)
+    made = world.clusters["new"].allocate("/c9", world.now_ms)
+    world.refs = {"/c9": Ref(LedgerKind.CURSOR, made, "/c9", "new")}
+    advance(world, "old", 3)
+    world.checked("old").triggered("old")
+    assert (world.switch.source, world.switch.target) == ("new", "old")
+    world.acks().work()
+    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.work()
+    assert world.is_at(S.DONE)
+    assert {e.name: e.status.value for e in world.state.entries} == {"new": "deprecated", "old": "active"}
+    world.write("t1", "b1")
+
+
+def test_rolled_back_is_said_when_every_broker_is_back_and_an_inventory_shows_it() -> None:
+    world = World().to(S.HOLD)
+    advance(world, "old", 2)
+    world.tell(Rollback(key="x", **BACK))
+    world.work()
+    assert world.is_at(S.ROLLBACK)
+    world.later().tell(world.members_event(), world.follow("b1"))
+    assert world.is_at(S.ROLLBACK), "b2 is not back"
+    world.tell(world.follow("b2"))
+    assert [o.verdict for o in world.orders] == [SwitchVerdict.TAKE_INVENTORY]
+    assert world.is_at(S.ROLLBACK), "the last inventory is still to come"
+    world.work()
+    assert world.is_at(S.ROLLED_BACK)
+
+
+def test_what_could_not_be_taken_back_is_named() -> None:
+    world = World().to(S.ROLLBACK)
+    for _ in range(world.limits.retries):
+        tell_of(world, "/s1", LedgerOutcome.FAILED)
+    world.work()
+    assert world.is_at(S.ROLLED_BACK)
+    said = next(s.sentence for s in reversed(world.said) if s.verdict is SwitchVerdict.ADVANCE)
+    assert "given up: /s1" in said
+    assert "1 references name new: /s1" in said
+
+
+# --- by itself
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_switch_that_a_broker_does_not_follow_is_undone_only_where_the_settings_say_so(automatic: bool) -> None:
+    limits = SwitchLimits(ack_timeout_ms=60_000, automatic_rollback=automatic)
+    world = World(limits).to(S.TRIGGERED)
+    world.tell(world.members_event(), world.cluster_event("new"))
+    world.later(59_000 - 1000).tell(world.members_event())
+    assert world.is_at(S.TRIGGERED)
+    world.later(1000).tell(world.cluster_event("new"))
+    assert world.is_at(S.ROLLBACK if automatic else S.TRIGGERED)
+    assert world.state.active() == ("old" if automatic else "new")
+    assert ("b1 is not heard of" in world.switch.automatic) is automatic
+
+
+def test_nothing_is_undone_by_itself_where_ids_would_run_backwards() -> None:
+    world = moved(World(SwitchLimits(automatic_rollback=True)).to(S.TRIGGERED))
+    world.later(90_000).tell(world.members_event(), world.cluster_event("new"))
+    assert world.is_at(S.TRIGGERED)

@@ -1,0 +1,130 @@
+"""Ids of a topic only grow, over any history of switches; and an advance, which gives nobody an id, halts nothing."""
+
+import pytest
+
+from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.events import Register, Rollback, Unregister
+from policies.switching.id_generators import MAX_HOB, IdGenerator
+from policies.switching.settings import DAY_MS
+from policies.switching.state import SwitchStage
+from tests.policies.switching.world import Bookies, World, codes
+
+S = SwitchStage
+
+
+def with_third(hob: int, stage: SwitchStage = S.ROLLED_BACK) -> World:
+    world = World()
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=hob)
+    world.to(stage)
+    if stage is S.ROLLED_BACK:
+        world.write("t1", "b1")
+    return world.later()
+
+
+def read(world: World) -> World:
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters), world.members_event())
+    return world.later()
+
+
+def start(world: World, target: str) -> list[RejectCode | None]:
+    read(world).checked(target)
+    return codes(world.tell(world.start_event(target)))
+
+
+def test_a_rollback_leaves_brokers_on_a_cluster_that_counts() -> None:
+    world = with_third(hob=1)
+    assert start(world, "third") == [RejectCode.PRECHECK_FAILED]
+    assert "taken by new, which brokers were sent to: advance to HOB-0000000002" in world.said[-1].sentence
+    world.clusters["third"].hob = 2
+    assert start(world, "third") == []
+    world.later().acks()
+    world.write("t1", "b1")
+
+
+def test_it_counts_under_another_name_too() -> None:
+    world = with_third(hob=1, stage=S.DONE)
+    world.write("t1", "b1")
+    world.clusters["third"].hob = 3
+    assert start(world, "third") == []
+    world.later().acks().work()
+    assert world.is_at(S.HOLD)
+    read(world)
+    assert max(m.given for m in world.state.marks if m.instance == "id-of-new") == world.topics["t1"][-1]
+
+
+def test_a_cluster_that_nobody_is_at_any_more_counts_for_what_it_gave() -> None:
+    """Not for all it might have given: brokers left it, and it was read since."""
+    world = World()
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=1, created=100)
+    world.to(S.TRIGGERED)
+    world.tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    assert world.is_at(S.REJECTED)
+    read(world)
+    world.tell(*(world.follow(b) for b in world.brokers))
+    assert start(world, "third") == []
+
+
+def test_a_cluster_that_a_broker_said_it_wrote_to_counts_although_nobody_sent_it_there() -> None:
+    world = with_third(hob=1, stage=S.REGISTERED)
+    world.brokers["b2"] = "third"
+    world.write("t2", "b2")
+    world.tell(world.broker_event("b2", epoch=0))
+    assert start(world, "new") == [RejectCode.PRECHECK_FAILED]
+    assert "taken by third" in world.said[-1].sentence
+
+
+def test_brokers_that_were_left_on_new_go_back_there_and_not_to_old() -> None:
+    world = with_third(hob=3)
+    assert start(world, "third") == []
+    world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
+    assert (world.stage, world.state.active()) == (S.REJECTED, "new")
+
+
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP])
+@pytest.mark.parametrize("name", ["old", "new"])
+def test_an_advance_halts_nothing(stage: SwitchStage, name: str) -> None:
+    world = World().to(stage)
+    world.clusters[name].hob, world.clusters[name].created = 4, 0
+    read(world)
+    assert not world.switch.halted
+    if stage is not S.CLEANUP:
+        world.work()
+        world.later(15 * DAY_MS)
+    world.work()
+    assert not [s for s in world.said if s.verdict is SwitchVerdict.HALT]
+
+
+def test_an_id_that_is_given_beyond_an_advance_halts_and_the_remedy_it_names_lets_it_go_on() -> None:
+    world = World().to(S.HOLD)
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 1
+    read(world)
+    assert "old gave 8589934592, new began at 4294967296: advance to HOB-0000000003" in world.switch.halted
+    world.clusters["new"].hob, world.clusters["new"].created = 3, 0
+    read(world).tell(world.start_event("new"))
+    assert not world.switch.halted
+    read(world)
+    assert not world.switch.halted
+
+
+def test_no_remedy_is_named_that_cannot_be_done() -> None:
+    world = with_third(hob=1)
+    world.clusters["new"].hob = MAX_HOB
+    assert start(world, "third") == [RejectCode.PRECHECK_FAILED]
+    assert "no HOB lies beyond, so third cannot be used" in world.said[-1].sentence
+
+
+def test_the_last_hob_ends_at_the_greatest_id_there_is() -> None:
+    full = IdGenerator(MAX_HOB, 2 * (2**31 - 5), 0)
+    assert full.ceiling == (MAX_HOB << 32 | 2**31 - 1) < 2**63
+
+
+def test_a_cluster_that_was_unregistered_is_not_forgotten() -> None:
+    world = with_third(hob=1)
+    world.tell(Rollback(key="x", attribution_only=False))
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
+    read(world).tell(Rollback(key="y", attribution_only=False))
+    world.later().acks().work()
+    assert world.is_at(S.ROLLED_BACK)
+    world.tell(world.inventory_event("new"), Unregister(key="u", name="new"))
+    world.tell(Register(key="r", name="renamed", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
+    assert [m.instance for m in world.state.marks if m.written] == ["id-of-new", "id-of-old"]

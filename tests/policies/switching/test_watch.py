@@ -1,0 +1,218 @@
+"""Every live broker is watched, in every stage: who deviates is named, and nothing irreversible goes on without it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from policies.decisions import Alert, AlertStatus
+from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED
+from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
+from policies.switching.events import Cleanup, MembersSeen, RegistrySeen, Resume, Rollback
+from policies.switching.settings import DAY_MS
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
+from policies.units import from_millis
+from tests.policies.switching.wire import WireWorld
+from tests.policies.switching.world import World, codes
+
+S = SwitchStage
+
+
+def joins(world: World) -> None:
+    """A broker is there of which nothing else is heard."""
+    world.tell(MembersSeen(("b1", "b2", "b3"), world.now_ms))
+
+
+def joins_without_following(world: World) -> None:
+    joins(world)
+    world.brokers["b3"] = "old"
+    world.later().tell(world.broker_event("b3", epoch=0))
+
+
+def writes_to_old(world: World) -> None:
+    world.tell(world.broker_event("b2", writes=("new", "old")))
+
+
+def goes_back(world: World) -> None:
+    world.tell(world.broker_event("b2", epoch=0, writes=("old",)))
+
+
+DEVIATES: dict[str, tuple[Callable[[World], None], str, str]] = {
+    "it writes to the old cluster": (writes_to_old, "b2", "writes to old"),
+    "it acked and goes back": (goes_back, "b2", "follows epoch 0 and writes to old"),
+    "it joined and does not follow": (joins_without_following, "b3", "follows epoch 0"),
+    "it is never heard of": (joins, "b3", "is not heard of"),
+}
+
+
+def firing(world: WireWorld, alert: str) -> list[Alert]:
+    found = [d for d in world.published if isinstance(d, Alert) and d.alert == alert]
+    ended = {a.subject for a in found if a.status is AlertStatus.RESOLVED}
+    return [a for a in found if a.subject not in ended]
+
+
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
+def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
+    stage: SwitchStage, deviates: Callable[[World], None], broker: str, why: str
+) -> None:
+    world = WireWorld()
+    world.to(stage)
+    deviates(world)
+    world.later(60_000)
+    world.step()
+    [alert] = firing(world, ASTRAY)
+    assert alert.labels["broker"] == broker
+    assert f"{broker} of pulsar-1 {why}" in alert.summary
+
+
+@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
+def test_it_blocks_the_clean_up(deviates: Callable[[World], None], broker: str, why: str) -> None:
+    world = World().to(S.HOLD).later(15 * DAY_MS)
+    deviates(world)
+    [refused] = world.tell(Cleanup(key="c"))
+    assert (refused.code, f"{broker} {why}" in refused.sentence) == (RejectCode.BROKERS_BEHIND, True)
+
+
+@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
+def test_it_stops_a_clean_up_under_way_until_it_follows(
+    deviates: Callable[[World], None], broker: str, why: str
+) -> None:
+    world = World().to(S.CLEANUP)
+    deviates(world)
+    world.work()
+    assert world.is_at(S.CLEANUP)
+    assert not [s for s in world.said if s.verdict is SwitchVerdict.DELETE_OLD]
+    assert f"{broker} {why}" in world.switch.blocked
+    world.brokers.setdefault(broker, "new")
+    world.later().tell(world.follow(broker))
+    world.work()
+    assert world.is_at(S.DONE)
+
+
+def test_done_waits_for_a_broker_that_joined_while_statuses_were_written() -> None:
+    world = World().to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
+    joins(world)
+    world.work()
+    assert world.is_at(S.CLEANUP)
+    world.brokers["b3"] = "new"
+    world.later().tell(world.follow("b3"))
+    assert world.is_at(S.DONE)
+
+
+def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None:
+    world = WireWorld()
+    world.to(S.TRIGGERED)
+    directed = world.state.directed_ms
+    world.tell(world.members_event(), world.follow("b1"))
+    assert world.records()[-1].brokers.awaited == {"b2": from_millis(directed)}
+    assert firing(world, AWAITED) == []
+    assert world.wake_at == from_millis(directed + 60_000)
+    world.now_ms = directed + 60_000
+    world.step()
+    [alert] = firing(world, AWAITED)
+    assert "b2 is not heard of since" in alert.summary
+    assert "unload their bundles first" in alert.summary
+    world.tell(world.follow("b2"))
+    assert firing(world, AWAITED) == []
+
+
+def test_brokers_that_report_all_the_time_do_not_keep_a_switch_from_going_live() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    for name in world.clusters:
+        world.later(5).tell(world.cluster_event(name))
+        world.later(5).tell(*(world.broker_event(b) for b in world.brokers))
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+def test_a_broker_that_lapses_after_its_ack_is_read_after_again() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    world.later().tell(world.broker_event("b1", writes=("old",)))
+    world.tell(world.cluster_event("old"), world.cluster_event("new"))
+    world.later().tell(world.broker_event("b1", writes=("new",)))
+    assert world.is_at(S.TRIGGERED), "what it wrote may have come after the reading"
+    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+def test_one_that_acked_and_went_back_keeps_a_switch_from_going_live() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    world.later().tell(world.broker_event("b1", epoch=0, writes=("old",)))
+    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
+    assert world.is_at(S.TRIGGERED)
+
+
+# --- somebody else
+
+
+def theirs(world: World, epoch: int, target: str) -> RegistrySeen:
+    world.later()
+    return RegistrySeen(world.state.entries, "old", Directive(epoch, target), 0, world.now_ms)
+
+
+def two_active(world: World) -> RegistrySeen:
+    entries = (
+        RegistryEntry(e.name, e.uri, e.instance_id, e.root, ClusterStatus.ACTIVE, 1) for e in world.state.entries
+    )
+    return RegistrySeen(tuple(entries), "old", world.state.directive, 0, world.later().now_ms)
+
+
+CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
+    "a later directive": lambda w: theirs(w, w.state.epoch + 3, "new"),
+    "another directive of our epoch": lambda w: theirs(w, w.state.epoch, "third"),
+    "two active clusters": two_active,
+}
+
+
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+@pytest.mark.parametrize("contest", CONTESTS.values(), ids=CONTESTS)
+def test_what_somebody_else_wrote_stops_all_orders(
+    stage: SwitchStage, contest: Callable[[World], RegistrySeen]
+) -> None:
+    world = World().to(stage)
+    world.tell(contest(world))
+    world.orders.clear()
+    world.tell(Cleanup(key="c"), Rollback(key="r"), world.start_event("new"), world.lease_event(2))
+    world.later().acks().tell(world.inventory_event())
+    assert [o.verdict for o in world.orders if o.verdict is not SwitchVerdict.RUN_PRECHECK] == []
+    assert codes(world.tell(Rollback(key="s"))) == [RejectCode.CONTESTED]
+
+
+def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.tell(two_active(world))
+    [alert] = firing(world, CONTESTED)
+    assert "new and old are active in the registry at once" in alert.summary
+    world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0))
+    assert firing(world, CONTESTED) == []
+
+
+def test_resume_directs_by_the_next_epoch_after_theirs() -> None:
+    world = World().to(S.HOLD)
+    world.tell(theirs(world, 7, "new"))
+    world.tell(Resume(key="r"))
+    assert (world.state.epoch, world.state.directive, world.state.contested) == (8, Directive(8, "new"), "")
+    world.later(15 * DAY_MS)
+    assert codes(world.tell(world.members_event(), Cleanup(key="c"))) == [RejectCode.BROKERS_BEHIND]
+    world.tell(*(world.follow(b) for b in world.brokers), Cleanup(key="d"))
+    assert world.is_at(S.CLEANUP)
+
+
+def test_resume_does_not_lead_back_from_a_cluster_that_gave_more() -> None:
+    world = World().to(S.HOLD)
+    world.clusters["old"].hob = 5
+    world.later().tell(world.cluster_event("old"), theirs(world, 7, "old"))
+    [refused] = world.tell(Resume(key="r"))
+    assert (refused.code, "new gives" in refused.sentence) == (RejectCode.COLLISION, True)
+
+
+def test_orders_are_given_again_once_it_is_resolved() -> None:
+    world = World().to(S.BUILD)
+    world.orders.clear()
+    world.tell(two_active(world))
+    said = world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0, world.now_ms))
+    assert [s.verdict for s in said if s.verdict in ORDERS].count(SwitchVerdict.START_COPY) == 2
