@@ -95,7 +95,7 @@ class _Picture:
             # Who was told to go down only the policy knows: it is remembered for longer there.
             if not is_forgotten(member, sessions, self.validity_ms, is_down=False)
         }
-        nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n, self.now_ms))
+        nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n))
         cluster.nodes = OwnershipNodes(nodes, self.validity_ms)
 
     def forget(self, subject: str) -> None:

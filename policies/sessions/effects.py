@@ -33,7 +33,7 @@ def remaining(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     members = {name: _without_what_is_over(member, claimants, facts) for name, member in members.items()}
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
     remembered = claimed | {registration_path(name) for name in members}
-    nodes = {p: n for p, n in facts.nodes.items() if p in remembered or not is_long_absent(n, facts.now_ms)}
+    nodes = {p: n for p, n in facts.nodes.items() if p in remembered or not is_long_absent(n)}
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
@@ -61,9 +61,9 @@ def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is
     return member.track is not None and sessions.read_ms - max(member.seen_ms, sessions.since_ms) > patience_ms
 
 
-def is_long_absent(node: NodeRecord, now_ms: int) -> bool:
-    """Whether a node has been absent for so long that it is forgotten, unless somebody still claims it."""
-    return not node.exists and now_ms - node.changed_ms >= FORGET_MS
+def is_long_absent(node: NodeRecord) -> bool:
+    """Whether a node has been read as absent for so long that it is forgotten, unless somebody still claims it."""
+    return not node.exists and node.read_ms - node.changed_ms >= FORGET_MS
 
 
 def _after(verdict: MemberVerdict, published: Published, now_ms: int) -> MemberFacts:

@@ -120,7 +120,7 @@ class Facts:
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
         if owner is not None and owner.track is not None:
             ends_ms = self.orphan_ends_ms(node)
-            if not owner.is_settled or (ends_ms is not None and ends_ms <= self.now_ms):
+            if not owner.is_settled or (ends_ms is not None and ends_ms <= owner.track.read_ms):
                 return None
             since_ms = max(since_ms, owner.track.reestablished_ms or NEVER)
         return since_ms + millis_of(self.settings.orphan_after)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
-from policies.sessions.effects import FORGET_MS
 from policies.sessions.emit import RENEWED
 from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fold.session_machine import Timeouts
@@ -40,7 +39,6 @@ def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Ite
             yield from _of_claim(claim.claim, member.track, facts)
     for node in facts.bundles():
         if not node.exists:
-            yield node.changed_ms + FORGET_MS
             yield from (ms for ms in (facts.orphan_ms(node), facts.orphan_ends_ms(node)) if ms is not None)
 
 

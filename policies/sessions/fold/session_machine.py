@@ -85,7 +85,8 @@ def pass_time(track: SessionTrack, now_ms: int, timeouts: Timeouts) -> tuple[Ses
     if lapse_ms is not None and lapse_ms <= now_ms and track.is_fresh(lapse_ms, timeouts.validity_ms):
         # A reading that is younger than the moment it brought about is the first to tell of it.
         track, events = _lost(track, max(lapse_ms, track.since_ms), timeouts)
-    if track.unsettled and now_ms >= track.since_ms + timeouts.settle_ms:
+    # That it was stable all the while takes a reading: none at all is no sign of it.
+    if track.unsettled and min(now_ms, track.read_ms) >= track.since_ms + timeouts.settle_ms:
         track = replace(track, unsettled=False)
     _check(track, now_ms)
     return track, events

@@ -68,16 +68,18 @@ def test_who_is_listed_no_more_is_forgotten_and_later_when_without_a_session(
 
 
 def test_a_node_is_forgotten_an_hour_after_it_went() -> None:
-    node = NodeRecord(BUNDLE, 5, "n", exists=False, changed_ms=1000)
-    assert not is_long_absent(node, 1000 + FORGET_MS - 1)
-    assert is_long_absent(node, 1000 + FORGET_MS)
-    assert not is_long_absent(NodeRecord(BUNDLE, 5, "n", changed_ms=1000), 10**12)
+    def read(at_ms: int, *, exists: bool = False) -> NodeRecord:
+        return NodeRecord(BUNDLE, at_ms, "n", exists=exists, changed_ms=1000)
+
+    assert not is_long_absent(read(1000 + FORGET_MS - 1))
+    assert is_long_absent(read(1000 + FORGET_MS))
+    assert not is_long_absent(read(10**12, exists=True))
 
 
 def test_a_node_that_is_claimed_is_remembered_as_long() -> None:
     late = [session(3600 + n, "b1", "expired", "0xb1") for n in (1, 12)]
     assert BUNDLE in after(joined(*LOST, absent(11), *late, until=3612, reconnect_deadline="2h")).nodes
-    free = joined(*connected("b1"), owned(1, "b1", "0xb1"), absent(11), until=3612)
+    free = joined(*connected("b1"), owned(1, "b1", "0xb1"), absent(11), absent(3611), until=3612)
     assert BUNDLE not in after(free).nodes
 
 

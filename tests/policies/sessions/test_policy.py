@@ -279,7 +279,7 @@ def test_a_flapping_member_is_held_and_nothing_of_its_is_cleaned_up_until_it_is_
     assert run.told("b1")[-1] == (80, "hold unsettled")
     assert ("session-flapping", "b1") in run.firing()
     assert not any(seconds >= 80 for seconds, _ in run.ruled("b1"))
-    run.see(owned(200, "b2", "0xb2")).until(300)
+    run.see(owned(200, "b2", "0xb2"), session(265, "b1", "connected", "0x4")).until(300)
     assert run.told("b1")[-2:] == [(265, "recover session_reestablished"), (265.001, "resume recovered")]
     assert run.ruled("b1")[-1] == (265, "unload double_ownership")
     assert ("session-flapping", "b1") not in run.firing()

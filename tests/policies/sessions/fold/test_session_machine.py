@@ -168,8 +168,9 @@ def test_more_than_three_losses_within_settle_are_flapping_until_it_has_been_sta
     assert not flapping(3, 20).unsettled
     track = flapping(4, 20)
     assert track.unsettled
-    assert pass_time(track, 81_000 + 179_999, TIMEOUTS)[0].unsettled
-    assert not pass_time(track, 81_000 + 180_000, TIMEOUTS)[0].unsettled
+    for read_ms, unsettled in ((81_000, True), (81_000 + 179_999, True), (81_000 + 180_000, False)):
+        read = replace(track, read_ms=read_ms)
+        assert pass_time(read, 81_000 + 180_000, TIMEOUTS)[0].unsettled is unsettled, "that takes a reading"
 
 
 def test_losses_further_apart_are_not_flapping() -> None:
