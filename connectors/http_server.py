@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,16 +24,29 @@ class HttpServer(Closing):
         port: 0 for any that is free; `port` tells which.
         name: of its thread.
         setting: the name of the setting that gives the port, for the error.
+        tls: encrypts, where it is given; who asks shakes hands on the thread that answers.
 
     Raises:
         UserError: it cannot listen there.
     """
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], host: str, port: int, *, name: str, setting: str) -> None:
+    def __init__(
+        self,
+        handler: type[BaseHTTPRequestHandler],
+        host: str,
+        port: int,
+        *,
+        name: str,
+        setting: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         try:
             self._server = _server_class(host, port)((host, port), handler)
         except (OSError, OverflowError) as error:
             raise UserError(_why_not(error, host, port, setting)) from None
+        if tls is not None:
+            listening = self._server.socket
+            self._server.socket = tls.wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
         self._thread.start()
 

@@ -11,6 +11,7 @@ from deploy.connections import Connections
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
+from deploy.switch.admin_api import admin_api_parts
 from policies.policy import PolicyKind
 from policies.registry import POLICIES
 
@@ -23,7 +24,7 @@ def actuator_parts(
         part
         for kind in POLICIES.values()
         for part in connectors_of(kind).actuators(_context(kind, settings, registry, publisher, connections))
-    ]
+    ] + list(admin_api_parts(settings))
 
 
 def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:

@@ -1,5 +1,6 @@
 """Settings of the executor of switches: ``clusters.<name>.switching``."""
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -10,7 +11,10 @@ from connectors.bookkeeper.copy_clusters import Replication
 from connectors.pulsar.connection import MemberUrl
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.zookeeper.connection import ZnodePath
+from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class CopyReplication(BaseModel):
@@ -31,6 +35,58 @@ class CopyReplication(BaseModel):
     def sizes(self) -> Replication:
         """As the copier takes them."""
         return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
+
+
+class SwitchAdminApi(RedactedBlock):
+    """The REST verbs of PIP-477, below `/admin/v2/bookie-clusters`, served by whoever carries the switch out."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
+    port: int = Field(default=8089, ge=0, le=65_535, description="The port; 0 for any that is free.")
+    token: SecretStr | None = Field(
+        default=None, min_length=1, description="Who asks must send it as `Authorization: Bearer …`."
+    )
+    token_file: Path | None = Field(default=None, description="The same in a file.")
+    cert_file: Path | None = Field(default=None, description="PEM; the server's certificate and its chain.")
+    key_file: Path | None = Field(default=None, description="PEM; the certificate's key.")
+    timeout: PositiveDuration = Field(
+        default=parse_duration("1m"), description="How long the loop's answer to a command is awaited."
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """See `RedactedBlock`."""
+        if (self.token is None) == (self.token_file is None):
+            yield "token", "give either token or token_file: whoever has it may move brokers"
+        if (self.cert_file is None) != (self.key_file is None):
+            given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
+            yield other, f"is needed with {given}"
+        if self.cert_file is None and self.host not in _LOOPBACK:
+            yield "cert_file", "beyond this machine the token must be encrypted: give cert_file and key_file"
+        yield from unreadable_files(
+            {"token_file": self.token_file, "cert_file": self.cert_file, "key_file": self.key_file}
+        )
+
+    def bearer_token(self) -> str:
+        """What must be sent.
+
+        Raises:
+            UserError: its file cannot be read.
+        """
+        return secret(self.token, self.token_file, "switching.admin_api.token_file") or ""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How to encrypt; None where that is not asked for.
+
+        Raises:
+            UserError: the certificate cannot be used.
+        """
+        if self.cert_file is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise UserError(f"switching.admin_api.cert_file: cannot be used ({error.strerror or error})") from None
+        return context
 
 
 class SwitchExecution(RedactedBlock):
@@ -60,6 +116,10 @@ class SwitchExecution(RedactedBlock):
         default=None,
         description="Where a broker's agent is asked to roll a loaded topic's cursor over; `{member}` is `host:port` "
         "as the broker registers, `{host}` the host. Default: nobody is asked, and such cursors wait until unloaded.",
+    )
+
+    admin_api: SwitchAdminApi | None = Field(
+        default=None, description="Present: commands are also taken over HTTP, by the verbs of PIP-477."
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -58,7 +58,7 @@ def show_ledgers(
         found = of_switch(loop.ledgers.values(), loop.record())
     if as_json:
         for decision in found:
-            typer.echo(json.dumps(_plain(decision)))
+            typer.echo(json.dumps(plain_ledger(decision)))
         return
     for line in ledger_lines(found, otherwise):
         console.print(line, highlight=False, soft_wrap=True)
@@ -71,7 +71,7 @@ def ledger_lines(decisions: list[SwitchDecision], otherwise: str) -> Iterator[Re
         return
     table = Table("ledger", "kind", "stage", "reason", "what happened", "znodes")
     for each in decisions:
-        plain = _plain(each)
+        plain = plain_ledger(each)
         table.add_row(*(str(plain[name]) for name in ("ledger", "kind", "stage", "reason", "detail")), _paths(each))
     yield table
     yield Text(f"{len(decisions)} ledgers")
@@ -81,7 +81,8 @@ def _paths(decision: SwitchDecision) -> str:
     return "\n".join(decision.ledger.paths) if decision.ledger else ""
 
 
-def _plain(decision: SwitchDecision) -> dict[str, object]:
+def plain_ledger(decision: SwitchDecision) -> dict[str, object]:
+    """What is said of a ledger, for programs."""
     ledger = decision.ledger
     assert ledger is not None  # noqa: S101 - only decisions about ledgers come here
     return {

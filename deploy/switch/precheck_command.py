@@ -42,7 +42,7 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
     """
     checked = check(settings, cluster, target)
     if as_json:
-        typer.echo(json.dumps(_plain(checked)))
+        typer.echo(json.dumps(plain_report(checked)))
     else:
         console = SafeConsole()
         for line in report_lines(checked.report, checked.taken, explained=explained):
@@ -94,7 +94,8 @@ def named(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKe
     return watched.zookeeper, watched.bookkeeper
 
 
-def _plain(checked: Checked) -> dict[str, Any]:
+def plain_report(checked: Checked) -> dict[str, Any]:
+    """A precheck for programs."""
     report = checked.report
     return {
         "cluster": checked.cluster,
