@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -26,6 +26,14 @@ class PollMetrics:
             "How long a poll of a whole cluster took.",
             ("cluster",),
             buckets=_SECONDS,
+            registry=registry,
+        )
+
+        self.shortest = Gauge(
+            "headgate_poll_interval_seconds",
+            "The shortest interval at which a broker of a Kafka cluster is read now: less than `poll_interval` while "
+            "one of its volumes comes near a limit.",
+            ("cluster",),
             registry=registry,
         )
 

@@ -84,6 +84,8 @@ class CollectorContext:
     clients: Clients
     recall: Callable[[type[Kind]], Recall[Kind]] = lambda _: nothing_recalled
     """From a kind of reading to the last of them before this start."""
+    settings: Any = None
+    """The policy's block, as it is in force for this cluster."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The collectors: what reads the watched clusters, as parts of the loop or as a process of its own."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -15,6 +16,7 @@ from deploy.settings import Settings
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import POLICIES, topic_of
+from policies.settings import PolicySettings
 
 
 def collector_parts(
@@ -38,8 +40,14 @@ def collector_parts(
         CollectorContext(name, cluster, sink, metrics, connections, recalled)
         for name, cluster in settings.clusters.items()
     ]
+    blocks = settings.policy_settings()
     parts = [
-        part for context in contexts for kind in POLICIES.values() for part in connectors_of(kind).collectors(context)
+        part
+        for context in contexts
+        for kind in POLICIES.values()
+        for part in connectors_of(kind).collectors(
+            replace(context, settings=blocks[kind.name].for_cluster(context.name))
+        )
     ]
     if not parts:
         raise UserError(
@@ -47,3 +55,8 @@ def collector_parts(
             "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`"
         )
     return parts
+
+
+def _for(context: CollectorContext, block: PolicySettings) -> CollectorContext:
+    """With a policy's settings, as they are in force for the cluster."""
+    return replace(context, settings=block.for_cluster(context.name))

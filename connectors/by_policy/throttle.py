@@ -29,7 +29,9 @@ def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
 def _collectors(context: CollectorContext) -> Iterator[Part]:
     if context.cluster.kafka is not None:
         publish = context.sink(LogDirs, connectors.kafka.log_dirs.SOURCE)
-        collector = LogDirsCollector(context.name, context.cluster.kafka, publish, context.metrics)
+        throttle: ThrottleSettings = context.settings
+        limits = [limit for limit in (throttle.soft, throttle.hard) if limit is not None]
+        collector = LogDirsCollector(context.name, context.cluster.kafka, publish, context.metrics, limits)
         yield Part(f"collector of {context.name}", collector.run)
 
 

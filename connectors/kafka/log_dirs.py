@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -15,6 +16,8 @@ from connectors.outcome_log import OutcomeLog
 from connectors.poll_metrics import PollMetrics
 from connectors.schedule import ticks
 from policies.observations import Outcome, Reading
+from policies.throttle.limits import Limit
+from policies.throttle.pace import BrokerPace, PaceBounds, held_below, paced
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.units import PositiveDuration, parse_duration
 
@@ -31,7 +34,18 @@ class WatchedKafka(KafkaConnection):
 
     poll_interval: PositiveDuration = Field(
         default=parse_duration("10s"),
-        description="From one reading to the next; short against the time in which a volume could fill up.",
+        description="From one reading to the next, while no volume of a broker is near a limit.",
+    )
+    poll_interval_min: PositiveDuration = Field(
+        default=parse_duration("1s"),
+        description="A broker is read this often, at most, as one of its volumes comes near a limit; never less often "
+        "than `poll_interval`. As long as that: always at the same pace.",
+    )
+    poll_requests_per_second: float = Field(
+        default=100.0,
+        ge=0.1,
+        le=10_000.0,
+        description="Readings nearer to a limit take no more requests than this, all brokers of the cluster together.",
     )
     timeout: PositiveDuration = Field(
         default=parse_duration("5s"),
@@ -43,6 +57,12 @@ class WatchedKafka(KafkaConnection):
         """The time-out in force."""
         return min(self.timeout, self.poll_interval).total_seconds()
 
+    @property
+    def pace_bounds(self) -> PaceBounds:
+        """Between what a broker's interval lies."""
+        longest = self.poll_interval.total_seconds()
+        return PaceBounds(min(self.poll_interval_min.total_seconds(), longest), longest)
+
 
 class LogDirsCollector:
     """Reads one cluster over and over and hands on what it read, failures included.
@@ -52,10 +72,16 @@ class LogDirsCollector:
         settings: how to reach it.
         publish: takes each reading as soon as it is known; must not block.
         metrics: shared by all collectors of a process.
+        limits: the nearer a volume comes to one of them, the more often its broker is read.
     """
 
     def __init__(
-        self, cluster: str, settings: WatchedKafka, publish: Callable[[Reading], None], metrics: PollMetrics
+        self,
+        cluster: str,
+        settings: WatchedKafka,
+        publish: Callable[[Reading], None],
+        metrics: PollMetrics,
+        limits: Sequence[Limit] = (),
     ) -> None:
         self._cluster = cluster
         self._settings = settings
@@ -64,11 +90,15 @@ class LogDirsCollector:
         self._client: ClusterClient | None = None
         self._fingerprint = ""
         self._outcome_log = OutcomeLog()
+        self._limits = limits
+        self._paces: dict[int, BrokerPace] = {}
+        self._brokers: dict[int, KafkaBroker] = {}
+        """As the cluster last described them."""
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
         try:
-            for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
+            for _ in ticks(self._settings.poll_interval.total_seconds(), partial(self._look_closer, stop)):
                 if not self._metrics.run_poll(self._cluster, self.poll_once):
                     self.close()
         finally:
@@ -86,8 +116,38 @@ class LogDirsCollector:
             self.close()
         else:
             self._announce(None, cluster_reading(self._cluster, brokers))
+            self._brokers = {broker.broker: broker for broker in brokers}
+            self._paces = {number: pace for number, pace in self._paces.items() if number in self._brokers}
+            self._outcome_log.keep_only([None, *self._brokers])
             self._read(client, brokers)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
+
+    def look(self, numbers: Collection[int]) -> None:
+        """Ask some brokers for their log dirs between two polls, and publish the answers."""
+        self._read(self._current_client(), tuple(self._brokers[number] for number in numbers))
+
+    def _look_closer(self, stop: threading.Event, seconds: float) -> bool:
+        """Wait until the next poll, and read brokers that come near a limit meanwhile. Returns whether to stop."""
+        end = time.monotonic() + seconds
+        while self._client is not None and (due := self._due()) and due[0][0] < end:
+            if stop.wait(max(0.0, due[0][0] - time.monotonic())):
+                return True
+            now = time.monotonic()
+            if not self._metrics.run_poll(self._cluster, partial(self.look, [n for at, n in due if at <= now])):
+                self.close()
+        return stop.wait(max(0.0, end - time.monotonic()))
+
+    def _due(self) -> list[tuple[float, int]]:
+        """When each broker that is to be read before the next poll is, the first first."""
+        bounds = self._settings.pace_bounds
+        near = {
+            number: pace.interval_seconds
+            for number, pace in self._paces.items()
+            if pace.interval_seconds < bounds.longest_seconds
+        }
+        held = held_below(near, self._settings.poll_requests_per_second, bounds.longest_seconds)
+        self._metrics.shortest.labels(self._cluster).set(min(held.values(), default=bounds.longest_seconds))
+        return sorted((self._paces[number].at_seconds + seconds, number) for number, seconds in held.items())
 
     def close(self) -> None:
         """Close the connections; the next poll opens new ones."""
@@ -113,7 +173,9 @@ class LogDirsCollector:
             outcomes.add(reading.outcome)
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
-        self._outcome_log.keep_only([None, *(broker.broker for broker in brokers)])
+            self._paces[broker] = paced(
+                self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._settings.pace_bounds
+            )
         if Outcome.UNAUTHORIZED in outcomes:
             # A refused login sticks to kafka-python's client, even when the broker would accept it by now.
             self.close()

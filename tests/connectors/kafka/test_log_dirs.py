@@ -1,18 +1,26 @@
 """What responses and errors of Kafka become as readings."""
 
+import threading
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kafka import errors
 from kafka.protocol.admin import DescribeLogDirsResponse
+from prometheus_client import CollectorRegistry
 
 from connectors.kafka.cluster_client import KafkaBroker
-from connectors.kafka.log_dirs import WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
+from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
 from connectors.kafka.outcomes import most_telling
+from connectors.poll_metrics import PollMetrics
+from connectors.schedule import ticks
 from policies.errors import UserError
-from policies.observations import Outcome
-from policies.throttle.readings import BrokerMember, VolumeReading
+from policies.observations import Outcome, Reading
+from policies.throttle.limits import Limit
+from policies.throttle.readings import BrokerMember, LogDirs, VolumeReading
 
 KAFKA_STORAGE_ERROR = 56
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -113,3 +121,62 @@ def test_settings_are_flat_and_have_pinned_defaults() -> None:
     settings = WatchedKafka.model_validate({"bootstrap_servers": "a:1"})
     assert (settings.poll_interval, settings.timeout) == (timedelta(seconds=10), timedelta(seconds=5))
     assert WatchedKafka(bootstrap_servers="a:1", poll_interval=timedelta(seconds=2)).timeout_seconds == 2.0
+
+
+class Kafka:
+    """Two brokers, of which the second fills; and the time, which passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.looked: list[tuple[float, tuple[int, ...]]] = []
+        self.described: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.now = max(self.now + seconds, self.now)
+        return self.now > 120
+
+    def describe(self) -> tuple[KafkaBroker, ...]:
+        self.described.append(self.now)
+        return tuple(KafkaBroker(number, "127.0.0.1", 9, None, fenced=False) for number in (1, 2))
+
+    def log_dirs(self, brokers: tuple[KafkaBroker, ...]) -> list[tuple[int, Any]]:
+        self.looked.append((self.now, tuple(broker.broker for broker in brokers)))
+        free = {1: 900, 2: max(0, 900 - round(8 * self.now))}
+        return [
+            (b.broker, response(5, {"log_dir": "/a", "total_bytes": 1000, "usable_bytes": free[b.broker]}))
+            for b in brokers
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("shortest", "closer"), [("1s", True), ("10s", False), ("1m", False)])
+def test_a_broker_near_a_limit_is_read_between_the_polls_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, shortest: str, closer: bool
+) -> None:
+    kafka, readings, registry = Kafka(), list[Reading](), CollectorRegistry()
+    monkeypatch.setattr("connectors.kafka.log_dirs.time", kafka)
+    monkeypatch.setattr("connectors.kafka.log_dirs.ClusterClient", lambda *_: kafka)
+    monkeypatch.setattr(
+        "connectors.kafka.log_dirs.ticks", partial(ticks, clock=kafka.monotonic, draw=lambda _low, _high: 0.0)
+    )
+    settings = WatchedKafka.model_validate({"bootstrap_servers": "kafka:9092", "poll_interval_min": shortest})
+    collector = LogDirsCollector(
+        "payments", settings, readings.append, PollMetrics(registry), [Limit(available_bytes_below=300)]
+    )
+    collector.run(cast("threading.Event", SimpleNamespace(wait=kafka.wait)))
+    assert kafka.described == [10.0 * n for n in range(13)]
+    between = [(at, brokers) for at, brokers in kafka.looked if at % 10]
+    assert {brokers for _, brokers in between} == ({(2,)} if closer else set())
+    assert [r.broker for r in readings if isinstance(r, LogDirs)].count(1) == 13
+    shown = registry.get_sample_value("headgate_poll_interval_seconds", {"cluster": "payments"})
+    assert shown is not None
+    if closer:
+        near = [at for at, _ in kafka.looked if 65 <= at <= 75]  # at its limit at 75 s
+        assert max(after - before for before, after in pairwise(near)) <= 1.5
+    else:
+        assert shown == 10.0
