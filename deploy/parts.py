@@ -23,6 +23,7 @@ from deploy.collect import collector_parts
 from deploy.connections import Connections
 from deploy.settings import Settings
 from deploy.signals import stop_on_signals
+from deploy.sole_use import sole_actuators, sole_query
 from policies.errors import UserError
 
 
@@ -36,15 +37,16 @@ def run_collectors(settings: Settings) -> None:
 
 def run_query(settings: Settings) -> None:
     """Run the query."""
-    sessions = Sessions(settings)
-    try:
-        _require_topics(settings)
-        registry = new_registry()
-        with publishing(settings, registry) as publisher:
-            parts = query_parts(settings, registry, sessions, publisher)
-            _run(settings, registry, [*parts, *retirement_parts(settings, publisher)])
-    finally:
-        sessions.close()
+    with sole_query(settings):
+        sessions = Sessions(settings)
+        try:
+            _require_topics(settings)
+            registry = new_registry()
+            with publishing(settings, registry) as publisher:
+                parts = query_parts(settings, registry, sessions, publisher)
+                _run(settings, registry, [*parts, *retirement_parts(settings, publisher)])
+        finally:
+            sessions.close()
 
 
 def run_exporter(settings: Settings) -> None:
@@ -65,7 +67,8 @@ def run_actuators(settings: Settings) -> None:
                 "clusters: there is nothing to carry out: none has `quotas`, `unload`, `switching`, "
                 "or `bookies` with policies.isolation.quarantine on"
             )
-        _run(settings, registry, parts)
+        with sole_actuators(settings, tuple(settings.clusters)):
+            _run(settings, registry, parts)
 
 
 def release(settings: Settings) -> None:

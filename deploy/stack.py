@@ -32,6 +32,7 @@ from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings, WatchedCluster
 from deploy.signals import SettingsReload, stop_on_signals
+from deploy.sole_use import sole_actuators, sole_query
 from deploy.terminal import Terminal
 from policies.throttle import ThrottleSettings
 
@@ -110,11 +111,12 @@ def _with_limits(settings: Settings) -> Any:
 
 @contextmanager
 def _sessions(settings: Settings) -> Iterator[Sessions]:
-    sessions = Sessions(settings)
-    try:
-        yield sessions
-    finally:
-        sessions.close()
+    with sole_query(settings):
+        sessions = Sessions(settings)
+        try:
+            yield sessions
+        finally:
+            sessions.close()
 
 
 def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: SettingsReload) -> Settings | None:
@@ -126,17 +128,19 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        actuators = actuator_parts(settings, registry, publisher, connections)
         parts = [
             *collector_parts(settings, registry, publisher, connections),
             *query_parts(settings, registry, sessions, publisher),
             *retirement_parts(settings, publisher),
-            *actuator_parts(settings, registry, publisher, connections),
+            *actuators,
             exporter_part(settings, registry, terminal.decision),
             *notifier_parts(settings, registry),
             Part("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(settings.clusters)
-        with serving(settings, registry, parts) as server:
+        acted_on = tuple(settings.clusters) if actuators else ()
+        with sole_actuators(settings, acted_on), serving(settings, registry, parts) as server:
             terminal.step(f"watching {watched}; metrics on http://{settings.http.host}:{server.port}/metrics")
             run_parts(
                 parts,
