@@ -167,6 +167,61 @@ def placement(
     )
 
 
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again at each change, until Ctrl-C.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
+
+
+@app.command()
+def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch = False) -> None:
+    """Show what is in force in each cluster, and which alerts fire."""
+    from deploy.inspection.commands import show_status
+
+    set_up_logging()
+    show_status(load_settings(settings), as_json=as_json, watch=watch)
+
+
+@app.command()
+def decisions(
+    subject: Annotated[str, typer.Argument(help="A subject, or how it begins: a cluster's name.")] = "",
+    settings: SettingsFile = None,
+    as_json: AsJson = False,
+    watch: Watch = False,
+) -> None:
+    """Show the decisions in force, each with its sentence."""
+    from deploy.inspection.commands import show_decisions
+
+    set_up_logging()
+    show_decisions(load_settings(settings), subject, as_json=as_json, watch=watch)
+
+
+@app.command()
+def alerts(
+    settings: SettingsFile = None,
+    resolved: Annotated[bool, typer.Option("--resolved", help="Also those that have ended.")] = False,
+    as_json: AsJson = False,
+    watch: Watch = False,
+) -> None:
+    """Show which alerts fire, the gravest first."""
+    from deploy.inspection.commands import show_alerts
+
+    set_up_logging()
+    show_alerts(load_settings(settings), resolved=resolved, as_json=as_json, watch=watch)
+
+
+@app.command()
+def explain(
+    subject: Annotated[str, typer.Argument(help="What was decided about, as `headgate decisions` names it.")],
+    settings: SettingsFile = None,
+    at: Annotated[str | None, typer.Option(help="As of this time; by default now.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show why something was decided: its sentence, numbers, the readings it rests on, and who carried it out."""
+    from deploy.inspection.commands import show_explanation
+
+    set_up_logging()
+    show_explanation(load_settings(settings), subject, _instant("--at", at), as_json=as_json)
+
+
 @app.command()
 def promise(
     rules: Annotated[str, typer.Argument(help="strict, current or legacy; `settings` for what the settings promise.")],

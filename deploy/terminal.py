@@ -15,7 +15,8 @@ from policies.units import format_instant
 _IN_FORCE_LINES = 20
 """So many decisions from before are told at the start, alerts first: a cluster may have thousands of namespaces."""
 
-_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+ALERT_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+"""By severity."""
 
 
 class Terminal:
@@ -76,7 +77,7 @@ def _line(decision: Decision) -> str:
     at = format_instant(decision.decided_at)[11:19]
     if isinstance(decision, Alert):
         ended = decision.status is AlertStatus.RESOLVED
-        style = "green" if ended else _STYLES[decision.severity.value]
+        style = "green" if ended else ALERT_STYLES[decision.severity.value]
         name = f"{'resolved' if ended else decision.severity.value}: {decision.alert}"
     else:
         style, name = "bold", f"{decision.policy} {decision.verdict}"

@@ -1,5 +1,6 @@
 """`headgate up`, as the README has it: one command, a real broker, real disks, nothing left behind."""
 
+import json
 import os
 import signal
 import time
@@ -12,51 +13,66 @@ from tests.system.waiting import eventually, on_this_machine
 
 
 @pytest.mark.usefixtures("kafka_jars")
-def test_up_watches_its_own_disks_and_leaves_nothing_behind_and_a_second_up_resumes(
+def test_up_watches_its_own_disks_answers_questions_leaves_nothing_behind_and_resumes(
     tmp_path: Path, free_port: int
 ) -> None:
     arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
-    for start in (1, 2):
-        with Headgate(arguments, tmp_path / f"up-{start}.log") as headgate:
-            await_ready(headgate, free_port)
-            text = eventually("the factor in the metrics", lambda: _metrics(free_port, "headgate_throttle_factor{"))
-            stat = os.statvfs(tmp_path)
-            total = next(line for line in text.splitlines() if line.startswith("headgate_volume_total_bytes{"))
-            assert float(total.split()[-1]) == stat.f_blocks * stat.f_frsize
-            pids = headgate.children()
-            eventually("a decision on the terminal", lambda: "Producers of embedded" in headgate.output())
-            assert headgate.stop() == 0, headgate.output()
-            assert not [pid for pid in pids if is_running(pid)]
-            output = headgate.output()
-            assert f"http://127.0.0.1:{free_port}/metrics" in output
-            assert output.strip().endswith("stopped")
-            assert "Traceback" not in output
-    assert "topics found, 0 created" in output
-
-
-@pytest.mark.usefixtures("kafka_jars")
-def test_a_second_up_on_the_same_folder_is_refused_with_the_pid_of_the_first(tmp_path: Path, free_port: int) -> None:
-    arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
     with Headgate(arguments, tmp_path / "first.log") as first:
-        await_ready(first, free_port)
-        with Headgate(arguments, tmp_path / "second.log") as second:
-            assert second.wait() == 2
-            assert str(first.process.pid) in second.output()
-            assert "Traceback" not in second.output()
-        assert first.stop() == 0
-
-
-@pytest.mark.usefixtures("kafka_jars")
-def test_a_second_interrupt_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path, free_port: int) -> None:
-    arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
-    with Headgate(arguments, tmp_path / "up.log") as headgate:
-        await_ready(headgate, free_port)
-        pids = headgate.children()
-        headgate.process.send_signal(signal.SIGINT)
-        eventually("it stops", lambda: "stopping" in headgate.output())
-        headgate.process.send_signal(signal.SIGINT)
-        assert headgate.wait() != 0
+        pids = _watches(first, free_port, tmp_path)
+        _refuses_a_second(arguments, first, tmp_path)
+        _answers_questions(tmp_path)
+        assert first.stop() == 0, first.output()
+        assert not [pid for pid in pids if is_running(pid)]
+        assert f"http://127.0.0.1:{free_port}/metrics" in first.output()
+        assert first.output().strip().endswith("stopped")
+        assert "Traceback" not in first.output()
+    with Headgate(arguments, tmp_path / "again.log") as again:
+        pids = _watches(again, free_port, tmp_path)
+        assert "topics found, 0 created" in again.output()
+        again.process.send_signal(signal.SIGINT)
+        eventually("it stops", lambda: "stopping" in again.output())
+        again.process.send_signal(signal.SIGINT)  # who is impatient
+        assert again.wait() != 0
         eventually("nothing is left", lambda: not [pid for pid in pids if is_running(pid)])
+
+
+def _watches(headgate: Headgate, port: int, folder: Path) -> list[int]:
+    """It shows the disks it lies on, and decides; gives the processes it has started."""
+    await_ready(headgate, port)
+    text = eventually("the factor in the metrics", lambda: _metrics(port, "headgate_throttle_factor{"))
+    stat = os.statvfs(folder)
+    total = next(line for line in text.splitlines() if line.startswith("headgate_volume_total_bytes{"))
+    assert float(total.split()[-1]) == stat.f_blocks * stat.f_frsize
+    eventually("a decision on the terminal", lambda: "Producers of embedded" in headgate.output())
+    return headgate.children()
+
+
+def _refuses_a_second(arguments: list[str], first: Headgate, folder: Path) -> None:
+    with Headgate(arguments, folder / "second.log") as second:
+        assert second.wait() == 2
+        assert str(first.process.pid) in second.output()
+        assert "Traceback" not in second.output()
+
+
+def _answers_questions(folder: Path) -> None:
+    """What is in force, what fires and why, from the topics of the running loop."""
+    environment = {"HEADGATE_DATA_DIR": str(folder / "data")}
+
+    def ask(*question: str) -> tuple[int, str]:
+        with Headgate(question, folder / f"{question[0]}.log", environment) as asked:
+            return asked.wait(), asked.output()
+
+    status, said = ask("status")
+    assert (status, "Producers of embedded" in said) == (0, True), said
+    status, said = ask("decisions", "emb", "--json")
+    assert (status, [d["subject"] for d in json.loads(said)]) == (0, ["embedded"]), said
+    assert ask("alerts", "--json")[0] == 0
+    status, said = ask("explain", "embedded", "--json")
+    explained = json.loads(said)
+    assert explained["decision"]["explanation"].startswith("Producers of embedded")
+    assert [o["id"] for o in explained["observations"]] == explained["decision"]["evidence"]
+    status, said = ask("explain", "embeded")
+    assert (status, "like it are: embedded" in said, "Traceback" in said) == (2, True, False), said
 
 
 def test_without_java_one_clear_line_says_what_to_install(tmp_path: Path) -> None:

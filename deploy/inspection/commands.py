@@ -1,0 +1,98 @@
+"""`headgate status`, `decisions`, `alerts` and `explain`: from the loop's topics, for a person or a script."""
+
+import json
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from deploy.inspection.explanation import Audit
+from deploy.inspection.in_force import InForce, InForceReader
+from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
+from deploy.settings import Settings
+from deploy.switch.loop_kafka import loop_connection
+from policies.decisions import Decision
+from policies.errors import UserError
+
+View = Callable[[InForce, datetime], RenderableType]
+AsJson = Callable[[InForce], list[Decision]]
+
+
+def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
+    """Print what is in force in each cluster, and what fires.
+
+    Raises:
+        UserError: the loop's Kafka is not known, or does not answer.
+    """
+    _show(settings, status_view, lambda now: [*now.decisions(), *now.alerts()], as_json=as_json, watch=watch)
+
+
+def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bool) -> None:
+    """Print the decisions in force whose subject (which begins with its cluster's name) begins so; raises likewise."""
+
+    def wanted(now: InForce) -> list[Decision]:
+        return [decision for decision in now.decisions() if decision.subject.startswith(subject)]
+
+    _show(settings, lambda now, at: decisions_view(wanted(now), at), wanted, as_json=as_json, watch=watch)
+
+
+def show_alerts(settings: Settings, *, resolved: bool, as_json: bool, watch: bool) -> None:
+    """Print what fires, and with `resolved` what has ended; raises likewise."""
+    _show(
+        settings,
+        lambda now, at: alerts_view(now.alerts(resolved=resolved), at),
+        lambda now: list(now.alerts(resolved=resolved)),
+        as_json=as_json,
+        watch=watch,
+    )
+
+
+def show_explanation(settings: Settings, subject: str, at: datetime | None, *, as_json: bool) -> None:
+    """Print why what was in force about a subject at an instant was decided.
+
+    Raises:
+        UserError: nothing was decided about it in the day before; the message names subjects like it.
+    """
+    audit = Audit(loop_connection(settings), settings.topics.prefix)
+    instant = at or datetime.now(UTC)
+    found = audit.explain(subject, instant)
+    if not found:
+        near = get_close_matches(subject, audit.subjects(instant), n=3, cutoff=0.4)
+        like = f"; like it are: {', '.join(near)}" if near else ""
+        raise UserError(f"nothing was decided about {subject} in the day before{like}")
+    console = Console(highlight=False)
+    for explained in found:
+        if as_json:
+            typer.echo(json.dumps(explained.as_json(), ensure_ascii=False))
+        else:
+            console.print(explanation_view(explained), "")
+
+
+def _show(settings: Settings, view: View, decisions: AsJson, *, as_json: bool, watch: bool) -> None:
+    console = Console(highlight=False)
+    with InForceReader(loop_connection(settings), settings.topics.prefix) as reader:
+        if not watch:
+            _print(reader.now(), view, decisions, console, as_json=as_json)
+        elif as_json or not console.is_terminal:
+            for now in reader.changes():
+                _print(now, view, decisions, console, as_json=as_json)
+        else:
+            _live(reader, view, console)
+
+
+def _print(now: InForce, view: View, decisions: AsJson, console: Console, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([each.model_dump(mode="json") for each in decisions(now)], ensure_ascii=False))
+    else:
+        console.print(view(now, datetime.now(UTC)))
+
+
+def _live(reader: InForceReader, view: View, console: Console) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have it ignored, and nothing else ends this
+    with Live(console=console, auto_refresh=False) as live:
+        for now in reader.changes():
+            live.update(view(now, datetime.now(UTC)), refresh=True)

@@ -1,0 +1,141 @@
+"""What a person sees of decisions, alerts and explanations: tables and sentences for a terminal of any width."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from deploy.inspection.explanation import Explanation
+from deploy.inspection.in_force import InForce, is_stale
+from deploy.terminal import ALERT_STYLES
+from policies.closed_enum import ClosedEnum
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.registry import decision_types
+from policies.units import human_seconds
+
+_MOST_NUMBERS = 40
+_PLAIN: dict[str, Any] = {"box": None, "pad_edge": False, "header_style": "dim"}
+"""Of all tables."""
+
+
+def status_view(in_force: InForce, now: datetime) -> RenderableType:
+    """Each cluster and policy in a line, then what fires."""
+    decisions = in_force.decisions()
+    if not decisions and not in_force.alerts():
+        return "Nothing is decided yet."
+    table = Table("cluster", "policy", "in force", "decided", **_PLAIN)
+    for (cluster, policy), of_policy in groupby(decisions, key=lambda d: (d.cluster, d.policy)):
+        for row in _rows(list(of_policy), now):
+            table.add_row(escape(cluster), policy, *row)
+    return Group(table, "", alerts_view(in_force.alerts(), now))
+
+
+def decisions_view(decisions: Sequence[Decision], now: datetime) -> RenderableType:
+    """Each decision in force in a line."""
+    if not decisions:
+        return "No decision is in force."
+    table = Table(
+        "subject", "verdict", "reason", "decided", "explanation", box=None, pad_edge=False, header_style="dim"
+    )
+    for decision in decisions:
+        stale = Text(" stale", style="bold red") if is_stale(decision, now) else Text("")
+        verdict = Text(decision.verdict, style="bold") + stale
+        table.add_row(
+            escape(decision.subject), verdict, decision.reason, _age(decision.decided_at, now),
+            escape(decision.explanation),
+        )  # fmt: skip
+    return table
+
+
+def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
+    """Each alert in a line, the gravest first."""
+    if not alerts:
+        return "No alert fires."
+    table = Table("alert", "since", "summary", **_PLAIN)
+    for alert in alerts:
+        ended = alert.status is AlertStatus.RESOLVED
+        style = "green" if ended else ALERT_STYLES[alert.severity.value]
+        name = Text(f"{'resolved' if ended else alert.severity.value}: {alert.alert}", style=style)
+        table.add_row(name, _age(alert.ended_at or alert.started_at, now), escape(alert.summary))
+    return table
+
+
+def explanation_view(explained: Explanation) -> RenderableType:
+    """The sentence, what its words mean, the numbers, what it rests on, and what was done about it."""
+    decision = explained.decision
+    lines: list[RenderableType] = [
+        Text(f"{decision['policy']}: {decision.get('alert', decision['verdict'])} ({decision['reason']})", "bold"),
+        Text(str(decision["explanation"])),
+        Text(f"decided {decision['decided_at']}, sequence {decision['sequence']}, mode {decision['mode']}, "
+             f"settings {decision['settings_hash']}, id {decision['decision_id']}", "dim"),
+        *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
+    ]  # fmt: skip
+    lines += ["", Text("numbers", "dim"), *_numbers(explained.numbers)]
+    lines += ["", Text("rests on", "dim"), *_observations(explained)]
+    lines += ["", Text("carried out", "dim"), *_reports(explained)]
+    return Group(*lines)
+
+
+def _rows(decisions: Sequence[Decision], now: datetime) -> Iterator[tuple[RenderableType, str]]:
+    """One of a kind is its sentence; of many the verdicts are counted."""
+    for _, of_kind in groupby(decisions, key=lambda d: d.event_type):
+        found = list(of_kind)
+        newest = max(found, key=lambda d: d.decided_at)
+        text = Text(newest.explanation) if len(found) == 1 else Text(_counted(found))
+        stale = sum(is_stale(decision, now) for decision in found)
+        if stale:
+            text = Text(f"stale ({stale} of {len(found)}): ", style="bold red") + text
+        yield text, _age(newest.decided_at, now)
+
+
+def _counted(decisions: Sequence[Decision]) -> str:
+    counts = Counter(decision.verdict for decision in decisions)
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+
+
+def _age(then: datetime, now: datetime) -> str:
+    return f"{human_seconds(max(0.0, (now - then).total_seconds()))} ago"
+
+
+def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
+    """What the closed sets say of verdict and reason, where the decision's model has them."""
+    model = next((kind for kind in decision_types() if kind.event_type == explained.decision_type), None)
+    for name in ("verdict", "reason"):
+        kind: Any = model.model_fields[name].annotation if model else None
+        if isinstance(kind, type) and issubclass(kind, ClosedEnum):
+            word = explained.decision[name]
+            yield from ((word, member.meaning) for member in kind if member.value == word)
+
+
+def _numbers(numbers: dict[str, Any]) -> Iterator[str]:
+    shown = [f"  {escape(name)} = {escape(_short(value))}" for name, value in numbers.items()]
+    yield from shown[:_MOST_NUMBERS] or ["  none were written down"]
+
+
+def _observations(explained: Explanation) -> Iterator[str]:
+    for event in explained.observations:
+        yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(_short(event['data']))}"
+    if explained.missing:
+        yield f"  {len(explained.missing)} readings that the topics no longer hold: {', '.join(explained.missing)}"
+    elif not explained.observations:
+        yield "  no reading: time alone decided"
+
+
+def _reports(explained: Explanation) -> Iterator[str]:
+    for report in explained.reports:
+        said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in ("type", "source", "time"))
+        yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said)}"
+    if not explained.reports:
+        yield "  nobody has reported that"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 400 else f"{text[:400]}…"

@@ -1,0 +1,85 @@
+"""What is in force, as the topics tell it: by the fence that every consumer asks."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from connectors.kafka.tail import Record
+from deploy.inspection.in_force import InForce, is_stale
+from policies.decisions import Alert, Severity
+from policies.units import to_millis
+from policies.wire import decision_event
+from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
+from tests.connectors.prometheus.loop import ALERTS, DECIDED, Loop, decided, log_dirs, members
+
+
+@pytest.fixture
+def in_force() -> InForce:
+    return InForce()
+
+
+def record(of: Alert, **changed: Any) -> Record:
+    stated = of.model_copy(update={"sequence": to_millis(of.decided_at), **changed})
+    return Record(ALERTS, stated.record_key().encode(), decision_event(stated), to_millis(stated.decided_at))
+
+
+def played(loop: Loop) -> list[Record]:
+    loop.step(members(1, cluster=loop.cluster), log_dirs(300, cluster=loop.cluster))
+    return [each for each in loop.records if each.topic == DECIDED]
+
+
+def test_the_latest_decision_of_each_subject_is_in_force(in_force: InForce) -> None:
+    loop = Loop(min_hold="0s")
+    in_force.take(played(loop))
+    loop.step(log_dirs(50), after=5)
+    assert in_force.take([each for each in loop.records if each.topic == DECIDED])
+    (decision,) = in_force.decisions()
+    last = [d for d in loop.decisions if not isinstance(d, Alert)][-1]
+    assert (decision.decision_id, decision.verdict) == (last.decision_id, last.verdict)
+
+
+def test_decisions_stand_in_order_of_cluster_policy_and_subject(in_force: InForce) -> None:
+    for cluster in ("payments", "audit"):
+        in_force.take(played(Loop(cluster=cluster)))
+    assert [decision.subject for decision in in_force.decisions()] == ["audit", "payments"]
+
+
+def test_repeated_late_and_forged_records_change_nothing(in_force: InForce) -> None:
+    (first,) = played(Loop())
+    assert in_force.take([first])
+    forged = decided(in_force.decisions()[0].model_copy(update={"sequence": 2**52}))
+    for nothing_new in (first, forged, Record(DECIDED, b"payments", b"garbage", 0)):
+        assert not in_force.take([nothing_new])
+
+
+def test_a_tombstone_takes_what_it_names_away(in_force: InForce) -> None:
+    in_force.take(played(Loop()))
+    gone = Record(DECIDED, b"payments", None, 0)
+    assert in_force.take([gone])
+    assert in_force.decisions() == []
+    assert not in_force.take([gone])
+
+
+def test_alerts_that_fire_come_the_gravest_and_newest_first(in_force: InForce) -> None:
+    later = NOON + timedelta(minutes=1)
+    in_force.take(
+        [
+            record(alert(subject="old", severity=Severity.WARNING)),
+            record(alert(subject="new", severity=Severity.WARNING, started_at=later)),
+            record(alert(subject="grave", severity=Severity.CRITICAL)),
+            record(alert(subject="ended")),
+            record(resolved(later, subject="ended")),
+        ]
+    )
+    assert [each.subject for each in in_force.alerts()] == ["grave", "new", "old"]
+    assert {each.subject for each in in_force.alerts(resolved=True)} == {"grave", "new", "old", "ended"}
+
+
+@pytest.mark.parametrize(("after_seconds", "stale"), [(0, False), (179.9, False), (180, True)])
+def test_a_decision_without_a_successor_is_stale_when_its_validity_is_over(
+    in_force: InForce, after_seconds: float, stale: bool
+) -> None:
+    in_force.take(played(Loop()))
+    (decision,) = in_force.decisions()
+    assert is_stale(decision, decision.decided_at + timedelta(seconds=after_seconds)) is stale

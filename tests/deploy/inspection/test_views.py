@@ -1,0 +1,123 @@
+"""What a person sees of what is in force, on a terminal of any width."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from deploy.inspection.explanation import Explanation
+from deploy.inspection.in_force import InForce
+from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
+from policies.decisions import Alert
+from policies.units import to_millis
+from policies.wire import decision_event
+from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
+from tests.connectors.prometheus.loop import START, Loop
+from tests.deploy.inspection.test_in_force import played, record
+
+
+def shown(view: RenderableType, width: int = 200) -> str:
+    console = Console(width=width, record=True, file=None, highlight=False, quiet=True)
+    console.print(view)
+    with console.capture() as capture:
+        console.quiet = False
+        console.print(view)
+    return capture.get()
+
+
+@pytest.fixture
+def in_force() -> InForce:
+    now = InForce()
+    now.take(played(Loop()))
+    return now
+
+
+def test_nothing_is_said_to_be_nothing() -> None:
+    assert shown(status_view(InForce(), START)) == "Nothing is decided yet.\n"
+    assert shown(decisions_view([], START)) == "No decision is in force.\n"
+    assert shown(alerts_view([], START)) == "No alert fires.\n"
+
+
+def test_the_status_says_of_each_cluster_the_sentence_in_force_and_what_fires(in_force: InForce) -> None:
+    in_force.take([record(alert())])
+    text = shown(status_view(in_force, START + timedelta(seconds=5)))
+    (decision,) = in_force.decisions()
+    assert decision.explanation in text
+    assert "5 s ago" in text
+    assert "critical: volume-below-hard-limit" in text
+    assert "stale" not in text
+
+
+def test_a_dead_loop_shows_as_stale(in_force: InForce) -> None:
+    later = START + timedelta(hours=1)
+    assert "stale (1 of 1)" in shown(status_view(in_force, later))
+    assert "stale" in shown(decisions_view(in_force.decisions(), later))
+
+
+def test_of_many_subjects_the_verdicts_are_counted() -> None:
+    now = InForce()
+    (template,) = played(Loop())
+    for number in range(3):
+        decision = _decision_in(template).model_copy(update={"subject": f"payments/{number}"})
+        key = decision.record_key().encode()
+        now.take([template._replace(key=key, value=decision_event(decision))])
+    assert "3 lower" in shown(status_view(now, START)) or "3 " in shown(status_view(now, START))
+
+
+def _decision_in(of: Any) -> Any:
+    now = InForce()
+    now.take([of])
+    return now.decisions()[0]
+
+
+def test_markup_in_a_name_is_shown_as_it_is() -> None:
+    hostile = alert(summary="[bold]name[/bold] [/nonsense]", subject="[red]x")
+    assert "[bold]name[/bold] [/nonsense]" in shown(alerts_view([hostile], NOON))
+
+
+def test_a_narrow_terminal_wraps_by_words(in_force: InForce) -> None:
+    text = shown(status_view(in_force, START), width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    (decision,) = in_force.decisions()
+    assert [word for word in decision.explanation.split() if word not in text.split()] == []
+
+
+def explanation(**fields: Any) -> Explanation:
+    (decided,) = played(Loop())
+    decision = _decision_in(decided).model_dump(mode="json")
+    return Explanation(
+        **{"decision_type": "headgate.throttle-factor.v1", "decision": decision, "numbers": {}, **fields}
+    )
+
+
+def test_an_explanation_is_the_sentence_the_meaning_of_its_words_and_what_it_rests_on() -> None:
+    observation = {"id": "o2", "time": "2026-11-21T08:00:00Z", "subject": "payments/1", "data": {"outcome": "ok"}}
+    report = {"type": "t", "source": "headgate/actuator/quotas", "time": "08:00:01", "outcome": "applied"}
+    explained = explanation(numbers={"usable_bytes": 300}, observations=(observation,), reports=(report,))
+    text = shown(explanation_view(explained))
+    assert str(explained.decision["explanation"]) in text
+    assert "usable_bytes = 300" in text
+    assert '{"outcome": "ok"}' in text
+    assert "headgate/actuator/quotas: outcome applied" in text
+    assert f"{explained.decision['verdict']}: " in text
+
+
+def test_evidence_that_is_no_longer_kept_is_named() -> None:
+    explained = explanation()
+    assert explained.missing == list(explained.decision["evidence"])
+    assert "readings that the topics no longer hold" in shown(explanation_view(explained))
+    assert explained.as_json()["evidence_no_longer_kept"] == explained.missing
+
+
+def test_what_nobody_reported_is_said_to_be_so() -> None:
+    assert "nobody has reported that" in shown(explanation_view(explanation()))
+
+
+def test_an_ended_alert_says_when_it_ended() -> None:
+    ended: Alert = resolved(NOON)
+    now: datetime = NOON + timedelta(minutes=3)
+    text = shown(alerts_view([ended], now))
+    assert "resolved: volume-below-hard-limit" in text
+    assert "3 min ago" in text
+    assert to_millis(now) > to_millis(NOON)
