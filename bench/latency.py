@@ -20,13 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.topics import TopicSettings
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from policies.observations import Outcome
-from policies.registry import AUDIT, DEAD_LETTERS, decided_topics, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
@@ -82,12 +82,7 @@ def _broker(folder: Path) -> EmbeddedKafka:
 
 
 def _create_topics(servers: str) -> None:
-    config = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "8388608"}
-    names = (*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS)
-    admin = AdminClient({"bootstrap.servers": servers})
-    created = admin.create_topics([NewTopic(f"{PREFIX}.{name}", 1, 1, config=config) for name in names])
-    for future in created.values():
-        future.result()
+    create_topics(KafkaConnection(bootstrap_servers=servers), TopicSettings(prefix=PREFIX))
 
 
 def _start(servers: str, folder: Path, settings: StreamSettings) -> None:

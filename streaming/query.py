@@ -48,7 +48,11 @@ class Wiring:
 
 def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
     """Start the query from its checkpoint, or from the oldest records when there is none."""
-    keyed = _routed(_source(spark, wiring, settings), wiring.prefix, host.clusters).groupBy("policy", "cluster")
+    routed = _routed(_source(spark, wiring, settings), wiring.prefix, host.clusters)
+    if settings.shuffle_partitions == 1:
+        # With one state partition there is nothing to shuffle: one stage less in each batch.
+        routed = routed.coalesce(1)
+    keyed = routed.groupBy("policy", "cluster")
     decided = keyed.transformWithState(
         statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock_ahead_ms),
         outputStructType=OUTPUT_SCHEMA,
