@@ -10,8 +10,6 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from deploy.console import SafeConsole, shown_error
-from deploy.logs import set_up_logging
 from policies.errors import UserError
 
 _UNEXPECTED = 1
@@ -27,8 +25,7 @@ def main() -> NoReturn:
 
 
 def _command() -> None:
-    set_up_logging()
-    # Not above: it loads the policies of installed packages, and one that cannot be loaded is the user's to mend, too.
+    # Not above: a mistake in it is told as any other.
     from deploy.commands import app
 
     app()
@@ -38,6 +35,8 @@ def _guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
+        from deploy.console import SafeConsole, shown_error
+
         console = SafeConsole(stderr=True, soft_wrap=True, highlight=False)
         console.print(shown_error(str(error)), style="red", markup=False)
         return _USER_ERROR
@@ -52,6 +51,8 @@ def _guarded(command: Callable[[], object]) -> int:
 
 
 def _tell(error: BaseException) -> None:
+    from deploy.console import shown_error
+
     sys.stderr.write(shown_error("".join(traceback.format_exception(error))))
 
 

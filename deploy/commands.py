@@ -5,18 +5,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from deploy.console import SafeConsole
-from deploy.logs import set_up_logging
-from deploy.settings import Settings
-from deploy.settings_file import load_settings
+from deploy.lazily import load_settings, set_up_logging
 from deploy.switch.cli import switch_app
 from policies.errors import UserError
-from policies.isolation.rules import RuleSet
+
+if TYPE_CHECKING:
+    from deploy.settings import Settings
+
+RuleSetName = Literal["legacy", "current", "strict"]
+"""Those of the isolation policy, which is not loaded for their names."""
 
 app = typer.Typer(
     name="headgate",
@@ -74,7 +75,7 @@ def up(
     run_embedded(lambda: _with_options(load_settings(settings), brokers, data_dir, port), Terminal())
 
 
-def _with_options(settings: Settings, brokers: int | None, data_dir: Path | None, port: int | None) -> Settings:
+def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | None, port: int | None) -> "Settings":
     update: dict[str, object] = {}
     if brokers is not None:
         update["embedded"] = settings.embedded.model_copy(update={"brokers": brokers})
@@ -88,38 +89,48 @@ def _with_options(settings: Settings, brokers: int | None, data_dir: Path | None
 @app.command()
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the whole loop on your Kafka: collectors, query and exporter in one process."""
+    set_up_logging(verbose=verbose)
+    _load_with_kafka(settings)  # a mistake is told at once: before Spark is started, or so much as loaded
     from deploy.stack import run_loop
     from deploy.terminal import Terminal
 
-    set_up_logging(verbose=verbose)
-    run_loop(lambda: load_settings(settings), Terminal())
+    run_loop(lambda: _load_with_kafka(settings), Terminal())
+
+
+def _load_with_kafka(file: Path | None) -> "Settings":
+    settings = load_settings(file)
+    settings.loop_kafka()
+    return settings
 
 
 @app.command()
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the collectors alone."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
     from deploy import parts
 
-    set_up_logging(verbose=verbose)
-    parts.run_collectors(load_settings(settings))
+    parts.run_collectors(given)
 
 
 @app.command()
 def decide(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the query alone."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
     from deploy import parts
 
-    set_up_logging(verbose=verbose)
-    parts.run_query(load_settings(settings))
+    parts.run_query(given)
 
 
 @app.command()
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the exporter alone."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
     from deploy import parts
 
-    set_up_logging(verbose=verbose)
-    parts.run_exporter(load_settings(settings))
+    parts.run_exporter(given)
 
 
 @app.command()
@@ -131,10 +142,10 @@ def act(
     verbose: Verbose = False,
 ) -> None:
     """Carry decisions out: run the actuators alone. What they did stays as it is when they stop."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
     from deploy import parts
 
-    set_up_logging(verbose=verbose)
-    given = load_settings(settings)
     if release:
         parts.release(given)
         typer.echo("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
@@ -147,7 +158,7 @@ def placement(
     cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one to look at.")],
     namespace: Annotated[str | None, typer.Option(help="tenant/namespace; by default all, the worst first.")] = None,
     ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, in place of the namespace's own.")] = None,
-    rules: Annotated[RuleSet | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
+    rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option(help="A change to think of: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP."),
@@ -157,14 +168,14 @@ def placement(
 ) -> None:
     """Show which bookies a namespace may place its data on now, from live data: who is in, who is out, and why."""
     from deploy.placement import PlacementQuery, show_placement
+    from policies.isolation.rules import RuleSet
     from policies.isolation.what_if import parse_change
 
     set_up_logging()
     logging.getLogger().setLevel(logging.ERROR)  # the answer says what a reading came to
     changes = tuple(parse_change(text) for text in what_if or ())
-    show_placement(
-        load_settings(settings), PlacementQuery(cluster, namespace, ensemble, rules, changes), as_json=as_json
-    )
+    query = PlacementQuery(cluster, namespace, ensemble, RuleSet(rules) if rules else None, changes)
+    show_placement(load_settings(settings), query, as_json=as_json)
 
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again at each change, until Ctrl-C.")]
@@ -233,6 +244,7 @@ def promise(
 ) -> None:
     """Promise a namespace by which rules its data is isolated; the running loop holds its placements against it."""
     from deploy.promise import PromiseRequest, give_promise
+    from policies.isolation.rules import RuleSet
 
     known = {rule.value: rule for rule in RuleSet}
     if rules not in (*known, "settings"):
@@ -292,6 +304,10 @@ def topics_check(settings: SettingsFile = None) -> None:
 def _print_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
     typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
     if differences:
+        from rich.table import Table
+
+        from deploy.console import SafeConsole
+
         table = Table("topic", "key", "expected", "found", "remedy")
         for d in differences:
             table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found", "remedy")))

@@ -4,22 +4,22 @@ import logging
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deploy.console import SafeConsole
-from deploy.logs import set_up_logging
-from deploy.settings import Settings
-from deploy.settings_file import load_settings
-from policies.switching.state import ClusterStatus
+from deploy.lazily import load_settings, set_up_logging
 
 if TYPE_CHECKING:
+    from deploy.settings import Settings
     from deploy.switch.command_runner import CommandRunner
 
 switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
 _NOT_READY = 1
+
+StatusName = Literal["active", "standby", "deprecated"]
+"""Those a registered cluster may have; the policy is not loaded for their names."""
 
 Cluster = Annotated[str, typer.Option(help="Of the watched clusters, the one whose brokers are to switch.")]
 Name = Annotated[str, typer.Option(help="Of its BookKeeper clusters, the one that is meant.")]
@@ -49,6 +49,7 @@ def _runner(
     settings: SettingsFile = None,
 ) -> "CommandRunner":
     """What all commands that are sent to the loop have in common."""
+    from deploy.console import SafeConsole
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
     from deploy.switch.precheck_command import watched_cluster
@@ -89,16 +90,17 @@ def register(
     runner: "CommandRunner",
     name: Name,
     status: Annotated[
-        ClusterStatus | None,
+        StatusName | None,
         typer.Option(help="What it is to be. `active` settles a switch whose status could not be written."),
     ] = None,
 ) -> int:
     """Make a BookKeeper cluster known, by what is read at its address; the first one is the one that is active."""
     from deploy.switch.registration import registration
     from policies.switching.readings import CommandName
+    from policies.switching.state import ClusterStatus
 
     about = registration(runner.settings, runner.options.cluster, name)
-    return runner.run(CommandName.REGISTER, **about, status=status)
+    return runner.run(CommandName.REGISTER, **about, status=ClusterStatus(status) if status else None)
 
 
 @switch_app.command()
@@ -178,6 +180,7 @@ def status(
     settings: SettingsFile = None,
 ) -> None:
     """Show where a switch stands, what it does next, and what it waits for."""
+    from deploy.console import SafeConsole
     from deploy.switch.precheck_command import watched_cluster
     from deploy.switch.status_command import show_status
 
@@ -259,7 +262,7 @@ def close_client(runner: "CommandRunner", name: Name) -> int:
     return runner.run(CommandName.CLOSE_CLIENT, name=name)
 
 
-def _load(settings: Path | None) -> Settings:
+def _load(settings: Path | None) -> "Settings":
     set_up_logging()
     # What is the matter with Kafka or ZooKeeper, the one error at the end says better.
     logging.getLogger().setLevel(logging.CRITICAL)

@@ -1,0 +1,27 @@
+"""What a command needs once it runs, loaded only then: `headgate --help` loads no policy, no client, no settings."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deploy.settings import Settings
+
+_logs: list[bool] = []
+"""Not empty once logging is set up."""
+
+
+def load_settings(file: Path | None) -> "Settings":
+    """As `deploy.settings_file.load_settings`, with what it raises; it may log, so logging is set up."""
+    if not _logs:
+        set_up_logging()
+    from deploy import settings_file
+
+    return settings_file.load_settings(file)
+
+
+def set_up_logging(*, verbose: bool = False) -> None:
+    """As `deploy.logs.set_up_logging`."""
+    from deploy import logs
+
+    logs.set_up_logging(verbose=verbose)
+    _logs.append(True)

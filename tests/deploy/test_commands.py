@@ -1,0 +1,62 @@
+"""The command itself: light to load, and quick to say what is wrong."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from deploy.commands import RuleSetName
+from deploy.switch.cli import StatusName
+from policies.isolation.rules import RuleSet
+from policies.switching.state import ClusterStatus
+
+ROOT = Path(__file__).parents[2]
+
+HEAVY = ("pyspark", "confluent_kafka", "kafka", "kazoo", "httpx", "prometheus_client", "structlog", "yaml")
+"""Each takes a good part of a second of processor time, and `--help` needs none."""
+
+
+def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    own = {name: text for name, text in os.environ.items() if not name.startswith("HEADGATE_")}
+    command = [sys.executable, "-X", "importtime", "-m", "deploy.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env={**own, **environment})
+
+
+def loaded(result: subprocess.CompletedProcess[str]) -> set[str]:
+    """All modules that were imported."""
+    return set(re.findall(r"^import time:.*\| +([\w.]+)$", result.stderr, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("run", "--help"), ("switch", "--help"), ("--version",)], ids=" ".join
+)
+def test_help_loads_no_client_no_policy_and_no_settings(arguments: tuple[str, ...]) -> None:
+    result = headgate(*arguments)
+    modules = loaded(result)
+    assert result.returncode == 0
+    assert "deploy.commands" in modules
+    assert modules.isdisjoint(HEAVY)
+    assert {name for name in modules if name.partition(".")[0] in ("policies", "connectors", "streaming")} <= {
+        "policies",
+        "policies.errors",
+    }
+
+
+@pytest.mark.parametrize("command", ["run", "collect", "decide", "export", "act"])
+def test_without_a_kafka_of_its_own_it_says_so_before_spark_is_loaded(command: str, tmp_path: Path) -> None:
+    settings = tmp_path / "headgate.yaml"
+    settings.write_text("clusters: {a: {kafka: {bootstrap_servers: 'a:9092'}}}\n")
+    result = headgate(command, "-s", str(settings))
+    assert result.returncode == 2
+    said = [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
+    assert said[0].startswith("kafka.bootstrap_servers is not set: name the loop's own Kafka there")
+    assert "pyspark.sql" not in loaded(result)
+
+
+def test_the_names_that_commands_take_are_those_there_are() -> None:
+    assert set(get_args(RuleSetName)) == set(RuleSet)
+    assert set(get_args(StatusName)) == set(ClusterStatus)
