@@ -243,7 +243,9 @@ class SwitchReconciler:
     def _is_held(self, order: SwitchDecision) -> bool:
         """Whether an order must not be begun any more; whoever drives the switch on has it given again, after that."""
         record = self._record
-        return record is not None and bool(record.halted) and order.sequence < record.sequence
+        if record is None or order.sequence > record.sequence:
+            return False
+        return bool(record.halted or record.paused or record.contested)
 
     def _carry_out(self, queue: LedgerOrderQueue, order: SwitchDecision) -> None:
         result = self._with.ledger_orders.carry_out(order)

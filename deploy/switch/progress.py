@@ -6,7 +6,9 @@ from datetime import datetime
 
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import FAILED, LedgerStage, SwitchStage
+from policies.units import human_seconds
 
+_NAMED = 10
 _RECENT_SECONDS = 60.0
 """The rate is that of so long, where records reach back so far."""
 
@@ -71,33 +73,47 @@ def _rate(record: SwitchRecord, done: int, history: Sequence[SwitchRecord], now:
     return done / seconds if seconds > 0 else 0.0
 
 
-def next_step(record: SwitchRecord) -> str:
+def next_step(record: SwitchRecord, now: datetime) -> str:
     """What the switch does next, and what or whom it waits for."""
+    if record.contested:
+        return "nothing until a person resolved what somebody else wrote, see CONTESTED above"
     if record.halted:
         return "nothing until a person drives it on, see HALTED above"
+    if record.paused:
+        return f"nothing until `headgate switch resume --cluster {record.cluster}`"
     if record.blocked:
         return f"it goes on once this is no longer so: {record.blocked}"
     step = _STEPS.get(record.verdict)
     if step is None:
-        return _before(record)
+        return _before(record, now)
     return step.format(record=record, left=_left(record), source=record.source, target=record.target)
 
 
-def _before(record: SwitchRecord) -> str:
+def _before(record: SwitchRecord, now: datetime) -> str:
     if record.verdict is SwitchStage.TRIGGERED:
-        return _acks(record)
+        return _acks(record, now)
     if not record.registry:
         return "register the clusters"
     return "a person starts a switch, on a precheck that says ready"
 
 
-def _acks(record: SwitchRecord) -> str:
+def _acks(record: SwitchRecord, now: datetime) -> str:
+    if record.brokers.awaited:
+        return f"waits for the acks of {awaited(record, now)}"
     live, acked = record.brokers.live, record.brokers.acked
     if live is None:
         return "waits until it is read which brokers are alive"
     if acked < live:
         return f"waits for the acks of {live - acked} brokers"
     return "waits until both id generators are read again"
+
+
+def awaited(record: SwitchRecord, now: datetime) -> str:
+    """The brokers that do not follow the directive, by name, and since when; of many the first ones."""
+    late = sorted(record.brokers.awaited.items(), key=lambda item: (item[1], item[0]))
+    named = [f"{name} ({human_seconds(max(0.0, (now - since).total_seconds()))})" for name, since in late[:_NAMED]]
+    more = f" and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
+    return f"{', '.join(named)}{more}"
 
 
 def _left(record: SwitchRecord) -> int:
@@ -115,4 +131,5 @@ _STEPS: Mapping[SwitchStage, str] = {
     SwitchStage.ROLLBACK: "{left} more ledgers are attributed to {source} again",
     SwitchStage.ROLLED_BACK: "our copies are deleted from {target} when the window is over",
     SwitchStage.REJECTED: "nothing; no broker moved",
+    SwitchStage.ABORTED: "nothing; a person ended it where it stood",
 }

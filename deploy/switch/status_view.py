@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.switch.progress import next_step, pace_of
+from deploy.switch.progress import awaited, next_step, pace_of
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, LedgerStage, SwitchStage
 from policies.units import human_bytes, human_seconds
@@ -61,9 +61,10 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *_alarms(record),
         *_progress(record),
         *_pace(record, history, now),
+        *_brokers(record, now),
         *_failed(record),
         *_windows(record, now),
-        Text.assemble(("next", "bold"), f": {next_step(record)}"),
+        Text.assemble(("next", "bold"), f": {next_step(record, now)}"),
         _registry(record),
         Text(f"said {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
     )
@@ -104,10 +105,14 @@ def present_stage(record: SwitchRecord) -> SwitchStage:
 
 
 def _is_bad(record: SwitchRecord) -> bool:
-    return record.verdict in _BAD or bool(record.halted or record.blocked or record.degraded)
+    return record.verdict in _BAD or bool(record.halted or record.blocked or record.degraded or record.contested)
 
 
 def _alarms(record: SwitchRecord) -> Iterator[Text]:
+    if record.contested:
+        yield Text.assemble(("CONTESTED", "bold red"), f": {record.contested}")
+    if record.paused:
+        yield Text.assemble(("PAUSED", "bold yellow"), ": nothing is ordered")
     if record.halted:
         again = f"`headgate switch start --cluster {record.cluster} --target {record.target}` drives it on"
         yield Text.assemble(("HALTED", "bold red"), f": {record.halted}; {again}")
@@ -117,6 +122,16 @@ def _alarms(record: SwitchRecord) -> Iterator[Text]:
         yield Text.assemble(
             ("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, others already write there"
         )
+
+
+def _brokers(record: SwitchRecord, now: datetime) -> Iterator[Text]:
+    if record.brokers.awaited:
+        yield Text.assemble(("awaited", "bold yellow"), f": {awaited(record, now)}")
+    for name, where in record.brokers.astray.items():
+        yield Text.assemble(("astray", "bold red"), f": {name} writes to {where}")
+    if record.unplanned_count:
+        paths = ", ".join(record.unplanned)
+        yield Text.assemble(("still named", "bold red"), f": {record.unplanned_count} that nobody planned: {paths}")
 
 
 def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:

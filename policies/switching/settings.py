@@ -53,7 +53,7 @@ class SwitchingSettings(PolicySettings):
         ge=0,
         le=10_000,
         description="So many more are ordered already, so that the executor never waits for the query. What it has not "
-        "begun when the switch halts is not begun.",
+        "begun when the switch halts or is paused is not begun.",
     )
     copy_bytes_per_second: Size | None = Field(
         default=None,

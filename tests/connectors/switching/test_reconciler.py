@@ -258,11 +258,14 @@ class Later(Executor):
         return Future()
 
 
-def test_what_lies_ready_when_the_switch_halts_is_not_begun_until_it_is_ordered_again() -> None:
+@pytest.mark.parametrize(
+    "why", [{"halted": "INV-2"}, {"paused": True}, {"contested": "epoch 9"}], ids=lambda w: next(iter(w))
+)
+def test_what_lies_ready_when_the_switch_stops_is_not_begun_until_it_is_ordered_again(why: dict[str, Any]) -> None:
     world, later = World(), Later()
     world.reconcile()
     world.reconciler.receive(order(COPY))
-    world.reconciler.receive(record(sequence=150, cluster="c1", halted="INV-2"))
+    world.reconciler.receive(record(sequence=150, cluster="c1", **why))
     world.reconciler.reconcile(later, later)
     while later.work:
         later.work.pop()()

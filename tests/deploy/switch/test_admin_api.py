@@ -1,9 +1,12 @@
 """The REST verbs: who is let in, what is understood, and that each runs the command of the command line."""
 
 import json
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -63,6 +66,22 @@ def test_body_and_query_are_understood(client: httpx.Client, seen: Seen) -> None
         "POST", ("switch",), {"target": "new", "dryRun": "true"}, "k",
     )  # fmt: skip
     assert asked.flag("dryRun", otherwise=False) is True
+
+
+def test_it_encrypts_with_the_certificate_it_is_given(tmp_path: Path, seen: Seen) -> None:
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", *curve, *name, "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(made, check=True, capture_output=True)
+    api = SwitchAdminApi.model_validate({"port": 0, "token": TOKEN, "cert_file": cert, "key_file": key})
+    with SwitchAdminServer(api, seen.answer) as server:
+        headers, trusted = {"Authorization": f"Bearer {TOKEN}"}, ssl.create_default_context(cafile=str(cert))
+        answer = httpx.get(f"https://127.0.0.1:{server.port}{BASE}/status", headers=headers, verify=trusted)
+        assert answer.status_code == 200
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{server.port}{BASE}/status", headers=headers)
+    assert len(seen.asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_what_stands_still_has_no_end() -> None:
 
 @pytest.mark.parametrize("stage", list(SwitchStage))
 def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
-    assert next_step(record(verdict=stage, ledgers=HALF))
+    assert next_step(record(verdict=stage, ledgers=HALF), NOW)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,8 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
     [
         ({"verdict": S.BUILD, "ledgers": HALF}, "50 more ledgers are copied"),
         ({"verdict": S.BUILD, "halted": "INV-2"}, "nothing until a person drives it on"),
+        ({"verdict": S.BUILD, "paused": True}, "headgate switch resume --cluster c1"),
+        ({"verdict": S.BUILD, "contested": "x"}, "somebody else wrote"),
         ({"verdict": S.TRIGGERED, "blocked": "b1 wrote to old"}, "no longer so: b1 wrote to old"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=1)}, "acks of 2 brokers"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=3)}, "both id generators"),
@@ -87,4 +89,12 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
     ],
 )
 def test_the_next_step_names_what_is_awaited(fields: dict[str, Any], says: str) -> None:
-    assert says in next_step(record(**fields))
+    assert says in next_step(record(**fields), NOW)
+
+
+def test_brokers_that_are_awaited_are_named_with_since_when() -> None:
+    late = {f"b{n:02}": NOW - timedelta(seconds=n) for n in range(12)}
+    brokers = BrokerCounts(live=20, acked=8, awaited=late)
+    says = next_step(record(verdict=S.TRIGGERED, brokers=brokers), NOW)
+    assert says.startswith("waits for the acks of b11 (11 s), b10 (10 s), ")
+    assert says.endswith(" and 2 more")
