@@ -25,6 +25,8 @@ class PolicyView(Protocol):
 
     families: tuple[Family, ...]
     """All it may give samples of."""
+    of_decisions: tuple[Family, ...]
+    """Those of them that tell what was decided last, labelled by ``cluster``: left out once nobody keeps that up."""
     histograms: tuple[Histogram, ...]
     """What it counts by size besides, if anything; each is shown once it has a value."""
 

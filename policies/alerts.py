@@ -14,7 +14,7 @@ from msgspec import Struct
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
 from policies.least_first import LeastFirst
 from policies.settings import PolicySettings
-from policies.succession import next_sequence
+from policies.succession import ends_at, next_sequence
 from policies.units import from_millis, millis_of, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
@@ -228,6 +228,7 @@ def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], 
         reason=entry.reason,
         explanation=summary,
         evidence=evidence,
+        valid_until=None if ended else ends_at(now, 2 * sender.repeat),
         alert_id=deterministic_id(issuer.policy, issuer.cluster, *about, "since", entry.since_ms),
         alert=entry.alert,
         severity=Severity(entry.severity),
@@ -245,10 +246,11 @@ def retired(alert: Alert, now: datetime) -> Alert:
     The same alert gives the same id, whoever resolves it, and how often.
     """
     summary = f"{alert.alert} of {alert.subject} is over: cluster {alert.cluster} is not in the settings any more"
-    end = {"status": AlertStatus.RESOLVED, "verdict": AlertStatus.RESOLVED.value, "ended_at": now, "decided_at": now}
+    status = {"status": AlertStatus.RESOLVED, "verdict": AlertStatus.RESOLVED.value}
+    end = {"ended_at": now, "decided_at": now, "valid_until": None}
     said = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}
     own_id = deterministic_id(alert.policy, alert.cluster, alert.alert, alert.subject, alert.sequence + 1)
-    return alert.model_copy(update={**end, **said, "decision_id": own_id})
+    return alert.model_copy(update={**status, **end, **said, "decision_id": own_id})
 
 
 def _due_ms(entry: Entry, sender: Sender) -> int:

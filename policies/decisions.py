@@ -140,6 +140,10 @@ class Alert(Decision):
     topic: ClassVar[str] = "decided.alerts"
     in_force: ClassVar[tuple[str, ...]] = ("status", "severity")
 
+    valid_until: Instant | None = Field(
+        default=None,
+        description="Without a repeat by then, nobody knows whether it still fires; null for a resolved one.",
+    )
     alert_id: str = Field(description="Stays the same while the alert fires, repeats and resolves.")
     alert: str = Field(description="The alert's name, such as `volume-below-hard-limit`.")
     severity: Severity
@@ -152,3 +156,27 @@ class Alert(Decision):
     def record_key(self) -> str:
         """Several alerts, also of several policies, may concern one subject."""
         return f"{self.policy}/{self.alert}/{self.subject}"
+
+
+class StandingVerdict(ClosedEnum):
+    """What is said of all that a policy decided for a cluster."""
+
+    STANDS = "stands", "It holds until it is replaced."
+
+
+class StandingReason(ClosedEnum):
+    """Why."""
+
+    WATCHED = "watched", "The policy watches the cluster, and would replace it."
+
+
+class Standing(Decision):
+    """That a policy still watches a cluster; said every minute. Once it lapses, nothing it decided there is current."""
+
+    event_type: ClassVar[str] = "headgate.standing.v1"
+    topic: ClassVar[str] = "decided.standing"
+    in_force: ClassVar[tuple[str, ...]] = ("verdict",)
+
+    verdict: StandingVerdict
+    reason: StandingReason
+    valid_until: Instant = Field(description="Without a newer one by then, nobody watches.")

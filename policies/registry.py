@@ -6,7 +6,7 @@ A package adds a policy by the entry point group ``headgate.policies``, whose en
 from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 
-from policies.decisions import Alert, Decision
+from policies.decisions import Alert, Decision, Standing
 from policies.errors import UserError
 from policies.isolation.registration import KIND as ISOLATION
 from policies.observations import Reading
@@ -97,4 +97,4 @@ def reading_types() -> tuple[type[Reading], ...]:
 
 def decision_types() -> tuple[type[Decision], ...]:
     """Every kind of decision there is."""
-    return (Alert, *(decision for kind in POLICIES.values() for decision in kind.decisions))
+    return (Alert, Standing, *(decision for kind in POLICIES.values() for decision in kind.decisions))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.alerts import AlertBook, Condition, Sender, review
-from policies.decisions import Alert, Severity
+from policies.decisions import Alert, Issuer, Severity
 from policies.observations import Observation, Reading
 from policies.policy import PolicyKind, Step
 from policies.registry import AUDIT, POLICIES, reading_types, topic_of
@@ -34,6 +34,7 @@ from streaming.leap import turned_back
 from streaming.letter_box import LetterBook
 from streaming.order import LEAP_MS, Place
 from streaming.output import Output
+from streaming.standing import Said
 from streaming.warm import OF_THIS_PROCESS, Warm, WarmKey
 
 POLICY_FAILED = "policy-failed"
@@ -68,6 +69,8 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     """Dead letters of its records."""
     places: tuple[Place, ...] = ()
     """How far each partition was read for it."""
+    said: Said = Said()
+    """When it was last said that the policy watches the cluster."""
 
     @property
     def has_stepped(self) -> bool:
@@ -186,8 +189,15 @@ class PolicyHost:
         summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
         labels = {"cluster": cluster, "policy": kind.name}
         failing = Condition(POLICY_FAILED, cluster, Severity.CRITICAL, "exception", summary, labels)
-        sender = Sender.of(kind.name, cluster, self._settings_of(kind).for_cluster(cluster))
+        sender = self._sender(kind, cluster)
         return review(book, [] if failure is None else [failing], now, replace(sender, grace=timedelta(0)))
+
+    def issuer(self, policy: str, cluster: str) -> Issuer:
+        """What all that a policy says of a cluster has in common."""
+        return self._sender(POLICIES[policy], cluster).issuer
+
+    def _sender(self, kind: PolicyKind, cluster: str) -> Sender:
+        return Sender.of(kind.name, cluster, self._settings_of(kind).for_cluster(cluster))
 
     def _settings_of(self, kind: PolicyKind) -> PolicySettings:
         return self.settings.get(kind.name) or kind.settings()

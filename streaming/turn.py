@@ -17,6 +17,7 @@ from streaming.intake import Intake
 from streaming.letter_box import LetterBox
 from streaming.order import LEAP_MS, Order
 from streaming.output import Output
+from streaming.standing import Said, say
 
 
 class Turn(NamedTuple):
@@ -63,6 +64,16 @@ def take_turn(
             outputs += [letter for record, _ in observed for letter in box.put(record, failed)]
         outputs += stepped.outputs
         kept, decisions = stepped.remembered, stepped.step.decisions
-    after = msgspec.structs.replace(kept, letters=box.book(), places=order.places())
-    wakes = [at_ms for at_ms in (after.wake_ms, after.letters.due_ms) if at_ms is not None]
-    return Turn(None if after.is_empty else after, min(wakes, default=None), tuple(outputs), decisions)
+    said, wakes = before.said if before else Said(), [kept.wake_ms, box.book().due_ms]
+    if kept.has_stepped and not kept.failures:
+        if said.is_due(now_ms):
+            said, standing = say(host.issuer(*key), said, now_ms)
+            outputs.append(standing)
+        wakes.append(said.due_ms)
+    after = msgspec.structs.replace(kept, letters=box.book(), places=order.places(), said=said)
+    return Turn(
+        None if after.is_empty else after,
+        min((at_ms for at_ms in wakes if at_ms is not None), default=None),
+        tuple(outputs),
+        decisions,
+    )

@@ -62,6 +62,7 @@ class IsolationView:
     """
 
     families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)
+    of_decisions: tuple[Family, ...] = (CANDIDATES, HEADROOM, LEAK)
     histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: IsolationSettings) -> None:

@@ -10,10 +10,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.kafka.tail import Record
 from connectors.metric_families import Family, Sample, metrics
-from connectors.policy_view import DECISION_STALE
+from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.registration import connectors_of
-from policies.decisions import Alert, AlertStatus, Decision
+from policies.decisions import Alert, AlertStatus, Decision, Standing
 from policies.observations import Observation
 from policies.policy import PolicyKind
 from policies.registry import (
@@ -27,7 +27,7 @@ from policies.registry import (
 )
 from policies.settings import PolicySettings
 from policies.succession import succeeds
-from policies.units import from_millis
+from policies.units import from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
 ALERTS = Family(
@@ -108,6 +108,8 @@ class LoopView:
         self._in_force: dict[tuple[str, str], _InForce] = {}
         self._keys: Counter[tuple[str, str]] = Counter()
         """How many keys of the decided topics each (policy, cluster) has, alerts aside."""
+        self._standing: dict[tuple[str, str], datetime] = {}
+        """Until when it was said that a policy watches a cluster."""
         self._firing: dict[str, Alert] = {}
         self._newest_ms: dict[tuple[str, str], int] = {}
         self._latency = DecisionLatency()
@@ -152,8 +154,16 @@ class LoopView:
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """The picture at a moment."""
         yield from self._ages(now_ms)
-        for view in self._views.values():
-            yield from view.samples(now_ms)
+        stale = {about for about, until in self._standing.items() if to_millis(until) <= now_ms}
+        told = {about: float(about in stale) for about in self._standing}
+        for name, view in self._views.items():
+            for sample in view.samples(now_ms):
+                if sample.family is DECISION_STALE:
+                    about = (sample.labels[0], sample.labels[1])
+                    told[about] = max(sample.value, told.get(about, 0.0))
+                elif not _lapsed(name, view, sample, stale):
+                    yield sample
+        yield from (Sample(DECISION_STALE, about, value) for about, value in sorted(told.items()))
         yield from (Sample(ALERTS, labels, count) for labels, count in sorted(self._alert_counts().items()))
         yield from (Sample(DEAD_LETTER_COUNT, labels, count) for labels, count in sorted(self._letter_counts.items()))
 
@@ -204,11 +214,14 @@ class LoopView:
         # What had expired when this one was appended is judged by that time: of history it is no longer known.
         if not succeeds(decision, self._in_force.get((record.topic, key)), now=appended_at, appended_at=appended_at):
             return None
-        if not isinstance(decision, Alert):
+        if not isinstance(decision, Alert | Standing):
             self._keys[decision.policy, decision.cluster] += (record.topic, key) not in self._in_force
         self._in_force[record.topic, key] = _InForce(
             decision.sequence, decision.expires_at, decision.policy, decision.cluster
         )
+        if isinstance(decision, Standing):
+            self._standing[decision.policy, decision.cluster] = decision.valid_until
+            return None
         if isinstance(decision, Alert):
             self._alert(key, decision)
         elif (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
@@ -237,11 +250,14 @@ class LoopView:
             self._firing.pop(key, None)
         elif policy in self._views:
             self._views[policy].forget(key)
-        if was is None or policy is None:
+        if was is None:
             return
-        self._keys[was.policy, was.cluster] -= 1
-        if not self._keys[was.policy, was.cluster]:
-            self._forget_cluster(was.policy, was.cluster)
+        about = (was.policy, was.cluster)
+        self._keys[about] -= policy is not None
+        if record.topic.endswith(Standing.topic):
+            del self._standing[about]
+        if not self._keys[about] and (policy is not None or about not in self._standing):
+            self._forget_cluster(*about)
 
     def _forget_cluster(self, policy: str, cluster: str) -> None:
         """Nothing is in force there any more."""
@@ -269,6 +285,13 @@ class LoopView:
 
     def _alert_counts(self) -> Counter[tuple[str, ...]]:
         return Counter((a.alert, a.severity.value, a.cluster) for a in self._firing.values())
+
+
+def _lapsed(policy: str, view: PolicyView, sample: Sample, stale: set[tuple[str, str]]) -> bool:
+    """Whether it tells of a decision that nobody keeps up any more."""
+    if sample.family not in view.of_decisions:
+        return False
+    return (policy, sample.labels[sample.family.labels.index("cluster")]) in stale
 
 
 def _policy_of(decided_topic: str) -> str | None:

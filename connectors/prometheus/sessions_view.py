@@ -121,6 +121,7 @@ class SessionsView:
         settings: the policy's block.
     """
 
+    of_decisions: tuple[Family, ...] = ()
     families: tuple[Family, ...] = (SESSIONS, SECONDS_TO_EXPIRY, LOSSES, DECISIONS, BUNDLES)
 
     def __init__(self, settings: SessionsSettings) -> None:

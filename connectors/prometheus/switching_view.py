@@ -60,6 +60,7 @@ class SwitchingView:
     """
 
     families: tuple[Family, ...] = (STAGE, LEDGERS, EPOCH, BROKERS, HALTED, BLOCKED, DEGRADED, ACTIVE)
+    of_decisions: tuple[Family, ...] = families
     histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: SwitchingSettings) -> None:  # noqa: ARG002 - as every view is made

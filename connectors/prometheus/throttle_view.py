@@ -117,6 +117,7 @@ class ThrottleView:
     families: tuple[Family, ...] = (
         FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, SECONDS_TO_FULL, BROKERS, LOG_DIRS,
     )  # fmt: skip
+    of_decisions: tuple[Family, ...] = (RAW_FACTOR, THROTTLING, BROKERS, LOG_DIRS)
     histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: ThrottleSettings) -> None:

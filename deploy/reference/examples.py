@@ -16,6 +16,7 @@ from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, reading_reader
 from streaming.letter_box import LETTERS_A_WINDOW, WINDOW_MS, LetterBook, LetterBox
+from streaming.standing import Said, say
 
 
 class Example(NamedTuple):
@@ -39,7 +40,7 @@ def examples() -> dict[str, Example]:
         for example in (*_observed(scenario), *_decided(kind, scenario), *_reported(kind, scenario)):
             found.setdefault(example.event["type"], example)
         _check(kind, found)
-    for example in (*_dead_letters(), *_timers()):
+    for example in (*_dead_letters(), *_timers(), *_standing()):
         found.setdefault(example.event["type"], example)
     return found
 
@@ -103,3 +104,8 @@ def _timers() -> Iterator[Example]:
     yield Example(TIMERS, timer_key("throttle", "payments"), json.loads(timer))
     tick = tick_event(TickReason.TIMER, id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
+
+
+def _standing() -> Iterator[Example]:
+    _, (topic, key, value) = say(PolicyHost().issuer("throttle", "payments"), Said(), to_millis(START))
+    yield Example(topic, key, json.loads(value))

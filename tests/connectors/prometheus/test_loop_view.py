@@ -12,7 +12,7 @@ from connectors.kafka.tail import Record
 from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Alert
 from policies.observations import Outcome
-from policies.registry import observed_topics
+from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.facts import facts_as_of
@@ -20,6 +20,8 @@ from policies.throttle.judge import judge_volumes
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
+from streaming.host import PolicyHost
+from streaming.standing import Said, say
 from tests.connectors.prometheus.loop import (
     ALERTS,
     DEAD_LETTERS,
@@ -457,3 +459,36 @@ def test_a_forged_decision_fences_no_true_one_out() -> None:
         assert loop.view.take([decided(true.model_copy(update={"factor": 1.0, **forged}))], live=True) == []
     loop.step(log_dirs(50), after=1)
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
+
+
+# Whether what was decided is current
+
+
+def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
+    said = say(PolicyHost().issuer(policy, cluster), Said(), to_millis(at))[1]
+    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: str) -> None:
+    view = LoopView(PREFIX, {})
+    view.take([standing(policy, START)], live=True)
+
+    def stale(minutes: float) -> Any:
+        return series(view, "headgate_decision_stale", START + timedelta(minutes=minutes))
+
+    assert stale(2.9) == {(policy, "payments"): 0.0}
+    assert stale(3) == {(policy, "payments"): 1.0}
+    view.take([standing(policy, START + timedelta(minutes=4))], live=True)
+    assert stale(5) == {(policy, "payments"): 0.0}
+    view.take([Record(f"{PREFIX}.decided.standing", f"{policy}/payments".encode(), None, 0)], live=True)
+    assert stale(5) == {}
+
+
+def test_what_nobody_keeps_up_is_not_shown_as_current() -> None:
+    loop = Loop(heartbeat="1h", validity="20m")
+    loop.step(log_dirs(50))
+    loop.view.take([standing("throttle", loop.now)], live=True)
+    assert loop.series("headgate_throttle_raw_factor", after=60)
+    assert loop.series("headgate_throttle_raw_factor", after=181) == {}
+    assert set(loop.series("headgate_decision_stale", after=181).values()) == {1.0}

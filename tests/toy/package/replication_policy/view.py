@@ -26,6 +26,7 @@ class ReplicationView:
     """The present picture of all clusters."""
 
     families: tuple[Family, ...] = (UNDER_REPLICATED,)
+    of_decisions: tuple[Family, ...] = ()
     histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: ReplicationSettings) -> None:
