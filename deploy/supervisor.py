@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from deploy.causes import cause_in_one_line
 from deploy.query_health import QueryHealth
 from policies.errors import UserError
 from streaming.host import PolicyHost
@@ -91,7 +92,7 @@ class QuerySupervisor:
         return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
 
     def _on_failure(self, error: Exception, failures: int) -> None:
-        reason = _one_line(error)
+        reason = cause_in_one_line(error)
         if failures > self._settings.restart_limit:
             raise UserError(f"The query failed {failures} times in a row; the last time: {reason}") from error
         self._health.on_failure(reason)
@@ -175,8 +176,3 @@ def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> Iterator[
     finally:
         over.set()
         watcher.join()
-
-
-def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

@@ -5,13 +5,23 @@ An observation is a level, not an edge: a whole reading of one thing. Failing to
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from policies.closed_enum import ClosedEnum
 from policies.units import to_millis
+
+LONGEST_DETAIL = 2000
+
+
+def _cut(detail: Any) -> Any:
+    """What an error says may be anything; a reading is not refused for that."""
+    return detail[:LONGEST_DETAIL] if isinstance(detail, str) else detail
+
+
+Detail = Annotated[str, Field(max_length=LONGEST_DETAIL), BeforeValidator(_cut)]
 
 
 class Outcome(ClosedEnum):
@@ -63,7 +73,7 @@ class Reading(Observed):
 
     cluster: str = Field(min_length=1, max_length=249, description="The watched cluster's name in the settings.")
     outcome: Outcome = Field(description="How the attempt to read ended; anything but `ok` carries no values.")
-    detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
+    detail: Detail | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
 
     def subject(self) -> str:
         """The CloudEvents ``subject``: what was read."""

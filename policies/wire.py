@@ -28,6 +28,11 @@ MAX_RECORD_BYTES = 4 * 1024 * 1024
 CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 """The header `content-type` of every record: CloudEvents' structured mode."""
 
+LONGEST_ID = 1000
+"""Of an event; decisions name those they rest on."""
+LONGEST_SUBJECT = 8192
+"""It may hold a path, and what is below it."""
+
 AUDIT_TYPE = "headgate.audit-entry.v1"
 DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
 LETTERS_COUNTED_TYPE = "headgate.dead-letters-counted.v1"
@@ -72,10 +77,10 @@ class Event(BaseModel, Generic[Data]):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     specversion: Literal["1.0"] = "1.0"
-    id: str = Field(min_length=1)
-    source: str = Field(min_length=1)
-    type: str
-    subject: str | None = None
+    id: str = Field(min_length=1, max_length=LONGEST_ID)
+    source: str = Field(min_length=1, max_length=LONGEST_ID)
+    type: str = Field(max_length=LONGEST_ID)
+    subject: str | None = Field(default=None, max_length=LONGEST_SUBJECT)
     time: Annotated[AwareDatetime | None, Instant.__metadata__[0]] = None
     datacontenttype: Literal["application/json"] = "application/json"
     data: Data

@@ -141,7 +141,8 @@ class PolicyHost:
         state = None if remembered is None else _state_of(kind, remembered, warm)
         if remembered is not None and remembered.now_ms > to_millis(now) + LEAP_MS:
             leapt_ms = remembered.now_ms - to_millis(now)
-            state = turned_back(state, to_millis(now), leapt_ms)
+            # What a policy built on its state holds those times, too.
+            state, warm = turned_back(state, to_millis(now), leapt_ms), None
             book = turned_back(remembered.alerts, to_millis(now), leapt_ms)
             remembered = msgspec.structs.replace(remembered, now_ms=to_millis(now), alerts=book)
         elif remembered is not None:

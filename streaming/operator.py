@@ -52,7 +52,8 @@ class PolicyOperator(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
         """Step without observations: time itself may decide. A cluster that is no more ends here."""
-        if not self._host.knows(_split(key)[1]):
+        _, cluster = _split(key)
+        if cluster and not self._host.knows(cluster):
             self._state.clear()
             return iter(())
         return self._run(key, (), timerValues)

@@ -21,6 +21,8 @@ NAMESPACES = "/namespace"
 
 MAX_TIMEOUT_MS = 86_400_000
 MAX_NAME = 1000
+MOST_NODES = 100_000
+"""Of one tree; the record's own limit is reached before in most cases."""
 
 
 class SessionState(ClosedEnum):
@@ -138,7 +140,9 @@ class Ownerships(FetchedReading):
 
     outcome: Outcome = Field(default=Outcome.OK, description="How the attempt to read ended.")
     tree: str = Field(min_length=1, max_length=MAX_NAME, description="The path that was listed, such as `/namespace`.")
-    nodes: tuple[OwnedNode, ...] = Field(default=(), description="Every node in it that stands for something owned.")
+    nodes: tuple[OwnedNode, ...] = Field(
+        default=(), max_length=MOST_NODES, description="Every node in it that stands for something owned."
+    )
 
 
 class Recovery(Reading):

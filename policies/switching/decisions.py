@@ -206,3 +206,6 @@ class SwitchRecord(Decision):
     registry: dict[str, str] = Field(description="Status by registered BookKeeper cluster.")
     stage_since: Instant | None = Field(default=None, description="Since when it is at its stage; null: not known.")
     copy_bytes_per_second: int | None = Field(default=None, description="At most so much is copied; null: no limit.")
+    valid_until: Instant | None = Field(
+        default=None, description="Without a newer one by then, nobody knows where it stands; repeated in time."
+    )

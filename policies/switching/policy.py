@@ -13,7 +13,7 @@ from policies.observations import Observation
 from policies.policy import Step
 from policies.switching.alerts import conditions
 from policies.switching.emit.decisions import emit
-from policies.switching.emit.record import emit_record
+from policies.switching.emit.record import emit_record, renewal_ms
 from policies.switching.events import Tick
 from policies.switching.fold import read
 from policies.switching.machine import reconcile
@@ -61,6 +61,8 @@ class SwitchingPolicy:
 
 def _due_ms(state: SwitchingState) -> Iterator[int]:
     """When something may change without an observation."""
+    if state.record:
+        yield renewal_ms(state)
     switch = state.switch
     if switch is None:
         return

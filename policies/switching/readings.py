@@ -19,6 +19,11 @@ from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
 
 Name = Annotated[str, Field(min_length=1, max_length=249)]
+Text = Annotated[str, Field(max_length=4096)]
+Metadata = Annotated[str, Field(max_length=1_500_000)]
+"""A ledger's: a znode takes a mebibyte, which base64 makes a third more."""
+MOST_LISTED = 100_000
+"""Of anything in one record; the record's own limit is reached before in most cases."""
 Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
 LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
@@ -48,9 +53,9 @@ class CommandArgs(_Value):
     """What a command is about; each uses some of these."""
 
     name: Name | None = Field(default=None, description="register, unregister, close-client: the BookKeeper cluster.")
-    uri: str | None = Field(default=None, description="register: its metadata service URI.")
-    instance_id: str | None = Field(default=None, description="register: the INSTANCEID read there; null: unreadable.")
-    root: str | None = Field(default=None, description="register: the path of its ledgers, such as `/ledgers`.")
+    uri: Text | None = Field(default=None, description="register: its metadata service URI.")
+    instance_id: Text | None = Field(default=None, description="register: the INSTANCEID read there; null: unreadable.")
+    root: Text | None = Field(default=None, description="register: the path of its ledgers, such as `/ledgers`.")
     status: ClusterStatus | None = Field(
         default=None, description="register: what it is to be; null: as it is, or standby."
     )
@@ -71,7 +76,7 @@ class SwitchCommand(Reading):
     idempotency_key: str = Field(min_length=1, max_length=249, description="The same key is the same command.")
     dry_run: bool | None = Field(default=None, description="Say what would happen; null: only for `cleanup`.")
     expected_epoch: Epoch | None = Field(default=None, description="Refuse at any other epoch.")
-    precheck_digest: str | None = Field(default=None, description="start: of the report that was read.")
+    precheck_digest: Text | None = Field(default=None, description="start: of the report that was read.")
 
     def subject(self) -> str:
         """``<cluster>/commands/<idempotency key>``."""
@@ -92,9 +97,9 @@ class RegisteredCluster(_Value):
     """A BookKeeper cluster as its znode in the registry has it."""
 
     name: Name = Field(description="As commands and references name it.")
-    uri: str = Field(description="Its metadata service URI.")
-    instance_id: str = Field(description="Its INSTANCEID, as it was when it was registered.")
-    root: str = Field(description="The path of its ledgers.")
+    uri: Text = Field(description="Its metadata service URI.")
+    instance_id: Text = Field(description="Its INSTANCEID, as it was when it was registered.")
+    root: Text = Field(description="The path of its ledgers.")
     status: ClusterStatus
     version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Of the znode.")
 
@@ -111,7 +116,9 @@ class SwitchRegistry(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-registry.v1"
 
-    clusters: tuple[RegisteredCluster, ...] = Field(default=(), description="All that are registered.")
+    clusters: tuple[RegisteredCluster, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="All that are registered."
+    )
     bootstrap: Name | None = Field(default=None, description="The cluster legacy references belong to.")
     directive: WrittenDirective | None = Field(default=None, description="The last one; null: there was none.")
     committed_epoch: Epoch = Field(default=0, description="Of the directive whose target became the active cluster.")
@@ -122,7 +129,9 @@ class SwitchBrokers(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-brokers.v1"
 
-    brokers: tuple[Name, ...] = Field(default=(), description="By the names under which their agents report.")
+    brokers: tuple[Name, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="By the names under which their agents report."
+    )
 
 
 class SwitchBroker(Reading):
@@ -134,8 +143,10 @@ class SwitchBroker(Reading):
     sequence: Count = Field(default=0, description="Of this broker's reports; only grows, also over restarts.")
     epoch: Epoch = Field(default=0, description="The directive it speaks of.")
     client_init_failed: bool = Field(default=False, description="It could not make a client of the target.")
-    writes: tuple[Name, ...] = Field(default=(), description="Clusters it wrote to since it acked.")
-    reads: tuple[Name, ...] = Field(default=(), description="Clusters it has open readers on.")
+    writes: tuple[Name, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Clusters it wrote to since it acked."
+    )
+    reads: tuple[Name, ...] = Field(default=(), max_length=MOST_LISTED, description="Clusters it has open readers on.")
 
     def subject(self) -> str:
         """``<cluster>/<broker>``."""
@@ -156,8 +167,8 @@ class SwitchCluster(Reading):
     event_type: ClassVar[str] = "headgate.switch-cluster.v1"
 
     name: Name = Field(description="In the registry, or in the settings.")
-    instance_id: str | None = Field(default=None, description="Its INSTANCEID; null: it could not be read.")
-    root: str | None = Field(default=None, description="The path of its ledgers; null: it could not be read.")
+    instance_id: Text | None = Field(default=None, description="Its INSTANCEID; null: it could not be read.")
+    root: Text | None = Field(default=None, description="The path of its ledgers; null: it could not be read.")
     layout: Layout | None = Field(default=None, description="Null: unknown, or one that can't hold every id.")
     generator: GeneratorReading | None = Field(default=None, description="Null: it could not be read.")
     took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
@@ -171,18 +182,18 @@ class HitCount(_Value):
     """Ledgers of one class that exist in the target."""
 
     count: Count = Field(description="How many.")
-    samples: tuple[int, ...] = Field(default=(), description="Some of their ids.")
+    samples: tuple[int, ...] = Field(default=(), max_length=MOST_LISTED, description="Some of their ids.")
 
 
 class FindingReading(_Value):
     """One reason why a target is not ready."""
 
     reason: FindingReason
-    detail: str = Field(description="What was found, in one sentence.")
+    detail: Text = Field(description="What was found, in one sentence.")
     count: Count = Field(default=0, description="Of the ledgers or references it concerns.")
-    samples: tuple[int, ...] = Field(default=(), description="Some of their ids.")
+    samples: tuple[int, ...] = Field(default=(), max_length=MOST_LISTED, description="Some of their ids.")
     hob: int | None = Field(default=None, description="idgen_behind: the `HOB-k` to advance the target to.")
-    remedy: str = Field(default="", description="What to do about it.")
+    remedy: Text = Field(default="", description="What to do about it.")
 
 
 class StayingReading(_Value):
@@ -192,7 +203,9 @@ class StayingReading(_Value):
     cluster: str = Field(default="", max_length=249, description="That holds them; empty: only their owner knows.")
     count: Count = Field(description="How many.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest of their ids; -1: none is known.")
-    samples: tuple[str, ...] = Field(default=(), description="Some of the znodes that name them.")
+    samples: tuple[Text, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Some of the znodes that name them."
+    )
 
 
 class SwitchPrecheck(Reading):
@@ -203,18 +216,24 @@ class SwitchPrecheck(Reading):
     source: Name = Field(description="The cluster that brokers would leave.")
     target: Name = Field(description="The cluster that they would move to.")
     ready: bool = Field(default=False, description="Whether nothing is in the way; what is unknown is.")
-    digest: str = Field(default="", description="Of all that was found, whenever that was; quoted to start.")
+    digest: Text = Field(default="", description="Of all that was found, whenever that was; quoted to start.")
     source_next_id: LedgerId | None = Field(default=None, description="The id the source gives next; null: unknown.")
     target_next_id: LedgerId | None = Field(default=None, description="The id the target gives next; null: unknown.")
     to_import: Count = Field(default=0, description="How many ledgers are to be copied.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest id named outside the target.")
     hits: dict[HitClass, HitCount] = Field(
-        default_factory=dict, description="Ledgers of the target in the way, by class."
+        max_length=100, default_factory=dict, description="Ledgers of the target in the way, by class."
     )
-    findings: tuple[FindingReading, ...] = Field(default=(), description="Why it is not ready; empty when it is.")
+    findings: tuple[FindingReading, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Why it is not ready; empty when it is."
+    )
     valid_ms: Millis = Field(default=0, description="How long it counts from the record's time.")
-    staying: tuple[StayingReading, ...] = Field(default=(), description="What else names ledgers, and stays.")
-    left_out: tuple[str, ...] = Field(default=(), description="Znodes not read, as the settings say.")
+    staying: tuple[StayingReading, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="What else names ledgers, and stays."
+    )
+    left_out: tuple[Text, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Znodes not read, as the settings say."
+    )
 
     def subject(self) -> str:
         """``<cluster>/<target>``."""
@@ -228,11 +247,13 @@ class LedgerReading(_Value):
     state: LedgerState
     last_entry_id: int = Field(ge=-1, le=MAX_INT64, description="-1: it is empty or open.")
     length_bytes: Count = Field(description="Of all its entries.")
-    custom_metadata: dict[str, str] = Field(default_factory=dict, description="Values in base64.")
+    custom_metadata: dict[Text, Metadata] = Field(
+        default_factory=dict, max_length=1000, description="Values in base64."
+    )
     ensemble_size: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Over how many bookies it lies.")
     write_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1, description="How many have each entry.")
     ack_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1, description="How many must have acked each.")
-    entries_digest: str | None = Field(default=None, description="Of all entries, in order; null: not read.")
+    entries_digest: Text | None = Field(default=None, description="Of all entries, in order; null: not read.")
     created_ms: int | None = Field(
         default=None, ge=0, le=MAX_INT64, description="When ZooKeeper made its metadata, by its clock."
     )
@@ -248,10 +269,10 @@ class ReferenceReading(_Value):
     """One place that names a ledger."""
 
     kind: LedgerKind
-    path: str = Field(min_length=1, description="Of the znode, in the brokers' ZooKeeper.")
+    path: Text = Field(min_length=1, description="Of the znode, in the brokers' ZooKeeper.")
     ledger_id: LedgerId = Field(description="-1: it names none.")
     attribution: Name | None = Field(default=None, description="Its property `_pulsar.bookieClusterName`.")
-    position: str = Field(default="", description="Where in the znode: `info`, `index/3`; empty for a cursor.")
+    position: Text = Field(default="", description="Where in the znode: `info`, `index/3`; empty for a cursor.")
 
 
 class SwitchInventoryPart(Reading):
@@ -261,10 +282,16 @@ class SwitchInventoryPart(Reading):
 
     inventory: Name = Field(description="Names the inventory; its manifest says how many parts it has.")
     part: int = Field(ge=0, le=100_000, description="Its number, from 0 on.")
-    references: tuple[ReferenceReading, ...] = Field(default=(), description="Those of this part.")
-    existing: tuple[LedgerReading, ...] = Field(default=(), description="Found in the target under these ids.")
+    references: tuple[ReferenceReading, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Those of this part."
+    )
+    existing: tuple[LedgerReading, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Found in the target under these ids."
+    )
     target_ids: tuple[LedgerId, ...] | None = Field(
-        default=None, description="Of all ledgers of the target, these; null in all parts: it was not listed."
+        max_length=MOST_LISTED,
+        default=None,
+        description="Of all ledgers of the target, these; null in all parts: it was not listed.",
     )
 
     def subject(self) -> str:
@@ -280,9 +307,13 @@ class SwitchInventory(Reading):
     inventory: Name = Field(description="As its parts name it.")
     parts: int = Field(default=0, ge=0, le=100_001, description="How many parts it has.")
     references: Count = Field(default=0, description="In all parts together.")
-    target: str = Field(default="", description="The cluster that was asked for each ledger; empty: none.")
-    staying: tuple[StayingReading, ...] = Field(default=(), description="What else names ledgers, and stays.")
-    left_out: tuple[str, ...] = Field(default=(), description="Znodes not read, as the settings say.")
+    target: Text = Field(default="", description="The cluster that was asked for each ledger; empty: none.")
+    staying: tuple[StayingReading, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="What else names ledgers, and stays."
+    )
+    left_out: tuple[Text, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Znodes not read, as the settings say."
+    )
     took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
 
     def subject(self) -> str:
@@ -316,8 +347,10 @@ class SwitchLedger(Reading):
     result: LedgerOutcome = Field(description="How it ended; `failed` is tried again.")
     source: LedgerReading | None = Field(default=None, description="copied, exists: the source's ledger.")
     target: LedgerReading | None = Field(default=None, description="copied, exists: the target's ledger.")
-    changed: tuple[str, ...] = Field(
-        default=(), description="What differs between before and after: `attribution`, `ledger_id`, `entry_id` …"
+    changed: tuple[Text, ...] = Field(
+        max_length=MOST_LISTED,
+        default=(),
+        description="What differs between before and after: `attribution`, `ledger_id`, `entry_id` …",
     )
     new_id: LedgerId | None = Field(default=None, description="rolled_over: the cursor's ledger now.")
     attribution: Name | None = Field(default=None, description="rolled_over: the cluster of that ledger.")

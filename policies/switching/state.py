@@ -373,6 +373,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """What the registry says that nobody here ordered; empty when it says nothing else."""
     contested_by: Directive | None = None
     """Somebody else's directive, where it is that."""
+    recorded_ms: int = NEVER
+    """When `record` was last published: it is repeated before it runs out."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """A registered cluster by its name."""

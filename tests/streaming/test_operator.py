@@ -53,19 +53,29 @@ class Batch(NamedTuple):
 class Query:
     """One key's operator with its state and timers, which survive a crash as the checkpoint does."""
 
-    def __init__(self, kept: tuple[Any, ...] | None = None, timers: Iterable[int] = (), now_ms: int = 0) -> None:
-        self.tester = TwsTester(_Unwrapped(PolicyHost({"throttle": SETTINGS}), "headgate"), timeMode="ProcessingTime")
+    def __init__(
+        self,
+        kept: tuple[Any, ...] | None = None,
+        timers: Iterable[int] = (),
+        now_ms: int = 0,
+        *,
+        clusters: frozenset[str] | None = None,
+        key: tuple[str, str] = KEY,
+    ) -> None:
+        self.key = key
+        host = PolicyHost({"throttle": SETTINGS}, clusters)
+        self.tester = TwsTester(_Unwrapped(host, "headgate"), timeMode="ProcessingTime")
         self.tester._currentProcessingTimeMs = now_ms
-        self.tester.handle.setGroupingKey(KEY)
+        self.tester.handle.setGroupingKey(key)
         if kept is not None:
-            self.tester.updateValueState("state", KEY, kept)
+            self.tester.updateValueState("state", key, kept)
         for timer in timers:
             self.tester.handle.registerTimer(timer)
 
     def run(self, batch: Batch) -> list[Row]:
         """Records first, then timers, as in Spark; the tester by itself would do it the other way round."""
         self.tester._currentProcessingTimeMs = to_millis(at(batch.seconds))
-        out = self.tester.test(KEY, list(batch.rows)) if batch.rows else []
+        out = self.tester.test(self.key, list(batch.rows)) if batch.rows else []
         return [*out, *self.tester._handleExpiredTimers()]
 
     def crashed(self) -> "Query":
@@ -74,7 +84,7 @@ class Query:
 
     @property
     def kept(self) -> tuple[Any, ...] | None:
-        return self.tester.peekValueState("state", KEY)
+        return self.tester.peekValueState("state", self.key)
 
     @property
     def remembered(self) -> Remembered:
@@ -83,7 +93,7 @@ class Query:
 
     @property
     def timers(self) -> list[int]:
-        self.tester.handle.setGroupingKey(KEY)
+        self.tester.handle.setGroupingKey(self.key)
         return list(self.tester.handle.listTimers())
 
 
@@ -222,6 +232,26 @@ def test_a_time_of_append_that_is_none_does_not_stop_the_query(appended_ms: int)
 def test_repeated_dead_letters_have_the_same_id() -> None:
     record = row(b"garbage", offset=7)
     assert Query().run(Batch(1, [record])) == Query().run(Batch(99, [record]))
+
+
+# Clusters that are watched no longer, and names that never were
+
+
+def test_a_cluster_that_left_the_settings_ends_with_its_next_timer() -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    reloaded = Query(query.kept, query.timers, to_millis(at(0)), clusters=frozenset({"orders"}))
+    assert reloaded.run(Batch(60)) == []
+    assert reloaded.kept is None
+
+
+def test_what_was_left_out_of_names_that_nobody_watches_is_counted_by_the_timer() -> None:
+    query = Query(clusters=frozenset({"orders"}), key=("throttle", ""))
+    forged = [row(event(READING), offset=n, appended_ms=to_millis(at(0))) for n in range(30)]
+    out = query.run(Batch(0, forged))
+    assert {letter["reason"] for letter in data(out, "dead-letters")} == {"unknown-cluster"}
+    (counted,) = data(query.run(Batch(60)), "dead-letters")
+    assert counted["count"] == 25
 
 
 # Timers

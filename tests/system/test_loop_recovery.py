@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -17,6 +18,7 @@ import pytest
 
 from policies.decisions import deterministic_id
 from policies.observations import Outcome
+from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import MAX_RECORD_BYTES, observation_event
@@ -187,34 +189,55 @@ def _assert_unbroken(decided: Topic, clusters: list[str]) -> None:
 def test_bad_records_become_dead_letters_and_the_query_goes_on(
     settings: dict[str, Any], tmp_path: Path, loop_kafka: str
 ) -> None:
-    prefix, good = settings["topics"]["prefix"], reading("a", 500_000)
+    """One poison record a topic, one of each fault, and floods of garbage and of invented names before a good one."""
+    prefix, good, port = settings["topics"]["prefix"], reading("a", 500_000), settings["http"]["port"]
+    settings["clusters"] = {"a": {}}
     bad = {
         "malformed": b"\xffgarbage",
         "too_large": reading("a", 1)[:-1] + b" " * MAX_RECORD_BYTES + b"}",
         "unknown_type": good.replace(b"headgate.log-dirs.v1", b"headgate.weather.v1"),
         "invalid": good.replace(b'"usable_bytes":500000', b'"usable_bytes":NaN'),
     }
+    names = [f"forged-{n}" for n in range(3000)]
     create_topics(settings, tmp_path)
     with (
         query_in(tmp_path) as query,
         Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
-        Topic(loop_kafka, f"{prefix}.dead-letters") as letters,
+        Topic(loop_kafka, f"{prefix}.dead-letters") as dead,
     ):
+
+        def letters() -> list[dict[str, Any]]:
+            return [letter for letter in dead.data() if "value_sha256" in letter]
+
         # Kafka counts compressed bytes: 20 MB of spaces are few.
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", b" " * 20_000_000), compression="gzip")
+        for topic in observed_topics():
+            produce(loop_kafka, f"{prefix}.{topic}", ("a", b" " * 20_000_000), compression="gzip")
         produce(loop_kafka, f"{prefix}.observed.log-dirs", *(("a", record) for record in bad.values()))
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", *[("a", b"garbage")] * 10_000)
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", *((name, reading(name, 1)) for name in names))
         produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", good))
         eventually("a decision on the good record", lambda: len(decided.data()) == 1)
-        eventually("a letter for each bad one", lambda: len(letters.data()) == 1 + len(bad))
-        spaces, *others = sorted(letters.data(), key=lambda letter: letter["offset"])
-        assert (spaces["reason"], spaces["value_bytes"]) == ("too_large", 20_000_000)
-        found = {letter["reason"]: letter for letter in others}
+        eventually(
+            "a letter for the poison of each topic",
+            lambda: _poisoned(letters()) == {f"{prefix}.{topic}" for topic in observed_topics()},
+        )
+        found = {letter["reason"]: letter for letter in sorted(letters(), key=lambda each: -each["offset"])}
         heads = {reason: record[:KEPT_BYTES] for reason, record in bad.items()}
-        assert {reason: base64.b64decode(letter["value_base64"]) for reason, letter in found.items()} == heads
-        assert all(letter["detail"] and letter["offset"] < 5 for letter in found.values())
+        heads["too_large"] = b" " * KEPT_BYTES
+        assert {reason: base64.b64decode(found[reason]["value_base64"]) for reason in heads} == heads
+        assert all(letter["detail"] for letter in found.values())
         assert "usable_bytes" in found["invalid"]["detail"]
+        assert "unknown-cluster" in found
+        assert len(letters()) < 200, "of 13,000"
         assert decided.data()[0]["factor"] == pytest.approx(499_999 / 999_998)
         assert query.process.poll() is None
+        keys = re.search(r"^headgate_query_state_keys (\S+)", (http_get(port, "/metrics") or (0, ""))[1], re.M)
+        assert keys is not None
+        assert float(keys[1]) <= 2 * len(POLICIES), "invented names have no state"
+
+
+def _poisoned(letters: list[dict[str, Any]]) -> set[str]:
+    return {letter["topic"] for letter in letters if letter["value_bytes"] == 20_000_000}
 
 
 def _distinct(decided: Topic) -> list[dict[str, Any]]:

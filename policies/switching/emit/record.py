@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.decisions import Issuer
+from policies.succession import LONGEST_VALIDITY, ends_at
 from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import numbered
 from policies.switching.judge.changes import DecisionDraft
@@ -16,7 +17,7 @@ from policies.switching.plan import stage_counts
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
 from policies.switching.watch import deviations
-from policies.units import from_millis
+from policies.units import from_millis, millis_of, to_millis
 
 _MOVED = (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED)
 
@@ -30,21 +31,28 @@ def emit_record(
     now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
     """The record of the state after a step, when it differs from the one last published."""
-    if after == before:
+    is_due = bool(after.record) and to_millis(now) >= renewal_ms(after)
+    if after == before and not is_due:
         return after, ()
     content, stage = _content(after, limits), after.switch.stage if after.switch else SwitchStage.NONE
     digest = _digest(stage, content)
-    if digest == before.record:
+    if digest == before.record and not is_due:
         return after, ()
-    after = replace(numbered(after, now), record=digest)
+    after = replace(numbered(after, now), record=digest, recorded_ms=to_millis(now))
     record = SwitchRecord(
         **issuer.header(issuer.cluster, after.sequence, now, about=("record",)),
         verdict=stage,
         reason=_reason(drafts),
         explanation=_sentence(issuer.cluster, after),
+        valid_until=ends_at(now, LONGEST_VALIDITY),
         **content,
     )
     return after, (record,)
+
+
+def renewal_ms(state: SwitchingState) -> int:
+    """When the record is repeated: well before it runs out."""
+    return state.recorded_ms + millis_of(LONGEST_VALIDITY) // 2
 
 
 def _digest(stage: SwitchStage, content: Mapping[str, object]) -> str:

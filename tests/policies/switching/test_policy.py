@@ -18,6 +18,7 @@ from policies.switching import (
     SwitchLease,
 )
 from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.emit.record import renewal_ms
 from policies.switching.readings import CommandName
 from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS
@@ -65,10 +66,20 @@ def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
 def test_it_wakes_for_its_windows_and_the_end_of_the_lease() -> None:
     world = WireWorld()
     world.to(SwitchStage.HOLD)
-    assert world.wake_at == from_millis(world.switch.rollback_until_ms)
+    assert world.wake_at == from_millis(min(world.switch.rollback_until_ms, renewal_ms(world.state)))
     world.now_ms = world.switch.rollback_until_ms
     world.step()
-    assert world.wake_at == from_millis(world.switch.cleanup_from_ms)
+    assert world.wake_at == from_millis(min(world.switch.cleanup_from_ms, renewal_ms(world.state)))
+
+
+def test_the_record_is_repeated_before_it_runs_out() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.HOLD)
+    before = world.state.sequence
+    world.now_ms = renewal_ms(world.state)
+    world.step()
+    assert world.state.sequence == before + 1
+    assert world.state.recorded_ms == world.now_ms
 
 
 def test_our_copies_are_deleted_when_the_time_comes_without_any_observation() -> None:
