@@ -198,7 +198,7 @@ def test_sets_of_one_name_are_told_apart_by_whose_they_are(files: dict[str, str]
 
 
 def test_no_bound_is_shown_that_is_only_the_types(files: dict[str, str]) -> None:
-    assert set(re.findall(r"at least (-[^ ;]+)", files["events.md"])) == {"-1"}
+    assert set(re.findall(r"at least (-[^ ;,]+)", files["events.md"])) == {"-1"}
 
 
 def test_who_writes_what_a_policy_hears_is_told_apart() -> None:
