@@ -72,6 +72,7 @@ class ClusterReader:
                 bootstrap,
                 self._rules,
                 self._sessions.leave_out,
+                self._sessions.names,
             )
         except (*_UNREAD, UserError) as error:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_unread(error))

@@ -34,8 +34,8 @@ class LeaseHolder(Protocol):
 class RegistryReader(Protocol):
     """See `registry.Registry`."""
 
-    def read(self) -> RegistryView:
-        """All of it. Raises RegistryError."""
+    def read(self, *, contested_too: bool = False) -> RegistryView:
+        """All of it; also where two clusters are active, if asked for. Raises RegistryError."""
         ...
 
 

@@ -78,7 +78,7 @@ class ObservationPublisher:
 
     def _read_registry(self) -> SwitchRegistry:
         try:
-            self._view = self._registry.read()
+            self._view = self._registry.read(contested_too=True)
         except RegistryError as error:
             return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
         return self._view.reading(self._cluster)

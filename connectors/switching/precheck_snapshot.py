@@ -24,6 +24,7 @@ from policies.switching.precheck.snapshot import (
     Snapshot,
     TargetLedgers,
     TargetPolicy,
+    ids_in_target,
     ids_to_import,
 )
 
@@ -46,6 +47,7 @@ def take_snapshot(
     bootstrap: str,
     rules: PrecheckRules,
     leave_out: Collection[str] = (),
+    clusters: Collection[str] = (),
 ) -> SnapshotResult:
     """Read everything a precheck rests on, within the time a reading counts.
 
@@ -56,12 +58,14 @@ def take_snapshot(
         bootstrap: name of the cluster that holds what is not attributed.
         rules: of the precheck to come.
         leave_out: znodes of the brokers that are not read.
+        clusters: names of all BookKeeper clusters that references may be attributed to.
 
     Raises:
         UserError: a file that a connection names cannot be used, or there is no such chroot or root.
     """
     reader = _SnapshotReader(time.monotonic() + rules.validity_ms / 1000, leave_out)
-    return reader.take(brokers, source, target, bootstrap, rules)
+    taken = reader.take(brokers, source, target, bootstrap, rules)
+    return replace(taken, snapshot=replace(taken.snapshot, clusters=frozenset(clusters)))
 
 
 class _SnapshotReader:
@@ -99,7 +103,7 @@ class _SnapshotReader:
             left_out=tuple(known.left_out),
         )
         wanted = ids_to_import(seen, rules)
-        known_ids = self._existing(target, target_seen.layout, wanted, rules.policy)
+        known_ids = self._existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.policy)
         if known_ids is not None:
             existing, found = known_ids
             facts = self._ledgers(source, source_seen.layout, wanted & existing.ids)

@@ -131,13 +131,16 @@ class Registry:
         self._nodes = JsonZnodes(session)
         self._root = root.rstrip("/")
 
-    def read(self) -> RegistryView:
+    def read(self, *, contested_too: bool = False) -> RegistryView:
         """All of it.
+
+        Args:
+            contested_too: also where two clusters are active: for who only tells what is there.
 
         Raises:
             RegistryError: it cannot be read, or a znode is damaged; nothing is guessed.
         """
-        content = self._content()
+        content = self._content(contested_too=contested_too)
         return RegistryView(
             tuple(self._registered(name, node) for name, node in content.entries.items()),
             None if content.bootstrap is None else content.bootstrap.value.cluster,
@@ -310,7 +313,7 @@ class Registry:
         permits = ((name, self._nodes.get(f"{folder}/{name}", _AtEpoch)) for name in self._nodes.children(folder))
         return {unquote(name): permit.value.epoch for name, permit in permits if permit is not None}
 
-    def _content(self) -> _Content:
+    def _content(self, *, contested_too: bool = False) -> _Content:
         # In this order: a commit between two of these reads shows either the directive as not committed yet, or the
         # entries as they are after it, so that the view names the right active cluster all the same.
         self._nodes.catch_up(self._root)
@@ -325,7 +328,7 @@ class Registry:
                 content.entries[unquote(child)] = node
         content.entries = dict(sorted(content.entries.items()))
         active = content.others_active("")
-        if len(active) > 1:
+        if len(active) > 1 and not contested_too:
             raise RegistryError(f"{self._root}/clusters is damaged: {active[0]} and {active[1]} are both active")
         return content
 

@@ -22,6 +22,10 @@ class RegistryView:
         """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
         if self.directive is not None and self.directive.epoch > self.committed_epoch:
             return self.directive.target
+        return self.committed()
+
+    def committed(self) -> str | None:
+        """The cluster that is active by the registry alone: where a switch begins."""
         return next((each.name for each in self.clusters if each.status is ClusterStatus.ACTIVE), None)
 
     def cluster(self, name: str) -> RegisteredCluster | None:

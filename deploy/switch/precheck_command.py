@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import typer
@@ -12,6 +12,8 @@ from msgspec import structs
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.precheck_snapshot import SnapshotResult, take_snapshot
+from connectors.switching.registry import Registry, RegistryError
+from connectors.switching.registry_view import RegistryView
 from connectors.zookeeper.connection import ZooKeeperConnection
 from deploy.console import SafeConsole
 from deploy.settings import Settings, WatchedCluster
@@ -19,6 +21,7 @@ from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
 from policies.switching.precheck.findings import explain
 from policies.switching.precheck.report import PrecheckReport, precheck
+from policies.switching.precheck.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +62,43 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
             metadata = sessions.metadata_of(target)
         except UserError as error:
             raise UserError(f"--target: {error}") from None
+        view, trouble = _registered(sessions)
         taken = take_snapshot(
             sessions.brokers,
-            sessions.metadata_of(clusters.source),
+            sessions.metadata_of(view.committed() or clusters.source),
             metadata,
-            clusters.bootstrap,
+            view.bootstrap or clusters.bootstrap,
             rules,
             sessions.leave_out,
+            {*sessions.names, *(each.name for each in view.clusters)},
         )
+    taken = as_registered(taken, view, trouble)
     return Checked(cluster, precheck(taken.snapshot, rules, time.time_ns() // 1_000_000), taken)
+
+
+def _registered(sessions: ClusterSessions) -> tuple[RegistryView, tuple[str, ...]]:
+    """The registry: what it says of clusters goes before the settings. And what is wrong with it."""
+    try:
+        return Registry(sessions.brokers).read(), ()
+    except RegistryError as error:
+        return RegistryView(), (f"the registry: {error}",)
+
+
+def as_registered(taken: SnapshotResult, view: RegistryView, trouble: tuple[str, ...] = ()) -> SnapshotResult:
+    """What was read, where it is what is registered; another cluster at an address is one that is not known."""
+    seen, problems = taken.snapshot, [*trouble, *taken.problems]
+    for field in ("source", "target"):
+        cluster: ClusterSnapshot = getattr(seen, field)
+        entry = view.cluster(cluster.name)
+        found = (cluster.instance_id, (cluster.root or "").rstrip("/"))
+        if entry is not None and cluster.instance_id and found != (entry.instance_id, entry.root.rstrip("/")):
+            problems.append(
+                f"{cluster.name}: {found[0]}{found[1]} answers, but {entry.instance_id}{entry.root} is registered"
+            )
+            unknown: dict[str, Any] = {field: structs.replace(cluster, instance_id=None, root=None)}
+            seen = replace(seen, **unknown)
+    complete = seen.references_complete and not trouble
+    return SnapshotResult(replace(seen, references_complete=complete), tuple(problems))
 
 
 def watched_cluster(settings: Settings, cluster: str) -> WatchedCluster:

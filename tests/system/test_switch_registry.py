@@ -263,6 +263,7 @@ def test_two_active_clusters_are_damage(both: Registry, tree: KazooClient) -> No
     put(tree, f"{REGISTRY_ROOT}/clusters/new", tree.get(f"{REGISTRY_ROOT}/clusters/old")[0])
     with pytest.raises(RegistryError, match="new and old are both active"):
         both.read()
+    assert statuses(both.read(contested_too=True)) == {"new": "active", "old": "active"}, "the policy is told"
 
 
 def test_who_cannot_reach_zookeeper_is_told_so_in_one_line(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Set
 from msgspec import Struct
 
 from policies.closed_enum import ClosedEnum
-from policies.switching.id_generators import hob_beyond, hob_name
+from policies.switching.id_generators import MAX_HOB, hob_beyond, hob_name
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass
 from policies.switching.precheck.snapshot import (
@@ -15,9 +15,10 @@ from policies.switching.precheck.snapshot import (
     are_one,
     greatest_referenced,
     id_floor,
+    ids_in_target,
     read_times_ms,
 )
-from policies.switching.references import with_ledger
+from policies.switching.references import LedgerKind, owner_of, with_ledger
 from policies.units import MAX_INT64
 
 SAMPLES = 10
@@ -33,9 +34,13 @@ class FindingReason(ClosedEnum):
     )
     DELETED_ID = "deleted_id", "An id to import was deleted from the target before: bookies may still hold its entries."
     IDGEN_BEHIND = "idgen_behind", "The target would give ids that are taken; `hob` is where to advance it to."
+    UNKNOWN_CLUSTER = "unknown_cluster", "References are attributed to a BookKeeper cluster that is not known."
+    MISSING_LEDGER = "missing_ledger", "References are attributed to the target, which does not have their ledgers."
+    AMBIGUOUS = "ambiguous", "One ledger id, or one cursor, is attributed to two clusters."
     LAYOUT = "layout", "A layout is unknown or cannot hold every id, or a reference names no ledger that can be."
     ALIAS = "alias", "Source and target are one cluster under two names."
     SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "Something could not be read."
+    FROM_THE_FUTURE = "from_the_future", "A reading is dated later than now, so its age is not known."
     STALE = "stale", "What was read is older than `precheck_validity`."
 
 
@@ -59,6 +64,7 @@ def findings(
     yield from _incomplete(seen, rules, wanted)
     yield from _stale(seen, rules, now_ms)
     yield from _identity(seen)
+    yield from _attributions(seen)
     yield from _layouts(seen, wanted)
     yield from _generators(seen)
     foreign, deleted = hits[HitClass.FOREIGN], wanted & seen.deleted
@@ -94,11 +100,14 @@ def _incomplete(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> Itera
         yield PrecheckFinding(
             FindingReason.SNAPSHOT_INCOMPLETE, f"a dedicated target must be listed whole; {seen.target.name} was not"
         )
-    elif unknown := seen.existing.leave_unknown(wanted):
+    elif unknown := seen.existing.leave_unknown(wanted | ids_in_target(seen)):
         yield _about(FindingReason.SNAPSHOT_INCOMPLETE, unknown, f"were not looked up in {seen.target.name}")
 
 
 def _stale(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> Iterator[PrecheckFinding]:
+    ahead_ms = max(read_times_ms(seen)) - now_ms
+    if ahead_ms > 0:
+        yield PrecheckFinding(FindingReason.FROM_THE_FUTURE, f"a reading is dated {ahead_ms} ms later than now")
     age_ms = now_ms - min(read_times_ms(seen))
     if age_ms >= rules.validity_ms:
         yield PrecheckFinding(
@@ -112,6 +121,38 @@ def _identity(seen: Snapshot) -> Iterator[PrecheckFinding]:
         yield PrecheckFinding(
             FindingReason.ALIAS, f"{source.name} and {target.name} are one cluster: {source.instance_id}{source.root}"
         )
+
+
+def _attributions(seen: Snapshot) -> Iterator[PrecheckFinding]:
+    """Every reference names one cluster that is known, and there its ledger is."""
+    known = {seen.source.name, seen.target.name, seen.bootstrap, None, *seen.clusters}
+    if strange := [r for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) not in known]:
+        names = ", ".join(sorted({r.attribution or "" for r in strange})[:SAMPLES])
+        what = f"are attributed to clusters that are not known: {names}"
+        yield _about(FindingReason.UNKNOWN_CLUSTER, {r.ledger_id for r in strange}, what)
+    if seen.existing is not None and seen.source.name != seen.target.name:
+        missing = ids_in_target(seen) - seen.existing.ids - seen.existing.leave_unknown(ids_in_target(seen))
+        if missing:
+            what = f"are attributed to {seen.target.name}, which does not have them"
+            yield _about(FindingReason.MISSING_LEDGER, missing, what)
+    if twice := _of_two_owners(seen):
+        yield _about(FindingReason.AMBIGUOUS, twice, "or their cursors are attributed to two clusters")
+
+
+def _of_two_owners(seen: Snapshot) -> Set[int]:
+    """Ids that two clusters are said to hold, and those of cursors that say so."""
+    by_id: dict[int, set[str | None]] = {}
+    by_cursor: dict[str, set[str | None]] = {}
+    for reference in with_ledger(seen.references):
+        owner = owner_of(reference, seen.bootstrap)
+        by_id.setdefault(reference.ledger_id, set()).add(owner)
+        if reference.kind is LedgerKind.CURSOR:
+            by_cursor.setdefault(reference.path, set()).add(owner)
+    return {
+        r.ledger_id
+        for r in with_ledger(seen.references)
+        if len(by_id[r.ledger_id]) > 1 or len(by_cursor.get(r.path, ())) > 1
+    }
 
 
 def _layouts(seen: Snapshot, wanted: Set[int]) -> Iterator[PrecheckFinding]:
@@ -135,7 +176,7 @@ def _generators(seen: Snapshot) -> Iterator[PrecheckFinding]:
             FindingReason.IDGEN_BEHIND,
             f"the next id of {seen.target.name} is {target.next_id}, but {seen.source.name} may give ids up to "
             f"{source.ceiling} and ids up to {floor} are taken",
-            hob=hob,
+            hob=hob if hob <= MAX_HOB else None,
         )
 
 
@@ -164,6 +205,18 @@ _REMEDIES = {
         "Create the znode `<root>/idgen-long/{hob}` in the target's ZooKeeper (`idgen-long` "
         "before it), then let clients that already write to the target reconnect, since they remember the old place."
     ),
+    FindingReason.UNKNOWN_CLUSTER: (
+        "Register these clusters (`headgate switch register`), with their place in the settings, or mend the references."
+    ),
+    FindingReason.MISSING_LEDGER: (
+        "Run the precheck again: a cursor may have begun a new ledger meanwhile. What stays is lost there: mend the "
+        "references, or delete those subscriptions."
+    ),
+    FindingReason.AMBIGUOUS: (
+        "Find out which cluster holds what is meant (drive a switch that is done with failures on first), and mend the "
+        "other references."
+    ),
+    FindingReason.FROM_THE_FUTURE: "Set the clocks right, then run the precheck again.",
     FindingReason.LAYOUT: (
         "Use clusters whose LAYOUT is hierarchical or longhierarchical, and mend references whose ledger id is none."
     ),
@@ -178,5 +231,7 @@ _REMEDIES = {
 
 def explain(finding: PrecheckFinding) -> str:
     """What a person can do about a finding."""
+    if finding.reason is FindingReason.IDGEN_BEHIND and finding.hob is None:
+        return "Take another target: the ids that are taken reach into the last HOB there is, and none lies beyond."
     hob = hob_name(finding.hob) if finding.hob is not None else "HOB-<k>"
     return _REMEDIES[finding.reason].replace("{hob}", hob)

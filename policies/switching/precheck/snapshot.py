@@ -75,6 +75,8 @@ class Snapshot:
     """What else names ledgers: it stays where it is."""
     left_out: tuple[str, ...] = ()
     """Znodes that were not read, as the settings say."""
+    clusters: Set[str] = frozenset()
+    """Names of all BookKeeper clusters that are known, beside these two and the bootstrap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,13 @@ def ids_to_import(seen: Snapshot, rules: PrecheckRules) -> frozenset[int]:
         r.ledger_id
         for r in with_ledger(seen.references)
         if r.kind not in rules.remapped and owner_of(r, seen.bootstrap) == seen.source.name
+    )
+
+
+def ids_in_target(seen: Snapshot) -> frozenset[int]:
+    """The ledgers that references say the target has."""
+    return frozenset(
+        r.ledger_id for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) == seen.target.name
     )
 
 

@@ -43,7 +43,7 @@ class World:
         self.publisher.publish(unchanged_too=unchanged_too)
         return [type(reading).__name__ for reading in self.published]
 
-    def read(self) -> RegistryView:
+    def read(self, *, contested_too: bool = False) -> RegistryView:
         if isinstance(self.registry, RegistryError):
             raise self.registry
         return self.registry

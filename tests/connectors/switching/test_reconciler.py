@@ -66,7 +66,7 @@ class FakeRegistry:
         self.error: RegistryError | None = None
         self.directives: list[tuple[int, str]] = []
 
-    def read(self) -> RegistryView:
+    def read(self, *, contested_too: bool = False) -> RegistryView:
         if self.error is not None:
             raise self.error
         return RegistryView(bootstrap="first")

@@ -1,6 +1,7 @@
 """The precheck: ready only when all is known and nothing is in the way."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.id_generators import IdGenerator
+from policies.switching.id_generators import MAX_HOB, IdGenerator
 from policies.switching.ledgers import HitClass, Ledger, LedgerState
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, reading_of
 from policies.switching.precheck.snapshot import PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
-from policies.switching.references import LedgerKind
+from policies.switching.references import LedgerKind, Reference
 from tests.policies.switching.snapshots import (
     DEDICATED,
     NEW,
@@ -71,8 +72,8 @@ changed = msgspec.structs.replace
         ({"target": changed(NEW, name="old")}, {FindingReason.ALIAS}),
         ({"target": changed(NEW, generator=IdGenerator(None, 10_000, 0))}, {FindingReason.IDGEN_BEHIND}),
         ({"source": changed(OLD, generator=IdGenerator(1, 0, 0))}, {FindingReason.IDGEN_BEHIND}),
-        ({"references": (cursor(2**32, "elsewhere"),)}, {FindingReason.IDGEN_BEHIND}),
-        ({"references": (cursor(2**32 - 1, "elsewhere"),)}, set()),
+        ({"references": (cursor(2**32, "elsewhere"),), "clusters": {"elsewhere"}}, {FindingReason.IDGEN_BEHIND}),
+        ({"references": (cursor(2**32 - 1, "elsewhere"),), "clusters": {"elsewhere"}}, set()),
         ({"deleted": frozenset({7})}, {FindingReason.DELETED_ID}),
         ({"deleted": frozenset({8})}, set()),
         ({"existing": found(ledger(7))}, {FindingReason.FOREIGN_ID}),
@@ -261,3 +262,62 @@ def test_a_report_is_published_with_what_to_do() -> None:
     assert reading.findings[0].remedy
     world = WireWorld()
     world.observation(reading)
+
+
+# --- references that say what cannot be
+
+SAME_CURSOR = Reference(LedgerKind.CURSOR, cursor(5).path, 6, "new")
+
+ATTRIBUTIONS = {
+    "to a cluster that nobody knows": ((cursor(5, "third"),), found(), FindingReason.UNKNOWN_CLUSTER, (5,)),
+    "to the target, which has it not": ((cursor(5, "new"),), found(), FindingReason.MISSING_LEDGER, (5,)),
+    "of one id to two clusters": ((cursor(5), schema(5, "new")), found(ledger(5)), FindingReason.AMBIGUOUS, (5,)),
+    "of one cursor to two clusters": ((cursor(5), SAME_CURSOR), found(ledger(6)), FindingReason.AMBIGUOUS, (5, 6)),
+}
+
+
+@pytest.mark.parametrize(("references", "existing", "reason", "ids"), ATTRIBUTIONS.values(), ids=ATTRIBUTIONS)
+def test_an_attribution_is_refused(
+    references: tuple[Reference, ...], existing: TargetLedgers, reason: FindingReason, ids: tuple[int, ...]
+) -> None:
+    report = check(SHARED, references=references, existing=existing)
+    assert not report.ready
+    assert [(f.reason, f.samples) for f in report.findings if f.reason is reason] == [(reason, ids)]
+
+
+def test_an_attribution_to_a_cluster_that_is_registered_is_none_of_ours() -> None:
+    assert check(references=(cursor(5, "third"),), clusters=frozenset({"third"})).ready
+
+
+def test_what_the_target_has_by_attribution_must_have_been_looked_up() -> None:
+    seen = found(listed=False, looked_up=())
+    report = check(SHARED, references=(cursor(5, "new"),), existing=seen)
+    assert report.reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
+    assert check(SHARED, references=(cursor(5, "new"),), existing=found(ledger(5), listed=False)).ready
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 1, 60_000])
+@pytest.mark.parametrize("part", ["references_ms", "source", "target", "existing"])
+def test_a_reading_of_the_future_is_no_reading(part: str, ahead_ms: int) -> None:
+    at = NOW_MS + ahead_ms
+    later: dict[str, Any] = {
+        "references_ms": at,
+        "source": changed(OLD, read_ms=at),
+        "target": changed(NEW, read_ms=at),
+        "existing": replace(found(), read_ms=at),
+    }
+    report = check(**{part: later[part]})
+    assert report.reasons == ((FindingReason.FROM_THE_FUTURE,) if ahead_ms else ())
+
+
+def test_no_remedy_lies_beyond_the_last_hob() -> None:
+    report = check(source=changed(OLD, generator=IdGenerator(MAX_HOB, 200, 0)))
+    [finding] = report.findings
+    assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, None)
+    assert explain(finding).startswith("Take another target")
+
+
+def test_a_source_that_is_open_is_no_complete_copy() -> None:
+    opened = ledger(5, state=LedgerState.OPEN)
+    report = check(SHARED, existing=found(ledger(5)), source_facts={5: opened}, journal={5: intent(5)})
+    assert report.hits[HitClass.OURS_COMPLETE].count == 0
