@@ -206,7 +206,7 @@ _REMEDIES = {
         "before it), then let clients that already write to the target reconnect, since they remember the old place."
     ),
     FindingReason.UNKNOWN_CLUSTER: (
-        "Register these clusters (`headgate switch register`), with their place in the settings, or mend the references."
+        "Register these clusters (`headgate switch register`), their place in the settings too, or mend the references."
     ),
     FindingReason.MISSING_LEDGER: (
         "Run the precheck again: a cursor may have begun a new ledger meanwhile. What stays is lost there: mend the "
