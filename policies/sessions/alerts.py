@@ -75,7 +75,7 @@ def _unread(context: AlertContext) -> Iterator[Condition]:
         severity=Severity.WARNING,
         reason=unread.reason,
         summary=f"ZooKeeper of {context.cluster} cannot be read ({unread.reason}): that is no loss of sessions, and "
-        "nobody is shut down for it",
+        "nobody is told to shut down for it",
         labels={"cluster": context.cluster},
         evidence=unread.evidence[:EVIDENCE_LIMIT],
     )
@@ -119,7 +119,7 @@ def _of_member(context: AlertContext, member: MemberFacts) -> Iterator[Condition
         return
     told = last is not None and last.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.GONE)
     if track.is_lost and member.is_exhausted and not told:
-        what = f"cannot reconnect ({member.member.attempts} failed attempts), and is not shut down"
+        what = f"cannot reconnect ({member.member.attempts} failed attempts), and was not told to shut down"
         yield _member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
     if track.unsettled:
         settle = human_seconds(facts.settings.settle.total_seconds())

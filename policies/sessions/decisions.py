@@ -60,7 +60,7 @@ class SessionReason(ClosedEnum):
         "fleet_wide",
         "Too many are without a session or cut off, or ZooKeeper cannot be read: the fault is ZooKeeper's.",
     )
-    SHUTDOWN_BUDGET = "shutdown_budget", "As many as may be down by our word already are."
+    SHUTDOWN_BUDGET = "shutdown_budget", "As many as may be told to be down at a time, or within a window, were."
     RECONNECT_EXHAUSTED = "reconnect_exhausted", "It has tried too often, or for too long."
     SESSION_REESTABLISHED = "session_reestablished", "It has a session again."
     NOT_READY = "not_ready", "It has been registered again for `zombie_after`, but the cluster does not list it."

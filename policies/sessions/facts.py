@@ -109,7 +109,7 @@ class Facts:
         """How much of the budget is spent, for a sentence."""
         window, down = human_seconds(self.settings.shutdown_window.total_seconds()), sorted(self.budget.down())
         waits = f", and {', '.join(down[:3])}{' and more' if len(down) > 3 else ''} not back yet" if down else ""
-        return f"{self.budget.count(self.now_ms)} of {self.budget.limit} shutdowns in {window} are spent{waits}"
+        return f"{self.budget.count(self.now_ms)} of {self.budget.limit} shutdowns in {window} were ordered{waits}"
 
     def orphan_ms(self, node: NodeRecord) -> int | None:
         """When an absent bundle is an orphan; None while it has an owner, or its last owner is not settled."""

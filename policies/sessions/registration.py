@@ -24,7 +24,7 @@ _ALERTS = (
     AlertKind(named.FLEET_WIDE, (Severity.CRITICAL,), "Members of a role have lost their sessions, and not recovered."),
     AlertKind(named.NOT_REGISTERED, (Severity.WARNING,), "A member says it is healthy, and is not registered."),
     AlertKind(named.ZOMBIE, (Severity.CRITICAL,), "A healthy member has not been registered for `zombie_after`."),
-    AlertKind(named.EXHAUSTED, (Severity.CRITICAL,), "A member cannot reconnect, and is not shut down."),
+    AlertKind(named.EXHAUSTED, (Severity.CRITICAL,), "A member cannot reconnect, and was not told to shut down."),
     AlertKind(named.FLAPPING, (Severity.WARNING,), "A member loses its session again and again within `settle`."),
     AlertKind(named.DOUBLE, (Severity.CRITICAL,), "Two members claim one bundle."),
     AlertKind(named.ORPHAN, (Severity.WARNING,), "A bundle has had no owner for `orphan_after`."),

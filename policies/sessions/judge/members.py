@@ -74,7 +74,7 @@ def _unsettled(member: MemberFacts, track: SessionTrack, facts: Facts) -> Member
     settle_ms = millis_of(facts.settings.settle)
     left_ms = track.since_ms + settle_ms - facts.now_ms
     what = (
-        f"lost its session {len(track.losses)} times within {human_seconds(settle_ms / 1000)}: nothing of its is "
+        f"lost its session {len(track.losses)} times within {human_seconds(settle_ms / 1000)}: nothing of its is to be "
         f"cleaned up before it has been stable for as long, {human_seconds(left_ms / 1000)} from now"
     )
     return MemberOrder(Verdict.HOLD, Reason.UNSETTLED, what, (member.member.read_id,), left_ms)
@@ -83,7 +83,7 @@ def _unsettled(member: MemberFacts, track: SessionTrack, facts: Facts) -> Member
 def _connection_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     left_ms = max(0, (track.lapse_ms or 0) - facts.now_ms)
     whole = human_seconds(monitor_ms(track.timeout_ms) / 1000)
-    what = f"is disconnected from ZooKeeper: it keeps serving, {human_seconds(left_ms / 1000)} left of {whole}"
+    what = f"is disconnected from ZooKeeper: it is to keep serving, {human_seconds(left_ms / 1000)} left of {whole}"
     return MemberOrder(Verdict.HOLD, Reason.CONNECTION_LOST, what, (member.member.read_id,), left_ms)
 
 
@@ -93,7 +93,7 @@ def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Mem
         return _exhausted(member, lost_ms, facts)
     how = "expired" if track.state is SessionState.EXPIRED else "lost"
     left_ms = lost_ms + millis_of(settings.reconnect_deadline) - facts.now_ms
-    in_time = f"it keeps serving what is loaded, and has {human_seconds(left_ms / 1000)} left to reconnect"
+    in_time = f"it is to keep serving what is loaded, and has {human_seconds(left_ms / 1000)} left to reconnect"
     if settings.on_session_lost is OnSessionLost.RECONNECT:
         what = f"has lost its session ({how}): {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.SESSION_LOST, what, evidence, left_ms)
@@ -104,7 +104,7 @@ def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Mem
     confirm_ms = lost_ms + shutdown_delay_ms(track, settings) - facts.now_ms
     if confirm_ms > 0:
         wait = human_seconds(confirm_ms / 1000)
-        what = f"has lost its session ({how}): it is shut down in {wait}, unless others lose theirs as well"
+        what = f"has lost its session ({how}): it is to shut down in {wait}, unless others lose theirs as well"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
     what = f"has lost its session ({how}); {_shares(member)}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, evidence)

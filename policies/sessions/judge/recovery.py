@@ -61,7 +61,7 @@ def _progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: B
         recovery_ms = facts.now_ms - lost_ms
         what = (
             f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session: of "
-            f"{owned} it owns {kept} again and has given up {len(bundles) - kept}"
+            f"{owned} it owns {kept} again and was to let go of {len(bundles) - kept}"
         )
         return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence, recovery_ms=recovery_ms)
     away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)

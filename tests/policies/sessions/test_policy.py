@@ -34,7 +34,7 @@ def test_a_lost_connection_is_held_and_resumed() -> None:
     assert run.told("b1") == [(5, "hold connection_lost"), (10, "resume reconnected")]
     assert run.sessions[0].seconds_left == 25
     assert run.sessions[0].explanation == (
-        "Broker b1 is disconnected from ZooKeeper: it keeps serving, 25 s left of 25 s."
+        "Broker b1 is disconnected from ZooKeeper: it is to keep serving, 25 s left of 25 s."
     )
     assert run.sessions[1].events == ("reconnected",)
     assert run.alerts == []
