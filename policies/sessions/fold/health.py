@@ -31,7 +31,7 @@ def fold(member: Member, seen: Observation, reading: MemberHealth, validity_ms: 
         reading.healthy,
         reading.listed,
         down_ms=last.down_ms if is_well and not has_gap else at_ms,
-        before_ms=last.at_ms,
+        before_ms=last.at_ms if at_ms > last.at_ms else last.before_ms,
         answered_ms=_answered_ms(last) if reading.outcome is Outcome.UNREACHABLE else at_ms,
         listed_ms=at_ms if reading.listed else _listed_ms(last),
         unlisted_ms=unlisted_ms if reading.listed is False else NEVER,

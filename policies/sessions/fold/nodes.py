@@ -84,7 +84,7 @@ class OwnershipNodes:
             changed_ms=seen.at_ms if changed or last is None else last.changed_ms,
             prior=_prior(last, before, node.owner_member),
             unreadable_times=(last.unreadable_times + 1 if last else 1) if unreadable else 0,
-            before_ms=NEVER if last is None else last.read_ms,
+            before_ms=_before_ms(last, seen),
         )
 
     def _absent(self, last: NodeRecord, seen: Observation) -> None:
@@ -94,8 +94,21 @@ class OwnershipNodes:
         has_gap = last.read_ms != NEVER and seen.at_ms - last.read_ms > self._validity_ms and not is_bundle(last.path)
         changed_ms = seen.at_ms if last.exists or has_gap else last.changed_ms
         self.by_path[last.path] = NodeRecord(
-            last.path, seen.at_ms, seen.id, exists=False, changed_ms=changed_ms, prior=owner, before_ms=last.read_ms
+            last.path,
+            seen.at_ms,
+            seen.id,
+            exists=False,
+            changed_ms=changed_ms,
+            prior=owner,
+            before_ms=_before_ms(last, seen),
         )
+
+
+def _before_ms(last: NodeRecord | None, seen: Observation) -> int:
+    """When it was read before; two readings of one moment are one look."""
+    if last is None:
+        return NEVER
+    return last.read_ms if seen.at_ms > last.read_ms else last.before_ms
 
 
 def _prior(last: NodeRecord | None, before: str | None, owner: str | None) -> str | None:

@@ -66,7 +66,8 @@ def observe(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tu
     read = replace(
         track,
         read_ms=seen.at_ms,
-        before_ms=track.read_ms,
+        # Two of one moment are one look.
+        before_ms=track.read_ms if seen.at_ms > track.read_ms else track.before_ms,
         state=seen.state,
         timeout_ms=seen.timeout_ms or track.timeout_ms,
         connected_ms=seen.at_ms if seen.state is SessionState.CONNECTED else track.connected_ms,
