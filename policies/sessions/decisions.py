@@ -124,7 +124,7 @@ class OwnershipReason(ClosedEnum):
     DOUBLE_OWNERSHIP = "double_ownership", "Two members claim it; the one whose session holds the node keeps it."
     NOT_EPHEMERAL = "not_ephemeral", "Its node would outlive any session."
     UNREADABLE = "unreadable", "Its value, or whose session it is, cannot be read."
-    UNREAD = "unread", "It has not been read since the session was lost."
+    UNREAD = "unread", "It has not been read since the present session began."
 
 
 class OwnershipDecision(Decision):

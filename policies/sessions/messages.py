@@ -29,7 +29,7 @@ def ruling_message(bundle: str, ruled: RuledClaim, session: str | None) -> str:
         OwnershipReason.DOUBLE_OWNERSHIP: f"is claimed by {rivals} as well; its node names {owner}, session {found}",
         OwnershipReason.NOT_EPHEMERAL: "has a node that is not ephemeral",
         OwnershipReason.UNREADABLE: f"has a node that cannot be told apart: value of {owner}, session {found}",
-        OwnershipReason.UNREAD: "has not been read since the session was lost",
+        OwnershipReason.UNREAD: "has not been read since the present session began",
     }
     retry = "" if ruling.retry_ms is None else f" and read it again after {ruling.retry_ms} ms"
     return f"{member} is to {_WHAT[ruling.verdict]}{retry}: bundle {bundle} {reasons[ruling.reason]}."
