@@ -45,9 +45,7 @@ def collector_parts(
         part
         for context in contexts
         for kind in POLICIES.values()
-        for part in connectors_of(kind).collectors(
-            replace(context, settings=blocks[kind.name].for_cluster(context.name))
-        )
+        for part in connectors_of(kind).collectors(_for(context, blocks[kind.name]))
     ]
     if not parts:
         raise UserError(

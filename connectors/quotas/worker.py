@@ -38,6 +38,7 @@ from policies.throttle.quota_plan import (
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_steps import QuotaStep, RatesInForce
 
 SETTLE_SECONDS = 5.0
 """Another broker may show an altered quota so much later."""
@@ -107,6 +108,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._releasing = False
         self._carried_out: WantedFactor | None = None
         self._look_at = 0.0
+        self._in_force: dict[Entity, RatesInForce] = {}
         self._pending_writes: dict[Entity, tuple[float, PendingWrite]] = {}
         self._obstacles: Obstacles | None = None
         self._measured_from: datetime | None = None
@@ -252,6 +254,14 @@ class QuotaWorker(Worker[QuotaOrder]):
             self._connection.close()
             raise
         self._succeeded(wanted, acted=any(planned.acts for planned in plans.values()))
+        self._step_on(plans)
+
+    def _step_on(self, plans: dict[Entity, QuotaPlan]) -> None:
+        """Look again when a quota on its way down may be lower."""
+        now = self._clock.monotonic()
+        for entity, planned in plans.items():
+            if planned.reason is QuotaReason.STEPPING and (step := self._step(entity, planned.rate)) is not None:
+                self._look_at = min(self._look_at, now + step.seconds)
 
     def _find_obstacles(self, client: QuotaApi, wanted: WantedFactor | None) -> None:
         """Between changes only: a decision does not wait for it."""
@@ -273,7 +283,25 @@ class QuotaWorker(Worker[QuotaOrder]):
             floor=int(settings.floor_bytes_per_second) if settings else 0,
             pending=self._pending_write(entity),
             obstacle=self._obstacles.of(entity) if self._obstacles else None,
+            least=step.least if (step := self._step(entity, found)) else None,
         )
+
+    def _step(self, entity: Entity, found: Rate) -> QuotaStep | None:
+        """How low the quota may be now."""
+        settings = self._watched.settings
+        if settings is None or settings.max_told_wait is None:
+            return None
+        now, record = self._clock.monotonic(), self._records.of(entity)
+        if entity not in self._in_force:
+            # What was in force before this start may still fill the window: at most what was there before Headgate.
+            before = (record.baseline or record.base) if record is not None and record.held else None
+            self._in_force[entity] = RatesInForce().changed(now, before)
+        wait_seconds = settings.max_told_wait.total_seconds()
+        return self._in_force[entity].step(now, self._let_through(entity, found), wait_seconds)
+
+    def _let_through(self, entity: Entity, found: Rate) -> Rate:
+        """What producers may write under this quota; without one, what counts as factor 1.0."""
+        return self._bases.get(entity) if found is None else found
 
     def _pending_write(self, entity: Entity) -> PendingWrite | None:
         at, written = self._pending_writes.get(entity, (0.0, None))
@@ -284,6 +312,9 @@ class QuotaWorker(Worker[QuotaOrder]):
         changes = {e: p.rate for e, p in plans.items() if p.acts}
         refused = dict(client.alter(changes)) if changes else {}
         now = self._clock.monotonic()
+        for entity in changes.keys() - refused.keys():
+            known = self._in_force.get(entity, RatesInForce())
+            self._in_force[entity] = known.changed(now, self._let_through(entity, plans[entity].found))
         self._pending_writes |= {e: (now, PendingWrite(rate)) for e, rate in changes.items() if e not in refused}
         done = {e: p for e, p in plans.items() if e not in refused}
         for entity, planned in done.items():

@@ -9,7 +9,7 @@ Values that are found are told apart by what is remembered: one of ours, what wa
 own change, which becomes what is put back in the end.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.closed_enum import ClosedEnum
 
@@ -33,6 +33,10 @@ class QuotaReason(ClosedEnum):
     """Why."""
 
     DECIDED = "decided", "The decision in force says so."
+    STEPPING = (
+        "stepping",
+        "On its way down to what is decided: set at once, producers would be told to wait longer than `max_told_wait`.",
+    )
     STALE = "stale", "The decision in force has expired without a successor: the fallback factor applies."
     SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
     RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
@@ -94,6 +98,8 @@ class QuotaSituation:
     pending: PendingWrite | None = None
     obstacle: QuotaReason | None = None
     """Why no throttling may begin here; what has begun goes on."""
+    least: int | None = None
+    """No rate is set below it yet, for producers would be told to wait too long (`quota_steps`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +130,14 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     baseline, by_hand = _baseline(it)
     base = _base(it, baseline)
     asked = baseline if it.wanted.factor >= 1.0 else _slowed(it.wanted.factor, base, baseline, it.floor)
-    target = asked if it.wanted.applies else baseline
+    stepped = _stepped(it, asked, baseline)
+    target = stepped if it.wanted.applies else baseline
     refusal = _refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
         # What it would have: unknown without a base.
         return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
+    if target == stepped != asked:
+        it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
     planned = _act(
         it, target, QuotaRecord(target != baseline, baseline, base, _rates(it, target, base, baseline)), by_hand
     )
@@ -160,6 +169,14 @@ def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate
         return baseline
     rate = max(int(base * factor), floor)
     return rate if baseline is None else min(rate, baseline)
+
+
+def _stepped(it: QuotaSituation, asked: Rate, baseline: Rate) -> Rate:
+    """What may be set of it now: not below the least, but never looser than what is there or was there before."""
+    if asked is None or it.least is None or it.wanted.factor >= 1.0:
+        return asked
+    bounds = [rate for rate in (it.found, baseline) if rate is not None]
+    return max(asked, min([it.least, *bounds]))
 
 
 def _refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaReason | None:

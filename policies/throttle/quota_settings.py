@@ -7,9 +7,9 @@ So what an entity here slows down is exactly those clients for which nothing mor
 
 from collections.abc import Iterable
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from policies.units import PositiveDuration, Size, parse_duration
@@ -59,6 +59,10 @@ def _without_type(principals: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(principal.removeprefix(_PRINCIPAL_TYPE) for principal in principals)
 
 
+def _none(value: Any) -> Any:
+    return None if value == "none" else value
+
+
 class QuotaSettings(BaseModel):
     """Kafka's own client quotas carry the decisions out, so no plugin in the brokers."""
 
@@ -76,6 +80,11 @@ class QuotaSettings(BaseModel):
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
         default=ByteSize(64 * 1024),
         description="No quota is set lower: the lower, the longer Kafka makes producers wait after a sudden stop.",
+    )
+    max_told_wait: Annotated[PositiveDuration | None, BeforeValidator(_none)] = Field(
+        default=parse_duration("30s"),
+        description="Kafka tells a producer to wait for what it wrote in eleven seconds over its new quota. A quota "
+        "goes down in steps, so that this is no longer than that; `none`: at once, however long they are told to wait.",
     )
     verify_interval: PositiveDuration = Field(
         default=parse_duration("60s"), description="How often it is read whether the quotas are what they should be."

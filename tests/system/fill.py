@@ -289,7 +289,7 @@ def headgate_settings(
         "clusters": {
             CLUSTER: {
                 "kafka": {"bootstrap_servers": watched, "poll_interval": poll, "timeout": "3s"},
-                "quotas": {"entities": [entity]},
+                "quotas": {"entities": [entity], "max_told_wait": "none"},
             }
         },
         "policies": {"throttle": dict(limits)},

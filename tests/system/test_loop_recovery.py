@@ -131,7 +131,7 @@ def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
     prefix = settings["topics"]["prefix"]
     # Valid for three heartbeats of an hour: nobody follows only because what was in force has expired.
     entity = {"client_id": f"lost-{prefix}", "base": "10MB"}
-    cluster = {"kafka": {"bootstrap_servers": loop_kafka}, "quotas": {"entities": [entity]}}
+    cluster = {"kafka": {"bootstrap_servers": loop_kafka}, "quotas": {"entities": [entity], "max_told_wait": "none"}}
     act_port = settings["http"]["port"] + 1
     settings |= {"clusters": {"a": cluster}}
     create_topics(settings, tmp_path)

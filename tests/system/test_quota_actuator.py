@@ -154,7 +154,11 @@ def settings(watched: Watched, decider: Decider, tmp_path: Path, free_port: int)
         "clusters": {
             CLUSTER: {
                 "kafka": {"bootstrap_servers": watched.kafka.bootstrap_servers, "timeout": "10s"},
-                "quotas": {"entities": [{"client_id": "default", "base": 2 * MEGABYTE}], "verify_interval": "1s"},
+                "quotas": {
+                    "entities": [{"client_id": "default", "base": 2 * MEGABYTE}],
+                    "verify_interval": "1s",
+                    "max_told_wait": "none",
+                },
             }
         },
         "policies": {"throttle": {"hard": {"available_bytes_below": 1}, "fallback_factor": 0.25}},

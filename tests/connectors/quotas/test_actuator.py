@@ -28,7 +28,9 @@ from tests.connectors.quotas.memory import ANY, CLUSTER, KAFKA, Journal, Kafka, 
 
 DECIDED, APPLIED, AUDIT = "headgate.decided.throttle", "headgate.applied.quotas", "headgate.audit"
 DEADLINE_SECONDS = 60.0
-SETTINGS = QuotaSettings.model_validate({"entities": [{"client_id": "default", "base": 1_000_000}], "attempts": 1})
+SETTINGS = QuotaSettings.model_validate(
+    {"entities": [{"client_id": "default", "base": 1_000_000}], "attempts": 1, "max_told_wait": "none"}
+)
 NOW = datetime.now(UTC)
 COUNTS = FreshnessCounts(counted=0, stale=0, departed=0)
 

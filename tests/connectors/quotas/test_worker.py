@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -33,7 +34,7 @@ class Bench:
         self.metrics = QuotaMetrics(self.registry)
         self.events: list[dict[str, Any]] = []
         self.settings: QuotaSettings | None = QuotaSettings.model_validate(
-            {"entities": entities or (EVERYBODY,), "attempts": 2, **settings}
+            {"entities": entities or (EVERYBODY,), "attempts": 2, "max_told_wait": "none", **settings}
         )
         self.worker = self.made()
 
@@ -378,3 +379,59 @@ def test_when_it_stops_quotas_stay_as_they_are(bench: Bench) -> None:
     stop.set()
     bench.worker.run(stop)
     assert bench.kafka.rates == {ANY: 500_000}
+
+
+# --- on the way down
+
+
+def descent(bench: Bench, *, seconds: float) -> list[tuple[float, int | None]]:
+    """(seconds since now, rate) of each change, as the worker wakes itself."""
+    start = bench.clock.monotonic()
+    seen: list[tuple[float, int | None]] = []
+    while (at := bench.clock.monotonic() - start) < seconds:
+        bench.worker.reconcile(Event())
+        rate = bench.kafka.rates.get(ANY)
+        if not seen or seen[-1][1] != rate:
+            seen.append((at, rate))
+        bench.clock.advance(max(0.1, min(bench.worker.pause_seconds(), 5.0)))
+    return seen
+
+
+@pytest.mark.parametrize("before", [10_000_000, None], ids=["a quota in force", "only a base"])
+def test_a_sudden_stop_goes_down_in_steps_that_tell_nobody_to_wait_too_long(before: int | None) -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    if before is not None:
+        bench.kafka.rates[ANY] = before
+    assert bench.reconcile(order(0.0, valid_seconds=3600)) == [("applied", "stepping")]
+    steps = descent(bench, seconds=90)
+    rates = [10_000_000, *(rate for _, rate in steps if rate is not None)]
+    assert rates[-1] == 65_536
+    assert steps[-1][0] <= 5 * 11 + 5
+    assert all(b * 11 / a <= 30.0 for b, a in pairwise(rates))
+    assert all(after - at >= 11.0 for (at, _), (after, _) in pairwise(steps))
+    assert [e["reason"] for e in bench.events] == ["stepping"] * (len(steps) - 1) + ["decided"]
+    bench.reconcile(order(1.0, 2, valid_seconds=3600))
+    assert bench.kafka.rates.get(ANY) == before
+
+
+def test_a_step_down_is_not_begun_anew_after_a_restart_sooner_than_the_window_is_empty() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    bench.reconcile(order(0.0, valid_seconds=3600))
+    first = bench.kafka.rates[ANY]
+    bench.restart()
+    bench.reconcile(order(0.0, 2, valid_seconds=3600), after=1.0)
+    assert bench.kafka.rates[ANY] == first
+    assert descent(bench, seconds=90)[-1][1] == 65_536
+
+
+def test_a_slow_descent_of_the_factor_is_followed_without_steps() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    for number, factor in enumerate((0.9, 0.8, 0.7, 0.6, 0.5), 1):
+        assert bench.reconcile(order(factor, number), after=1.0) == [("applied", "decided")]
+
+
+def test_a_quota_that_is_tighter_already_is_not_loosened_by_a_step() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    bench.kafka.rates[ANY] = 100_000
+    bench.reconcile(order(0.0, valid_seconds=3600))
+    assert bench.kafka.rates[ANY] == 65_536

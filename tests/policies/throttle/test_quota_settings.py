@@ -15,9 +15,16 @@ def test_defaults_are_pinned() -> None:
     assert settings.model_dump(mode="json", exclude={"entities"}) == {
         "exclude": [],
         "floor_bytes_per_second": 65_536,
+        "max_told_wait": "30s",
         "verify_interval": "1m",
         "attempts": 5,
     }
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("none", None), (None, None), ("45s", 45.0)])
+def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) -> None:
+    wait = QuotaSettings.model_validate({"entities": [ANY_CLIENT], "max_told_wait": given}).max_told_wait
+    assert (wait and wait.total_seconds()) == seconds
 
 
 @pytest.mark.parametrize(
