@@ -28,6 +28,7 @@ from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
+from deploy.checkpoint import Checkpoint, require_fitting
 from deploy.jars import ensure_jars
 from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
@@ -87,7 +88,12 @@ class Sessions:
 def query_parts(
     settings: Settings, registry: CollectorRegistry, sessions: Sessions, publisher: Publisher
 ) -> list[Part]:
-    """The query, supervised, and what tells it the time."""
+    """The query, supervised, and what tells it the time.
+
+    Raises:
+        UserError: the settings do not fit the checkpoint.
+    """
+    require_fitting(Checkpoint(settings.checkpoint_dir()), settings.stream.shuffle_partitions, settings.topics.prefix)
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     health = QueryHealth(registry, stall_seconds)
     ticker = Ticker(

@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+checkpoint_app = typer.Typer(help="The query's checkpoint, when it is damaged.", no_args_is_help=True)
+app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(switch_app, name="switch")
 
 
@@ -273,6 +275,39 @@ def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({error})") from None
     typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
+
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only said.")]
+
+
+@checkpoint_app.command("repair")
+def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
+    """Mend what can be mended without a decision changing; says what it does, and where it cannot."""
+    from deploy import checkpoint
+
+    found = checkpoint.Checkpoint(load_settings(settings).checkpoint_dir())
+    lines = checkpoint.repair_plan(found)
+    for line in lines or [f"{found.folder}: nothing is damaged"]:
+        typer.echo(line)
+    if lines and yes:
+        checkpoint.repair(found)
+        typer.echo("repaired")
+    elif lines:
+        typer.echo("Nothing was changed: do it with --yes, while no query runs.")
+
+
+@checkpoint_app.command("reset")
+def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
+    """Set the checkpoint aside, so that the query begins anew; says what that costs."""
+    from deploy import checkpoint
+
+    found = checkpoint.Checkpoint(load_settings(settings).checkpoint_dir())
+    for line in checkpoint.reset_plan(found):
+        typer.echo(line)
+    if yes:
+        typer.echo(f"moved to {checkpoint.reset(found)}")
+    else:
+        typer.echo("Nothing was changed: do it with --yes, while no query runs.")
 
 
 @topics_app.command("create")

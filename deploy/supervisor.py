@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deploy.causes import cause_in_one_line
+from deploy.checkpoint import Checkpoint, remedy_for
 from deploy.query_health import QueryHealth
 from policies.errors import UserError
 from streaming.host import PolicyHost
@@ -94,7 +95,9 @@ class QuerySupervisor:
     def _on_failure(self, error: Exception, failures: int) -> None:
         reason = cause_in_one_line(error)
         if failures > self._settings.restart_limit:
-            raise UserError(f"The query failed {failures} times in a row; the last time: {reason}") from error
+            remedy = remedy_for(Checkpoint(self._wiring().checkpoint_dir))
+            said = f"The query failed {failures} times in a row; the last time: {reason}"
+            raise UserError(f"{said}\n{remedy}" if remedy else said) from error
         self._health.on_failure(reason)
         _log.warning("query failed, starting it again", reason=reason, failures=failures)
 

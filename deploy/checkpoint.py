@@ -1,0 +1,238 @@
+"""The query's checkpoint as files: what it was made with, what is damaged, and the way back.
+
+Spark's layout: ``offsets/N`` says what batch N takes and when it began, ``commits/N`` that it is done, ``state`` holds
+what the policies know after each. A batch that is not committed is repeated with the same records and the same time; so
+a lost commit costs nothing. With a lost plan or lost state the same numbers would come back with other content, which
+consumers could not tell from repeats: then only a new beginning is sound.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from policies.errors import UserError
+
+_SHUFFLE = "spark.sql.shuffle.partitions"
+_IN_USE_SECONDS = 10.0
+_CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that Spark cannot read."""
+
+    path: Path
+    what: str
+    remedy: str | None
+    """What `repair` does about it; None: nothing can be done."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint folder; nothing is changed by looking at it."""
+
+    folder: Path
+
+    @property
+    def exists(self) -> bool:
+        """Whether a query has ever begun there."""
+        return (self.folder / "offsets").is_dir()
+
+    @cached_property
+    def damages(self) -> tuple[Damage, ...]:
+        """What is damaged of what the next start reads."""
+        return tuple(self._damages()) if self.exists else ()
+
+    @property
+    def shuffle_partitions(self) -> int | None:
+        """How many state partitions it was made with; None: not known."""
+        lines = self._last_plan()
+        try:
+            return int(json.loads(lines[1])["conf"][_SHUFFLE])
+        except (IndexError, KeyError, ValueError, TypeError):
+            return None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those it was last at."""
+        lines = self._last_plan()
+        try:
+            return frozenset(json.loads(lines[2]))
+        except (IndexError, ValueError, TypeError):
+            return frozenset()
+
+    def is_in_use(self) -> bool:
+        """Whether a query seems to run on it: something was written there just now."""
+        newest = max((each.stat().st_mtime for each in self.folder.rglob("*")), default=0.0)
+        return time.time() - newest < _IN_USE_SECONDS
+
+    def _last_plan(self) -> list[str]:
+        batches = self._batches("offsets")
+        return _text(self.folder / "offsets" / str(batches[-1])).splitlines() if batches else []
+
+    def _batches(self, log: str) -> list[int]:
+        folder = self.folder / log
+        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+    def _damages(self) -> Iterator[Damage]:
+        metadata = self.folder / "metadata"
+        if not _is_json(_text(metadata)):
+            yield Damage(metadata, "it is empty or cut", "written anew: it only names the query")
+        offsets, commits = self._batches("offsets"), self._batches("commits")
+        for batch in offsets[-2:]:
+            path = self.folder / "offsets" / str(batch)
+            if not _is_log(path):
+                yield Damage(path, f"what batch {batch} takes is lost", None)
+        for batch in commits[-2:]:
+            path = self.folder / "commits" / str(batch)
+            if not _is_log(path) and batch == commits[-1]:
+                yield Damage(path, "it is empty or cut", f"removed: batch {batch} is repeated, and says the same again")
+            elif not _is_log(path):
+                yield Damage(path, "it is empty or cut", "written anew: a later batch is done")
+        yield from self._damaged_state()
+
+    def _damaged_state(self) -> Iterator[Damage]:
+        for path in sorted((self.folder / "state").rglob("*")):
+            if _CHANGELOG.fullmatch(path.name) and path.stat().st_size == 0:
+                yield Damage(path, "what the policies knew then is lost", None)
+
+
+def require_fitting(checkpoint: Checkpoint, shuffle_partitions: int, prefix: str) -> None:
+    """Refuse settings that the checkpoint was not made with.
+
+    Raises:
+        UserError: Spark would silently keep the old value, or begin anew on other topics with numbers of these.
+    """
+    made_with = checkpoint.shuffle_partitions
+    if made_with not in (None, shuffle_partitions):
+        raise UserError(
+            f"stream.shuffle_partitions is {shuffle_partitions}, and the checkpoint in {checkpoint.folder} was made "
+            f"with {made_with}: set it back, or begin anew with `headgate checkpoint reset`"
+        )
+    foreign = sorted(topic for topic in checkpoint.topics if not topic.startswith(f"{prefix}."))
+    if foreign:
+        raise UserError(
+            f"topics.prefix is {prefix}, and the checkpoint in {checkpoint.folder} is at {foreign[0]}: set it back, "
+            "name another stream.checkpoint_dir, or begin anew with `headgate checkpoint reset`"
+        )
+
+
+def remedy_for(checkpoint: Checkpoint) -> str | None:
+    """A sentence with the command that mends it; None when nothing seems damaged."""
+    if not checkpoint.damages:
+        return None
+    first, can_be = checkpoint.damages[0], all(damage.remedy for damage in checkpoint.damages)
+    command = "repair" if can_be else "reset"
+    return (
+        f"The checkpoint is damaged ({first.path}: {first.what}): `headgate checkpoint {command}` says what it would do"
+    )
+
+
+def repair_plan(checkpoint: Checkpoint) -> list[str]:
+    """What `repair` would do, one line a file; nothing when there is nothing to do.
+
+    Raises:
+        UserError: there is no checkpoint, or something in it cannot be repaired.
+    """
+    _require(checkpoint)
+    lost = [f"{damage.path}: {damage.what}" for damage in checkpoint.damages if damage.remedy is None]
+    if lost:
+        raise UserError(
+            "\n".join(
+                [*lost, "This cannot be repaired: begin anew with `headgate checkpoint reset`, which says what goes"]
+            )
+        )
+    return [f"{damage.path}: {damage.what}; it is {damage.remedy}" for damage in checkpoint.damages]
+
+
+def repair(checkpoint: Checkpoint) -> None:
+    """Do what `repair_plan` says.
+
+    Raises:
+        UserError: a query runs on it.
+    """
+    _require_idle(checkpoint)
+    for damage in checkpoint.damages:
+        (damage.path.parent / f".{damage.path.name}.crc").unlink(missing_ok=True)
+        if damage.path.name == "metadata":
+            damage.path.write_text(json.dumps({"id": str(uuid.uuid4())}))
+        elif damage.remedy is not None and damage.remedy.startswith("removed"):
+            damage.path.unlink()
+        else:
+            damage.path.write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def reset_plan(checkpoint: Checkpoint) -> list[str]:
+    """What `reset` would do.
+
+    Raises:
+        UserError: there is no checkpoint.
+    """
+    _require(checkpoint)
+    return [
+        f"{checkpoint.folder} is moved to {_aside(checkpoint)}; nothing is deleted",
+        "the query begins with the oldest records the observed topics still have; numbers of decisions go on growing",
+        "what only the state knew begins anew: holds and graces, since when alerts fire, trends, which bundles a "
+        "member owned before its loss, a switch that is under way (docs/switching.md)",
+    ]
+
+
+def reset(checkpoint: Checkpoint) -> Path:
+    """Do it; gives where the old one is.
+
+    Raises:
+        UserError: a query runs on it, or it cannot be moved.
+    """
+    _require_idle(checkpoint)
+    aside = _aside(checkpoint)
+    try:
+        checkpoint.folder.rename(aside)
+    except OSError as error:
+        raise UserError(f"{checkpoint.folder} cannot be moved ({error.strerror})") from None
+    return aside
+
+
+def _aside(checkpoint: Checkpoint) -> Path:
+    newest = datetime.fromtimestamp(checkpoint.folder.stat().st_mtime, UTC)
+    name = f"{checkpoint.folder.name}.before-{newest:%Y%m%dT%H%M%SZ}"
+    taken = sum(1 for each in checkpoint.folder.parent.glob(f"{name}*"))
+    return checkpoint.folder.with_name(f"{name}-{taken + 1}" if taken else name)
+
+
+def _require(checkpoint: Checkpoint) -> None:
+    if not checkpoint.exists:
+        raise UserError(f"{checkpoint.folder}: there is no checkpoint; the settings name it in stream.checkpoint_dir")
+
+
+def _require_idle(checkpoint: Checkpoint) -> None:
+    if checkpoint.is_in_use():
+        raise UserError(
+            f"{checkpoint.folder}: a query seems to run on it, something was written there in the last "
+            f"{_IN_USE_SECONDS:.0f} s: stop it first"
+        )
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file of a log is whole: a version, and lines of JSON."""
+    version, *lines = _text(path).splitlines() or [""]
+    return bool(re.fullmatch(r"v\d+", version)) and bool(lines) and all(_is_json(line) for line in lines if line != "-")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
