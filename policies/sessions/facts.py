@@ -48,6 +48,8 @@ class MemberFacts:
     """Whether, without a session, it has tried to reconnect often or long enough."""
     certainty: Certainty
     """How sure it is that it is without a session; of no meaning while it has one."""
+    loss_evidence: tuple[str, ...]
+    """The readings by which it is."""
     liveness: Liveness
     has_published: bool
     """Whether its load data is published since its session was established again."""
@@ -208,6 +210,7 @@ def _of_member(
 ) -> MemberFacts:
     track, validity_ms = member.track, millis_of(settings.validity)
     has_reported = now_ms - member.attempted[0] <= validity_ms
+    certainty, loss_evidence = certainty_of_loss(member, now_ms)
     node_counts = node is not None and now_ms - node.read_ms <= validity_ms
     return MemberFacts(
         member,
@@ -217,7 +220,8 @@ def _of_member(
         is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
         has_reported=has_reported,
         is_exhausted=_is_exhausted(member, now_ms, settings, has_reported=has_reported),
-        certainty=certainty_of_loss(member, now_ms),
+        certainty=certainty,
+        loss_evidence=loss_evidence,
         liveness=liveness_of(member, node, now_ms, settings),
         has_published=_has_published(member, node),
         evidence=ids(member.read_id, node.read_id if node is not None and node_counts else ""),

@@ -54,9 +54,3 @@ def least(readings: tuple[Paced, ...], now_ms: int) -> Certainty:
     """How sure all of them together are."""
     found = {each.certainty(now_ms) for each in readings}
     return next(c for c in Certainty if c in found)
-
-
-def most(readings: tuple[Paced, ...], now_ms: int) -> Certainty:
-    """How sure it is when any of them tells."""
-    found = {each.certainty(now_ms) for each in readings}
-    return next(c for c in reversed(Certainty) if c in found)

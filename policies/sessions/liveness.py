@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
-from policies.sessions.freshness import Certainty, Paced, least, most
+from policies.sessions.freshness import Certainty, Paced, least
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import Health, Member, NodeRecord
@@ -107,14 +107,20 @@ def _unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: Se
     return Absence(since_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
 
 
-def certainty_of_loss(member: Member, now_ms: int) -> Certainty:
-    """How sure it is that a member is without a session: by its session's readings, or its own failed attempts."""
+def certainty_of_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
+    """How sure it is that a member is without a session, and the readings that say so.
+
+    They are those of its session, or its own reports of failed attempts, whichever is surer.
+    """
     track = member.track
     if track is None:
-        return Certainty.STALE
-    read = Paced(track.read_ms, track.before_ms, track.lost_ms or 0, track.timeout_ms)
-    reported = Paced(member.attempted[0], member.attempted_before_ms, track.lost_ms or 0, track.timeout_ms)
-    return most((read, reported), now_ms)
+        return Certainty.STALE, ()
+    read = Paced(track.read_ms, track.before_ms, track.lost_ms or 0, track.timeout_ms).certainty(now_ms)
+    reported_ms, reported_id = member.attempted
+    reported = Paced(reported_ms, member.attempted_before_ms, track.lost_ms or 0, track.timeout_ms).certainty(now_ms)
+    if reported is not Certainty.SURE:
+        return read, (member.read_id,)
+    return Certainty.SURE, (reported_id, member.read_id) if read is Certainty.SURE else (reported_id,)
 
 
 def _of_node(node: NodeRecord, event_ms: int, member: Member) -> Paced:

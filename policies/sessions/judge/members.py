@@ -107,7 +107,7 @@ def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Mem
         what = f"has lost its session ({how}): it is to shut down in {wait}, unless others lose theirs as well"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
     what = f"has lost its session ({how}); {_shares(member)}"
-    order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, evidence)
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
     return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
 
 
@@ -126,7 +126,7 @@ def _exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberOrder:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
     if not member.role.may_lose_another:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {_shares(member)}", evidence)
-    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, evidence)
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
     return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
 
 

@@ -113,9 +113,22 @@ def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> Non
     }  # fmt: skip
 
 
-def test_an_attempt_that_is_reported_is_evidence_of_giving_up() -> None:
-    failed = recovery(12, "b1", "reconnect", "failed", attempt=10)
-    lost = [*expired("b1", seconds=10), *expired("b1", seconds=11.9), failed]
-    verdicts = judge(joined(*connected(*FLEET), *lost, until=13))
+@pytest.mark.parametrize(
+    ("read_s", "reported_s", "reason", "evidence"),
+    [
+        ((10, 11.9), (12,), "reconnect_exhausted", "read"),
+        ((10,), (11, 12), "reconnect_exhausted", "reported"),
+        ((10, 11.9), (11, 12), "reconnect_exhausted", "reported read"),
+        ((10,), (12,), "confirming", "read"),
+    ],
+    ids=["read twice", "reported twice", "both", "each once"],
+)
+def test_two_readings_of_the_loss_or_two_reported_attempts_are_evidence_of_giving_up(
+    read_s: tuple[float, ...], reported_s: tuple[float, ...], reason: str, evidence: str
+) -> None:
+    read = [reading for seconds in read_s for reading in expired("b1", seconds=seconds)]
+    reported = [recovery(seconds, "b1", "reconnect", "failed", attempt=10) for seconds in reported_s]
+    verdicts = judge(joined(*connected(*FLEET), *read, *reported, until=13))
     (order,) = [v.order for v in verdicts.members if v.order is not None]
-    assert (order.reason, order.evidence[0]) == ("reconnect_exhausted", failed.id)
+    names = {"read": read[-1].id, "reported": reported[-1].id}
+    assert (order.reason, order.evidence) == (reason, tuple(names[name] for name in evidence.split()))
