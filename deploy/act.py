@@ -8,7 +8,7 @@ from connectors.part import Part
 from connectors.registration import ActuatorContext, connectors_of
 from deploy.app import tell
 from deploy.connections import Connections
-from deploy.jars import ensure_jars
+from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
 from deploy.switch.admin_api import admin_api_parts
@@ -48,7 +48,7 @@ def _context(
         publish=publisher.publish,
         registry=registry,
         clients=connections,
-        jars=lambda group: ensure_jars(group, settings.jars_dir, progress=tell),
+        jars=lambda group: fetched_jars(group, settings.jars_dir, tell),
         java=find_java,
         data_dir=settings.made_data_dir,
     )

@@ -29,7 +29,7 @@ from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
 from deploy.checkpoint import Checkpoint, require_fitting
-from deploy.jars import ensure_jars
+from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
 from deploy.settings import Settings
@@ -66,7 +66,7 @@ class Sessions:
         find_java()
         self._settings = settings
         self._log_file = settings.made_data_dir() / "spark.log"
-        self._jars = ensure_jars("spark", settings.jars_dir, progress=tell)
+        self._jars = fetched_jars("spark", settings.jars_dir, tell)
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from deploy.jar_shares import ByteLines, Coordinates, OnBytes, coordinates_of, fetch_shares, read_coordinates
 from deploy.jvm import run_java
 from policies.errors import UserError
 
@@ -26,6 +27,7 @@ SETTINGS_VARIABLE = "HEADGATE_IVY_SETTINGS"
 
 _HERE = Path(__file__).parent
 _MANIFEST = _HERE / "jars.sha256"
+_COORDINATES = _HERE / "jars.coordinates"
 _IVY_FILE = _HERE / "ivy.xml"
 _MANIFEST_LINE = re.compile(r"(?P<sum>[0-9a-f]{64})  (?P<group>[\w.-]+)/(?P<file>[\w.-]+\.jar)")
 _DOWNLOADING = re.compile(r"downloading \S*/(?P<file>[^/\s]+\.jar) \.\.\.")
@@ -54,14 +56,20 @@ def groups() -> tuple[str, ...]:
 
 
 def ensure_jars(
-    group: str, cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST
+    group: str,
+    cache_dir: Path,
+    *,
+    progress: Progress = _silent,
+    on_bytes: OnBytes | None = None,
+    manifest: Path = _MANIFEST,
+    coordinates: Path = _COORDINATES,
 ) -> tuple[Path, ...]:
     """Return the jars of a group, sorted by name, and fetch what is missing or damaged first.
 
     Content is hashed when it is fetched, and again when a file's size or time of change differs from what the last
     check noted; else this takes about a millisecond. A cache that cannot be written will do if it is complete.
-    `progress` gets a line for each module and each file while fetching (about 30 s for all). Two processes never fetch
-    at once.
+    `progress` gets a line now and then while fetching, with the time that is left; `on_bytes`, if given, gets bytes so
+    far and in all in its place. Two processes never fetch at once.
 
     Raises UserError when jars are missing and cannot be fetched, or a fetched one is not what `manifest` says,
     and ValueError for an unknown group.
@@ -73,24 +81,32 @@ def ensure_jars(
     if not _is_complete(cache_dir, group, sums):
         with _locked(cache_dir, progress):
             if not _is_complete(cache_dir, group, sums):  # another process may have fetched them meanwhile
-                _fetch(cache_dir, group, sums, progress)
+                known = read_coordinates(coordinates).get(group, [])
+                _prefetch(cache_dir, group, sums, known, on_bytes or ByteLines(progress, f"jars of {group}"))
+                if not _is_complete(cache_dir, group, sums):
+                    _fetch(cache_dir, group, sums, progress)
     return tuple(cache_dir / group / file for file in sums)
 
 
-def write_manifest(cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST) -> None:
-    """Fetch all groups of `ivy.xml` and write the sums of what came, for a maintainer to review.
+def write_manifest(
+    cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST, coordinates: Path = _COORDINATES
+) -> None:
+    """Fetch all groups of `ivy.xml`; write the sums of what came, for a maintainer to review, and where it came from.
 
     Raises UserError when nothing can be fetched.
     """
     names = re.findall(r'<conf name="([^"]+)"', _IVY_FILE.read_text())
-    lines = []
+    lines: list[str] = []
+    found: list[str] = []
     for group in names:
         with _locked(cache_dir, progress), _retrieved(cache_dir, group, progress) as (folder, log):
             files = sorted(folder.glob("*.jar"))
             if not files:
                 raise UserError(f"no jar of group {group} could be fetched ({_cause(log)}).")
             lines += [f"{_sha256(file)}  {group}/{file.name}\n" for file in files]
+            found += coordinates_of(cache_dir / "ivy", group, files)
     manifest.write_text("".join(lines))
+    coordinates.write_text("".join(found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -205,6 +221,29 @@ def _locked(cache_dir: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
+def _prefetch(
+    cache_dir: Path, group: str, sums: Mapping[str, str], known: Sequence[Coordinates], on_bytes: OnBytes
+) -> None:
+    """Fetch side by side what is known by its coordinates; only what is as it should be is kept."""
+    wanted = [each for each in known if each.file in sums and not _is_right(cache_dir / group / each.file, sums)]
+    if not wanted:
+        return
+    with _emptied(cache_dir, group) as folder:
+        fetch_shares(wanted, folder, lambda ivy, cache: _run_share(cache_dir, folder, ivy, cache), on_bytes)
+        _keep(folder, cache_dir / group, [each.file for each in wanted if _is_right(folder / each.file, sums)])
+
+
+def _run_share(cache_dir: Path, folder: Path, description: Path, cache: Path) -> None:
+    arguments = _ivy_arguments(cache_dir, "jars", folder, description=description, ivy_cache=cache)
+    run_java(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *arguments], on_line=_end_without_network)
+
+
+def _end_without_network(line: str) -> None:
+    """End an Ivy that reaches nobody: it would wait for each module anew."""
+    if _FAILURE.search(line):
+        raise ConnectionError(line)
+
+
 def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: Progress) -> None:
     with _retrieved(cache_dir, group, progress) as (folder, log):
         wrong = _wrong_files(folder, sums)
@@ -239,11 +278,18 @@ def _forget(cache_dir: Path, files: Mapping[str, str]) -> None:
 @contextmanager
 def _retrieved(cache_dir: Path, group: str, progress: Progress) -> Iterator[tuple[Path, list[str]]]:
     """Give a temporary folder with the jars Ivy could fetch, and what Ivy printed."""
+    with _emptied(cache_dir, group) as folder:
+        yield folder, _run_ivy(cache_dir, group, folder, progress)
+
+
+@contextmanager
+def _emptied(cache_dir: Path, group: str) -> Iterator[Path]:
+    """Give a temporary folder."""
     folder = cache_dir / f".fetching-{group}"
     shutil.rmtree(folder, ignore_errors=True)  # an interrupted fetch left it behind
     folder.mkdir()
     try:
-        yield folder, _run_ivy(cache_dir, group, folder, progress)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -266,7 +312,9 @@ def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: Progress) -> l
     return lines
 
 
-def _ivy_arguments(cache_dir: Path, group: str, folder: Path) -> list[str]:
+def _ivy_arguments(
+    cache_dir: Path, group: str, folder: Path, *, description: Path = _IVY_FILE, ivy_cache: Path | None = None
+) -> list[str]:
     return [
         f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MILLISECONDS}",
         f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MILLISECONDS}",
@@ -275,10 +323,10 @@ def _ivy_arguments(cache_dir: Path, group: str, folder: Path) -> list[str]:
         "-jar",
         str(_ivy_jar()),
         *_mirror_settings(),
-        *("-ivy", str(_IVY_FILE)),
+        *("-ivy", str(description)),
         *("-confs", group),
         *("-types", "jar", "bundle"),
-        *("-cache", str(cache_dir / "ivy")),
+        *("-cache", str(ivy_cache or cache_dir / "ivy")),
         *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
 

@@ -144,7 +144,7 @@ class Spark:
         self.stopped: list[str] = []
         self.began = threading.Event()
         monkeypatch.setattr(app, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(app, "ensure_jars", lambda *_, **__: ())
+        monkeypatch.setattr(app, "fetched_jars", lambda *_, **__: ())
         monkeypatch.setattr(app, "start_session", self._start)
         monkeypatch.setattr(app, "stop_session", lambda session: self.stopped.append(str(session)))
         self.sessions = Sessions(Settings.model_validate({"data_dir": str(tmp_path)}))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy import jars
+from deploy.jar_shares import ByteLines, read_coordinates
 from deploy.jars import default_cache_dir, ensure_jars, groups
 from policies.errors import UserError
 
@@ -240,7 +241,7 @@ def test_manifest_of_another_form_is_refused_with_its_line(site: Site, line: str
 
 
 def test_maintainers_write_the_manifest_of_what_came(site: Site) -> None:
-    jars.write_manifest(site.cache, manifest=site.manifest)
+    jars.write_manifest(site.cache, manifest=site.manifest, coordinates=site.manifest.with_name("coordinates"))
     lines = site.manifest.read_text().splitlines()
     assert lines[0] == f"{hashlib.sha256(b'alpha').hexdigest()}  spark/alpha-1.0.jar"
     assert len(lines) == len(CONTENT) * len(groups())
@@ -273,3 +274,64 @@ def test_cache_is_where_the_desktop_standard_puts_it(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
     assert default_cache_dir() == Path(expected).expanduser()
+
+
+# Side by side
+
+
+def known(site: Site) -> Path:
+    """Coordinates of what the manifest's group has."""
+    file = site.manifest.with_name("jars.coordinates")
+    lines = (f"tools/{name} org.example {name.split('-')[0]} 1.0 {len(text)}\n" for name, text in CONTENT.items())
+    file.write_text("".join(lines))
+    return file
+
+
+def test_what_is_known_is_fetched_in_shares_each_with_a_cache_of_its_own(site: Site) -> None:
+    told: list[str] = []
+    paths = ensure_jars("tools", site.cache, progress=told.append, manifest=site.manifest, coordinates=known(site))
+    assert [path.read_bytes() for path in paths] == list(CONTENT.values())
+    caches = {call.split("-cache ")[1].split()[0] for call in site.ivy_calls}
+    assert len(caches) == len(site.ivy_calls) == len(CONTENT), "a share each, and no whole resolve"
+    assert site.leftovers() == []
+    assert told == [], "it took a moment"
+
+
+def test_what_the_shares_do_not_bring_the_whole_resolve_does(site: Site) -> None:
+    site.offer({**CONTENT, "beta-2.0.jar": b"damaged"})
+    with pytest.raises(UserError, match="beta"):
+        ensure_jars("tools", site.cache, manifest=site.manifest, coordinates=known(site))
+    assert (site.cache / "tools" / "alpha-1.0.jar").read_bytes() == b"alpha"
+    assert not (site.cache / "tools" / "beta-2.0.jar").exists(), "nothing damaged is kept"
+    assert str(jars._IVY_FILE) in site.ivy_calls[-1]
+
+
+def test_a_mirror_is_asked_by_each_share(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text("<ivysettings/>")
+    monkeypatch.setenv("HEADGATE_IVY_SETTINGS", str(settings))
+    ensure_jars("tools", site.cache, manifest=site.manifest, coordinates=known(site))
+    assert all(f"-settings {settings} " in call for call in site.ivy_calls)
+
+
+def test_progress_says_bytes_and_what_is_left_now_and_then() -> None:
+    now, said = [0.0], list[str]()
+    lines = ByteLines(said.append, "jars", clock=lambda: now[0])
+    for second in range(21):
+        now[0] = second
+        lines(second * 2_000_000, 40_000_000)
+    assert said == [
+        "fetching jars: 10 of 40 MB, about 15 s left",
+        "fetching jars: 20 of 40 MB, about 10 s left",
+        "fetching jars: 30 of 40 MB, about 5 s left",
+    ]
+
+
+def test_the_products_coordinates_are_those_of_its_manifest() -> None:
+    sums = jars._read_manifest(jars._MANIFEST)
+    known = read_coordinates(jars._COORDINATES)
+    assert known.keys() == sums.keys()
+    for group, wanted in known.items():
+        assert {each.file for each in wanted} <= sums[group].keys()
+        assert len(wanted) == len(sums[group]) or group not in ("spark", "kafka"), "those with a classifier are missing"
+        assert all(each.file.startswith(f"{each.module}-{each.revision}") for each in wanted)

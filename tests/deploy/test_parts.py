@@ -42,7 +42,7 @@ class World:
         monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
         monkeypatch.setattr(parts, "publishing", self._publishing)
         monkeypatch.setattr(app, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(app, "ensure_jars", lambda *_, **__: ())
+        monkeypatch.setattr(app, "fetched_jars", lambda *_, **__: ())
         monkeypatch.setattr(app, "start_session", lambda *_: object())
         monkeypatch.setattr(app, "stop_session", self._stop_session)
 
