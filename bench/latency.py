@@ -4,6 +4,7 @@ Every observation changes its cluster's factor (holds and min_change are 0), so 
 instants are Kafka's own (LogAppendTime), on one broker, so no two clocks are compared.
 
     python bench/latency.py --rates 1 100 1000 --seconds 60 --warmup 60
+    python bench/latency.py --against HEAD~20 --turns 2
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench.turns import Figures, run
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
@@ -54,27 +56,33 @@ class Load:
 
 
 def main() -> None:
-    """Run each rate in turn and print one line a rate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("--rates", type=int, nargs="+", default=[1, 100, 1000], help="observations a second")
     parser.add_argument("--seconds", type=int, default=60, help="measured time for each rate")
     parser.add_argument("--warmup", type=int, default=60, help="seconds of the first rate that do not count")
-    parser.add_argument("--trigger", default="100ms", help="trigger_interval")
-    given = parser.parse_args()
-    settings = StreamSettings.model_validate({"trigger_interval": given.trigger})
+    parser.add_argument("--trigger", help="trigger_interval; by default what the commit has")
+    run(__doc__ or "", measure, parser)
+
+
+def measure(given: argparse.Namespace) -> Figures:
+    """Each rate in turn."""
+    settings = StreamSettings.model_validate({"trigger_interval": given.trigger} if given.trigger else {})
+    figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _broker(Path(folder)) as broker:
-        _create_topics(broker.bootstrap_servers)
-        _start(broker.bootstrap_servers, Path(folder), settings)
-        _produce(broker.bootstrap_servers, Load.of(given.rates[0]), given.warmup)
-        print("events/s  events  p50 ms  p99 ms  max ms")
+        servers = broker.bootstrap_servers
+        _create_topics(servers)
+        _start(servers, Path(folder), settings)
+        _produce(servers, Load.of(given.rates[0]), given.warmup)
         for rate in given.rates:
-            marks = _ends(broker.bootstrap_servers)
-            _produce(broker.bootstrap_servers, Load.of(rate), given.seconds)
+            marks = _ends(servers)
+            _produce(servers, Load.of(rate), given.seconds)
             time.sleep(3)  # the last batch
-            millis = sorted(_latencies(broker.bootstrap_servers, marks))
-            print(
-                f"{rate:8} {len(millis):7} {_quantile(millis, 50):7.0f} {_quantile(millis, 99):7.0f} {millis[-1]:7.0f}"
-            )
+            millis = sorted(_latencies(servers, marks))
+            for percent in (50, 99):
+                figures[f"{rate}/s, p{percent}, ms"] = _quantile(millis, percent)
+            figures[f"{rate}/s, longest, ms"] = millis[-1]
+    return figures
 
 
 def _broker(folder: Path) -> EmbeddedKafka:

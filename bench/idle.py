@@ -1,0 +1,57 @@
+"""What a loop that has nothing to do takes of one core: `headgate run` with one watched cluster, read every 10 s.
+
+python bench/idle.py
+python bench/idle.py --against HEAD~20
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from bench.processes import cpu_seconds
+from bench.turns import Figures, run
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from tests.system.loop import Headgate, await_ready, write_settings
+
+PORT = 19_464
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=int, default=60, help="measured time")
+    parser.add_argument("--settle", type=int, default=30, help="seconds after it is ready that do not count")
+    run(__doc__ or "", measure, parser)
+
+
+def measure(given: argparse.Namespace) -> Figures:
+    """The whole process's share of one core: query, collector, exporter, and what they started."""
+    jars = ensure_jars("kafka", default_cache_dir())
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder,
+        EmbeddedKafka(Path(folder) / "k", jars) as kafka,
+    ):
+        servers = {"bootstrap_servers": kafka.bootstrap_servers}
+        settings = write_settings(
+            Path(folder) / "headgate.yaml",
+            kafka=servers,
+            clusters={"watched": {"kafka": {**servers, "poll_interval": "10s"}}},
+            policies={"throttle": {"soft": {"available_ratio_below": 0.01}}},
+            data_dir=str(Path(folder) / "data"),
+            http={"port": PORT},
+        )
+        with Headgate(["run", "-s", str(settings)], Path(folder) / "run.log") as headgate:
+            await_ready(headgate, PORT)
+            time.sleep(given.settle)
+            before, began = cpu_seconds(headgate.process.pid), time.monotonic()
+            time.sleep(given.seconds)
+            used = cpu_seconds(headgate.process.pid) - before
+            cores = used / (time.monotonic() - began)
+            headgate.stop()
+    return {"idle loop, share of a core": cores}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Running a benchmark in turn on this commit and on another, so that both meet the same machine in the same mood.
+
+Figures of one machine at one time mean little elsewhere; the ratio of two commits, measured in turn, does.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).parents[1]
+
+Figures = dict[str, float]
+"""What a benchmark measured, by name with its unit."""
+
+
+def run(description: str, measure: Callable[[argparse.Namespace], Figures], arguments: argparse.ArgumentParser) -> None:
+    """Measure and print a table, with `--against REF` beside another commit's; `--json` prints the figures alone."""
+    arguments.description, arguments.formatter_class = description, argparse.RawDescriptionHelpFormatter
+    arguments.add_argument("--against", metavar="REF", help="measure this commit too, in turn, in a tree of its own")
+    arguments.add_argument("--turns", type=int, default=2, help="with --against: how often each is measured")
+    arguments.add_argument("--json", action="store_true", help="print the figures as JSON")
+    given = arguments.parse_args()
+    if given.against:
+        passed = _without(sys.argv[1:], "--against", "--turns")
+        print(table(in_turn(Path(sys.argv[0]), passed, given.against, given.turns)))
+        return
+    figures = measure(given)
+    print(json.dumps(figures) if given.json else table({"now": figures}))
+
+
+def in_turn(script: Path, arguments: Sequence[str], ref: str, turns: int) -> dict[str, Figures]:
+    """The medians of both commits: old, new, and so on."""
+    taken: dict[str, list[Figures]] = {ref: [], "now": []}
+    with _tree(ref) as old:
+        for _ in range(turns):
+            for name, tree in ((ref, old), ("now", ROOT)):
+                taken[name].append(figures_of(script, arguments, tree))
+    return {name: {what: median(f[what] for f in of) for what in of[0]} for name, of in taken.items()}
+
+
+def figures_of(script: Path, arguments: Sequence[str], tree: Path = ROOT) -> Figures:
+    """What this tree's script measures of the code in `tree`."""
+    command = [sys.executable, str(script.absolute()), *arguments, "--json"]
+    # What is measured is the tree's; what measures is ours, where that commit does not have it yet.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tree, ROOT)))}
+    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{script.name} on {tree} failed:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def table(columns: Mapping[str, Figures]) -> str:
+    """Markdown: a row a figure, a column a commit; of two, the first divided by the second."""
+    names, (first, *_) = list(columns), columns.values()
+    heads = [*names, "ratio"] if len(names) == 2 else names
+    rows = [f"{_machine()}\n", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for what in first:
+        values = [columns[name][what] for name in names]
+        ratio = [f"{values[0] / values[1]:.2f}"] if len(values) == 2 and values[1] else []
+        rows.append(f"| {what} | {' | '.join([*(f'{value:.3g}' for value in values), *ratio])} |")
+    return "\n".join(rows)
+
+
+def _machine() -> str:
+    commit = _git("rev-parse", "--short", "HEAD") + ("" if not _git("status", "--porcelain") else " with changes")
+    cpu = next(
+        (line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")), platform.machine()
+    )
+    load = os.getloadavg()[0]
+    return f"commit {commit}; {os.cpu_count()} cores, {cpu}; load {load:.1f}; Python {platform.python_version()}"
+
+
+def _cpu_info() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+
+
+@contextmanager
+def _tree(ref: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-tree-") as folder:
+        _git("worktree", "add", "--detach", folder, ref)
+        try:
+            yield Path(folder)
+        finally:
+            _git("worktree", "remove", "--force", folder)
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _without(arguments: Sequence[str], *options: str) -> list[str]:
+    """Arguments without these options and their values."""
+    kept, skip = [], False
+    for argument in arguments:
+        if not skip and argument not in options:
+            kept.append(argument)
+        skip = argument in options
+    return kept
