@@ -336,6 +336,19 @@ def topics_check(settings: SettingsFile = None) -> None:
         raise typer.Exit(1)
 
 
+@topics_app.command("acls")
+def topics_acls(
+    part: Annotated[str, typer.Argument(help="collect-POLICY, decide, export, act or command.")],
+    principal: Annotated[str, typer.Option(help="As Kafka names it, such as User:headgate-collect-throttle.")],
+    settings: SettingsFile = None,
+) -> None:
+    """Print what `kafka-acls.sh` is to be given so that a principal may do what a part does, and no more."""
+    from connectors.kafka.rights import acl_commands
+
+    for line in acl_commands(part, principal, load_settings(settings).topics.prefix):
+        typer.echo(f"kafka-acls.sh --bootstrap-server … {line}")
+
+
 def _print_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
     typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
     if differences:

@@ -9,17 +9,25 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -33,16 +41,22 @@ from connectors.kafka.librdkafka import LOGGER
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import outcome_of
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.kafka.topic_admin import check_topics
-from connectors.kafka.topics import TopicSettings
+from connectors.kafka.rights import rights_of
+from connectors.kafka.topic_admin import check_topics, create_topics
+from connectors.kafka.topics import TopicSettings, plan
 from connectors.poll_metrics import PollMetrics
 from deploy.embedded import LOOPBACK, EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import run_java
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
+from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics
+from policies.throttle import LogDirs
+from policies.throttle.readings import VolumeReading
+from policies.timers import TICKS, TIMERS
 from policies.units import parse_duration
-from tests.system.loop import Headgate, await_ready, http_get, write_settings
+from policies.wire import observation_event
+from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
@@ -484,3 +498,101 @@ def clusters_read(broker: Secured) -> set[str]:
     """Of which there are observations."""
     observed = everything_on(broker.plain_servers, "canaries.observed.")
     return {json.loads(value)["data"]["cluster"] for _, value in observed}
+
+
+# --- who may write what
+
+
+def grant(broker: Secured, part: str, prefix: str) -> None:
+    """Give the user without rights those of a part, on the real authorizer, and no others."""
+    admin = AdminClient({"bootstrap.servers": broker.plain_servers})
+    of_user = (f"User:{NO_RIGHTS}", "*")
+    everything = AclBindingFilter(
+        ResourceType.TOPIC,
+        None,  # type: ignore[arg-type]  # of all names
+        ResourcePatternType.ANY,
+        *of_user,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    for future in admin.delete_acls([everything]).values():
+        future.result(timeout=DEADLINE_SECONDS)
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            f"{prefix}.{each.topic}",
+            ResourcePatternType.PREFIXED if each.is_prefix else ResourcePatternType.LITERAL,
+            *of_user,
+            AclOperation[_constant(operation)],
+            AclPermissionType.ALLOW,
+        )
+        for each in rights_of(part)
+        for operation in each.operations
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result(timeout=DEADLINE_SECONDS)
+
+
+def _constant(operation: str) -> str:
+    return "DESCRIBE_CONFIGS" if operation == "DescribeConfigs" else operation.upper()
+
+
+def may_write(broker: Secured, topic: str) -> bool:
+    """Whether that user's record is taken."""
+    said: list[KafkaError | None] = []
+    producer = Producer({**KafkaConnection(**broker.sasl(NO_RIGHTS)).for_confluent(), "linger.ms": 0}, logger=LOGGER)
+    producer.produce(topic, b"x", on_delivery=lambda error, _: said.append(error))
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    (error,) = said
+    assert error is None or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, error
+    return error is None
+
+
+def has_exactly(broker: Secured, names: Sequence[str], expected: set[str]) -> bool:
+    """Whether that user may write these of the topics, and no others."""
+    return {name for name in names if may_write(broker, f"rights.{name}")} == expected
+
+
+PARTS: dict[str, set[str]] = {
+    "collect-throttle": {"observed.log-dirs"},
+    "collect-isolation": {"observed.bookies"},
+    "collect-sessions": {"observed.sessions"},
+    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS},
+    "export": set(),
+    "act": {AUDIT, APPLIED_QUOTAS, "observed.switches"},
+    "command": {COMMANDS},
+}
+
+
+def test_each_part_may_write_its_own_topics_and_no_others(broker: Secured) -> None:
+    topics = TopicSettings(prefix="rights")
+    create_topics(KafkaConnection(bootstrap_servers=broker.plain_servers), topics)
+    names = [each.topic.removeprefix("rights.") for each in plan(topics)]
+    for part, expected in PARTS.items():
+        grant(broker, part, "rights")
+        eventually(f"the rights of {part}", partial(has_exactly, broker, names, expected))
+
+
+@pytest.mark.parametrize("part", ["collect", pytest.param("decide", marks=pytest.mark.long)])
+def test_a_part_with_its_own_rights_does_its_work(broker: Secured, tmp_path: Path, free_port: int, part: str) -> None:
+    prefix = f"work-{part}"
+    create_topics(KafkaConnection(bootstrap_servers=broker.plain_servers), TopicSettings(prefix=prefix))
+    grant(broker, "collect-throttle" if part == "collect" else part, prefix)
+    file = write_settings(
+        tmp_path / "headgate.yaml",
+        kafka=plain(broker.sasl(NO_RIGHTS)),
+        topics={"prefix": prefix},
+        data_dir=str(tmp_path / "data"),
+        http={"port": free_port},
+        clusters={"c1": {"kafka": {"bootstrap_servers": broker.plain_servers, "poll_interval": "1s"}}},
+    )
+    written = "observed.log-dirs" if part == "collect" else "decided.throttle"
+    if part == "decide":
+        reading = LogDirs(cluster="c1", outcome=Outcome.OK, broker=1, volumes=(VolumeReading(log_dir="/d"),))
+        record = observation_event(reading, id="1", source="test", time=datetime.now(UTC))
+        produce(broker.plain_servers, f"{prefix}.observed.log-dirs", ("c1", record))
+    with Headgate([part, "-s", str(file)], tmp_path / "part.log") as running:
+        await_ready(running, free_port)
+        with Topic(broker.plain_servers, f"{prefix}.{written}") as topic:
+            eventually(f"it writes {written}", lambda: topic.entries() != [])
+        assert running.stop() == 0, running.output()

@@ -1,0 +1,89 @@
+"""The least that each part must be allowed on the loop's own Kafka: a principal each, that may what its part does.
+
+Who may write an observed topic decides what Headgate believes of the clusters that it is about; so each policy's
+collectors get a principal of their own, which can write that policy's topic and nothing else.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from policies.errors import UserError
+from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics, observed_topics
+from policies.timers import TICKS, TIMERS
+
+_ALL = ""
+_OBSERVED = "observed."
+_DECIDED = "decided."
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a principal may do to a topic, or to all whose names begin so."""
+
+    topic: str
+    """Without the loop's prefix."""
+    is_prefix: bool
+    operations: tuple[str, ...]
+    """As `kafka-acls.sh` names them."""
+
+
+_LOOK = Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs"))
+"""Every part looks at the start whether the topics are as planned."""
+
+
+def _read(*topics: str) -> Iterator[Grant]:
+    return (Grant(topic, topic.endswith("."), ("Read",)) for topic in topics)
+
+
+def _write(*topics: str) -> Iterator[Grant]:
+    return (Grant(topic, topic.endswith("."), ("Write",)) for topic in topics)
+
+
+def _collectors() -> Mapping[str, tuple[Grant, ...]]:
+    topics: dict[str, list[str]] = {}
+    for topic, policy in observed_topics().items():
+        if topic != COMMANDS:
+            topics.setdefault(policy, []).append(topic)
+    # What it published before is read when it begins, so that nobody's trouble is forgotten.
+    return {f"collect-{policy}": (_LOOK, *_read(*names), *_write(*names)) for policy, names in topics.items()}
+
+
+def rights() -> Mapping[str, tuple[Grant, ...]]:
+    """By part: `collect-<policy>`, `decide`, `export`, `act`, `command`."""
+    observed = [topic for topic in observed_topics() if topic != COMMANDS]
+    return {
+        **_collectors(),
+        "decide": (
+            _LOOK,
+            *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS),
+            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS),
+        ),
+        "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
+        "act": (
+            _LOOK,
+            *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),
+            *_write(AUDIT, APPLIED_QUOTAS, *(topic for topic in observed if observed_topics()[topic] == "switching")),
+        ),
+        "command": (_LOOK, *_read(_OBSERVED, *decided_topics()), *_write(COMMANDS)),
+    }
+
+
+def rights_of(part: str) -> tuple[Grant, ...]:
+    """Those of one part.
+
+    Raises:
+        UserError: there is no such part.
+    """
+    known = rights()
+    if part not in known:
+        raise UserError(f"'{part}' is no part: write one of {', '.join(known)}")
+    return known[part]
+
+
+def acl_commands(part: str, principal: str, prefix: str) -> Iterator[str]:
+    """Arguments of `kafka-acls.sh` that give a principal a part's rights, one line each; raises as `rights_of` does."""
+    for grant in rights_of(part):
+        pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
+        operations = "".join(f" --operation {operation}" for operation in grant.operations)
+        name = f"{prefix}.{grant.topic}"
+        yield f"--add --allow-principal '{principal}'{operations} --topic {name}{pattern}"

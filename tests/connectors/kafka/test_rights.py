@@ -1,0 +1,45 @@
+"""What each part is given on the loop's Kafka: nobody may write what is another's word."""
+
+import pytest
+
+from connectors.kafka.rights import acl_commands, rights, rights_of
+from connectors.kafka.topics import TopicSettings, plan
+from policies.errors import UserError
+from policies.registry import COMMANDS
+
+TOPICS = [each.topic.removeprefix("headgate.") for each in plan(TopicSettings())]
+
+
+def writers(topic: str) -> set[str]:
+    """The parts that may write a topic."""
+    return {
+        part
+        for part, grants in rights().items()
+        for grant in grants
+        if "Write" in grant.operations and (topic.startswith(grant.topic) if grant.is_prefix else topic == grant.topic)
+    }
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_decisions_and_commands_have_one_writer_each_and_no_collector_writes_anothers_topic(topic: str) -> None:
+    found = writers(topic)
+    assert found, "somebody writes it"
+    if topic.startswith("decided."):
+        assert found == {"decide"}
+    if topic == COMMANDS:
+        assert found == {"command"}
+    assert len({part for part in found if part.startswith("collect-")}) <= 1
+
+
+def test_the_commands_name_principal_topic_and_pattern() -> None:
+    assert list(acl_commands("collect-throttle", "User:c", "loop")) == [
+        "--add --allow-principal 'User:c' --operation Describe --operation DescribeConfigs --topic loop. "
+        "--resource-pattern-type prefixed",
+        "--add --allow-principal 'User:c' --operation Read --topic loop.observed.log-dirs",
+        "--add --allow-principal 'User:c' --operation Write --topic loop.observed.log-dirs",
+    ]
+
+
+def test_a_part_that_is_none_is_named() -> None:
+    with pytest.raises(UserError, match="'eat' is no part: write one of collect-throttle"):
+        rights_of("eat")
