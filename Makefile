@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
 PYTEST ?=
 
-.PHONY: help run test unit lean system again long walk check lint types layers generated setup generate requirements bench docker clean
+.PHONY: help run test unit lean system again long walk check lint types layers generated setup generate requirements bench docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -71,8 +71,13 @@ requirements: ## Pin what pyproject.toml asks for, with hashes (needs uv)
 	$(PIN) pyproject.toml --group build -o requirements.txt
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
 
+audit: $(VENV)/.runtime ## Known weaknesses of what is pinned (asks a database on the network; says so where there is none)
+	@$(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
+	@.venv-audit/bin/pip-audit --require-hashes --disable-pip -r requirements.txt || \
+	  { echo "audit: either weaknesses were found (above), or no database was reached: then nothing is known" >&2; exit 1; }
+
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # A stamp per set of packages: a second start installs nothing and asks no network.
 $(VENV)/bin/python:

@@ -15,6 +15,7 @@ from deploy.reference.asyncapi import asyncapi
 from deploy.reference.catalogue import catalogue
 from deploy.reference.events_page import events_page
 from deploy.reference.metrics_page import metrics_page
+from deploy.reference.sbom import sbom
 from deploy.reference.settings_page import settings_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -34,6 +35,7 @@ def generated() -> dict[str, str]:
         "asyncapi.yaml": asyncapi(),
         "events.md": events_page(),
         "metrics.md": metrics_page(),
+        "sbom.cdx.json": sbom(),
         "settings.yaml": settings_page(),
         **schemas,
     }

@@ -1,0 +1,64 @@
+"""What Headgate is made of: listed whole, pinned by sums, under licences that may be shipped with it."""
+
+import json
+import re
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.reference.sbom import _jars, _packages, sbom
+
+ROOT = Path(__file__).parents[2]
+COMPONENTS = json.loads(sbom())["components"]
+PACKAGES = [each["name"] for each in COMPONENTS if each["bom-ref"].startswith("pkg:pypi/")]
+
+FREE = re.compile(
+    r"apache|\bmit\b|\bbsd|\bpsf|python software|\bisc\b|mpl|mozilla|hpnd|unlicense|0bsd|zlib", re.IGNORECASE
+)
+"""Licences that ask for no more than to be named."""
+
+
+def test_every_package_and_jar_is_listed_with_version_and_sum() -> None:
+    assert len(PACKAGES) == len(re.findall(r"^[A-Za-z0-9].*==", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    assert len(COMPONENTS) - len(PACKAGES) == len((ROOT / "deploy/jars.sha256").read_text().splitlines())
+    for each in COMPONENTS:
+        sums = [*each.get("hashes", ()), *(p for p in each["properties"] if p["name"] == "headgate:sha256")]
+        assert each["version"], each
+        assert sums, each
+    assert len({each["bom-ref"] for each in COMPONENTS}) == len(COMPONENTS)
+
+
+def test_the_list_is_the_same_each_time_and_names_the_version_of_the_format() -> None:
+    assert sbom() == sbom()
+    head = json.loads(sbom())
+    assert (head["bomFormat"], head["specVersion"]) == ("CycloneDX", "1.6")
+
+
+def test_what_is_not_pinned_or_has_no_sum_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"httpx>=0\.28 is not pinned"):
+        list(_packages("httpx>=0.28\n"))
+    with pytest.raises(ValueError, match="is not understood"):
+        list(_jars("abc  spark/x.jar\n"))
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_package_has_a_licence_that_allows_to_ship_it(name: str) -> None:
+    try:
+        about: Any = metadata(name)
+    except PackageNotFoundError:
+        pytest.skip("of another platform")
+    classified = [each for each in about.get_all("Classifier") or () if each.startswith("License ::")]
+    told = " ".join([about.get("License-Expression") or "", (about.get("License") or "")[:200], *classified])
+    assert FREE.search(told), f"{name}: {told!r}"
+
+
+def test_in_the_image_only_the_first_step_is_roots_and_who_runs_it_owns_none_of_it() -> None:
+    steps = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    kinds = [line.split(maxsplit=1) for line in steps if line and not line.startswith("#")]
+    users = [rest for kind, rest in kinds if kind == "USER"]
+    assert users == ["builder", "headgate"]
+    before = kinds[: kinds.index(["USER", "builder"])]
+    assert [kind for kind, _ in before if kind in ("RUN", "COPY")] == ["RUN"]
+    assert not [rest for kind, rest in kinds if kind == "COPY" and "--chown=builder" not in rest]
