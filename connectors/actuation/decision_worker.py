@@ -11,6 +11,7 @@ import structlog
 from tenacity import retry_if_exception_type, stop_after_attempt
 from tenacity.stop import stop_base
 
+from connectors.actuation.action_rate import ActionRate
 from connectors.actuation.decision_queue import ActionableT
 from connectors.actuation.reports import (
     ActionError,
@@ -60,6 +61,8 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
     """Whether a decision to be done is overtaken by the next that is; else that only renews it."""
     series: ClassVar[stop_base] = stop_after_attempt(1)
     """How many attempts are made in a row."""
+    most_a_minute: ClassVar[int] = 60
+    """So many actions are done within a minute; what comes beyond waits, and a metric says so."""
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
         self._reports = reports
         self._grace = grace
         self._pending: dict[str, _Pending[ActionableT]] = {}
+        self._actions = ActionRate(self.most_a_minute, clock.monotonic)
 
     @abstractmethod
     def _attempt(self, decision: ActionableT, stop: Event) -> ActionResult[Observed] | None:
@@ -133,6 +137,7 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
                 return
             self._try(decision, stop)
         self._reports.failing(yes=any(each.failed_attempts for each in self._pending.values()))
+        self._reports.held(yes=bool(self._pending) and self._actions.left_seconds() > 0)
 
     def pause_seconds(self) -> float | None:
         """Until something is to be tried; None when nothing is pending."""
@@ -159,6 +164,14 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
             if decision.expires_at is not None:
                 seconds = min(seconds, (decision.expires_at - self._clock.now()).total_seconds())
             pending.try_at = self._clock.monotonic() + max(0.0, seconds)
+
+    def _is_held(self, decision: ActionableT) -> bool:
+        """To be asked before each action: whether it must wait, as too many were done; else it counts as one."""
+        if wait_seconds := self._actions.left_seconds():
+            self._postpone(decision, wait_seconds)
+            return True
+        self._actions.take()
+        return False
 
     # --- attempts
 

@@ -21,6 +21,7 @@ _log = structlog.get_logger(__name__)
 PublishAudit = Callable[[str, bytes], None]
 """Hands an event (key, value) over for the audit; does not block."""
 Metrics = TypeVar("Metrics", bound="FailingMetric")
+PacedT = TypeVar("PacedT", bound="PacedMetric")
 Observed = TypeVar("Observed")
 """What an actuator finds and tells besides the outcome."""
 
@@ -63,6 +64,23 @@ class FailingMetric:
         self._failing.labels(cluster).set(yes)
 
 
+class PacedMetric(FailingMetric):
+    """The same of an actuator that does a bounded number of actions a minute: whether that holds any back."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
+        super().__init__(registry, f"{name}_failing", documentation)
+        self._held = Gauge(
+            f"{name}_held",
+            "1 while decisions wait because as many actions were done within a minute as ever are.",
+            ("cluster",),
+            registry=registry,
+        )
+
+    def held(self, cluster: str, *, yes: bool) -> None:
+        """Whether decisions of a cluster wait."""
+        self._held.labels(cluster).set(yes)
+
+
 class AuditLog(Generic[Metrics]):
     """What is said of one cluster. What was said last of a thing need not be said again.
 
@@ -98,10 +116,14 @@ class AuditLog(Generic[Metrics]):
         self._publish(self._cluster, actuator_event(event, id=str(uuid.uuid4()), at=at))
 
 
-class DecisionReports(AuditLog[Metrics], ABC, Generic[ActionableT, Observed, Metrics]):
+class DecisionReports(AuditLog[PacedT], ABC, Generic[ActionableT, Observed, PacedT]):
     """Says what became of one cluster's decisions; each outcome of a subject when it is new."""
 
     levels: ClassVar[dict[str, str]] = {CommonOutcome.FAILED: "error"}
+
+    def held(self, *, yes: bool) -> None:
+        """Show whether decisions wait because too much was done within a minute."""
+        self._metrics.held(self._cluster, yes=yes)
 
     def found(self, decision: ActionableT, result: ActionResult[Observed], *, attempt: int, at: datetime) -> None:
         """Say that a decision was dealt with, or could not be in so many attempts."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from connectors.actuation.reports import DecisionReports, FailingMetric
+from connectors.actuation.reports import DecisionReports, PacedMetric
 from connectors.quarantine.guards import BookiePlacement, QuarantineResult
 from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
@@ -13,7 +13,7 @@ from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOu
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-class QuarantineMetrics(FailingMetric):
+class QuarantineMetrics(PacedMetric):
     """What the quarantine actuator counts, for all clusters alike: make one for a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -26,7 +26,7 @@ class QuarantineMetrics(FailingMetric):
         )
         super().__init__(
             registry,
-            "headgate_quarantine_failing",
+            "headgate_quarantine",
             "1 while a bookie that should be in quarantine cannot be put there.",
         )
         self.outcomes = Counter(

@@ -54,10 +54,12 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
     def _close(self) -> None:
         self._watched.store.close()
 
-    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult:  # noqa: ARG002 - does not wait
+    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - does not wait
         snapshot = self._watched.store.look(decision.bookie)
         refused = refusal(decision, snapshot, self._watched.max_quarantined)
         if refused is None:
+            if self._is_held(decision):
+                return None
             return done(decision, snapshot, snapshot.write(decision.group, decision.rack))
         if (
             self._is_unsure(decision)

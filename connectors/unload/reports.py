@@ -5,13 +5,13 @@ from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter
 
-from connectors.actuation.reports import DecisionReports, FailingMetric
+from connectors.actuation.reports import DecisionReports, PacedMetric
 from connectors.unload.guards import ServedBy, UnloadResult
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 
 
-class UnloadMetrics(FailingMetric):
+class UnloadMetrics(PacedMetric):
     """What the Pulsar actuator counts, for all clusters alike: make one for a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -23,7 +23,7 @@ class UnloadMetrics(FailingMetric):
         )
         super().__init__(
             registry,
-            "headgate_bundle_actions_failing",
+            "headgate_bundle_actions",
             "1 while a bundle that should be unloaded or owned again cannot be, be it for safety.",
         )
 

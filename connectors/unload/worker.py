@@ -102,10 +102,10 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
         found = judge(decision, self._look(stop), unsure=self._is_unsure(decision))
         if found is not None:
             return found
-        if not (wait_seconds := self._rate_limit.left_seconds(decision.member)):
-            return self._act(decision, stop)
-        self._postpone(decision, wait_seconds)
-        return None
+        if wait_seconds := self._rate_limit.left_seconds(decision.member):
+            self._postpone(decision, wait_seconds)
+            return None
+        return None if self._is_held(decision) else self._act(decision, stop)
 
     def _look(self, stop: Event) -> Survey:
         """What the brokers serve, asked for all that is due."""

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.decision_worker import DecisionWorker
-from connectors.actuation.reports import ActionResult, CommonOutcome, DecisionReports, FailingMetric
+from connectors.actuation.reports import ActionResult, CommonOutcome, DecisionReports, PacedMetric
 from policies.actuator_events import ActuatorEvent
 from policies.decisions import Mode
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
@@ -51,7 +51,7 @@ class ToyEvent(ActuatorEvent):
         return f"{self.cluster}/{self.about}"
 
 
-class ToyReports(DecisionReports[Toy, str, FailingMetric]):
+class ToyReports(DecisionReports[Toy, str, PacedMetric]):
     def _news(self, decision: Toy, result: ActionResult[str]) -> object:
         return result
 
@@ -89,7 +89,7 @@ class Published:
         return self.registry.get_sample_value("toy_failing", {"cluster": CLUSTER})
 
     def reports(self) -> ToyReports:
-        return ToyReports(CLUSTER, self.publish, FailingMetric(self.registry, "toy_failing", "Whether it fails."))
+        return ToyReports(CLUSTER, self.publish, PacedMetric(self.registry, "toy", "Whether it fails."))
 
 
 class ToyWorker(DecisionWorker[Toy, str]):
