@@ -10,6 +10,7 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
+from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
 
 S = SwitchStage
@@ -266,3 +267,28 @@ def test_nothing_is_undone_by_itself_where_ids_would_run_backwards() -> None:
     world = moved(World(SwitchLimits(automatic_rollback=True)).to(S.TRIGGERED))
     world.later(90_000).tell(world.members_event(), world.cluster_event("new"))
     assert world.is_at(S.TRIGGERED)
+
+
+# --- over the wire
+
+
+def test_the_commands_are_heard_from_the_commands_topic() -> None:
+    world = WireWorld()
+    world.to(S.BUILD)
+    for command, paused, stage in (
+        (Pause(key="p"), True, S.BUILD),
+        (Resume(key="r"), False, S.BUILD),
+        (Abort(key="a"), False, S.ROLLED_BACK),
+    ):
+        world.tell(command)
+        assert (world.switch.paused, world.records()[-1].paused, world.stage) == (paused, paused, stage)
+
+
+def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
+    world = World().to(S.TRIGGERED)
+    before = world.state
+    for command in (Abort, Pause, Resume):
+        [said] = world.tell(command(key=command.__name__, dry_run=True))
+        assert said.verdict is SwitchVerdict.PREVIEW
+        assert said.sentence.startswith("would: the switch to new is" if command is not Resume else "would be rejected")
+    assert (world.state.switch, world.state.directive) == (before.switch, before.directive)
