@@ -1,0 +1,144 @@
+"""What one step of the isolation policy costs, at 5,000 bookies and 2,000 namespaces; also held against another commit.
+
+In each case a host steps the policy as the query does: state decoded, stepped, state and records encoded. `own` gives
+each namespace groups of its own, `shared` a hundred groups to twenty namespaces each, `one` a single group to all.
+Vanished is a tree that is gone in one reading, and in the one that confirms it.
+
+    python -m bench.isolation_step
+    python -m bench.isolation_step --against 5e721fb
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
+from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
+from policies.observations import Observation, Outcome, Reading
+from streaming.host import PolicyHost, recall, remember
+
+BOOKIES, NAMESPACES = 5_000, 2_000
+GROUPS: Mapping[str, int] = {"own": NAMESPACES, "shared": 100, "one": 1}
+ROOT = Path(__file__).parents[1]
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Cluster:
+    """A cluster at seconds after a start, and a host that has remembered what it has seen of it."""
+
+    def __init__(self, group_count: int) -> None:
+        self.bookies = [f"bk-{n:04}.bookies.example.org:3181" for n in range(BOOKIES)]
+        self.groups: dict[str, dict[str, RackInfo]] = {f"g{n}": {} for n in range(group_count)}
+        for n, bookie in enumerate(self.bookies):
+            self.groups[f"g{n % group_count}"][bookie] = RackInfo(rack="/r1")
+        self.namespaces = {
+            f"tenant-{n % 50}/namespace-{n}": NamespaceAffinity(primary=(f"g{n % group_count}",), ensemble_size=2)
+            for n in range(NAMESPACES)
+        }
+        self._host = PolicyHost({"isolation": IsolationSettings()})
+        self._remembered: bytes | None = None
+
+    def step(self, second: float, *readings: Reading) -> float:
+        """Seconds that a step with these readings took."""
+        now = _START + timedelta(seconds=second)
+        seen = [Observation(f"{second}/{n}", now, reading) for n, reading in enumerate(readings)]
+        began = time.perf_counter()
+        before = None if self._remembered is None else recall(self._remembered)
+        stepped = self._host.step("isolation", "c", before, seen, now)
+        self._remembered = remember(stepped.remembered)
+        took = time.perf_counter() - began
+        assert stepped.failure is None, stepped.failure
+        return took
+
+    def registered(self, bookies: list[str]) -> Bookies:
+        """A reading in which these are writable."""
+        writable = tuple(BookieRegistration(bookie=b, session="0x1", czxid=n) for n, b in enumerate(bookies))
+        return Bookies(cluster="c", outcome=Outcome.OK, writable=writable, known=tuple(self.bookies))
+
+    def racks(self, groups: dict[str, dict[str, RackInfo]]) -> BookieRacks:
+        """A reading of these groups."""
+        return BookieRacks(cluster="c", outcome=Outcome.OK, groups=groups)
+
+
+def measure(group_count: int) -> dict[str, float]:
+    """Seconds of each kind of step."""
+    cluster = Cluster(group_count)
+    affinity = BookieAffinity(cluster="c", outcome=Outcome.OK, namespaces=cluster.namespaces)
+    all_bookies, racks = cluster.registered(cluster.bookies), cluster.racks(cluster.groups)
+    one_gone, none = cluster.registered(cluster.bookies[1:]), cluster.registered([])
+    seconds = {"first": cluster.step(0, all_bookies, racks, affinity)}
+    seconds["nothing new"] = min(cluster.step(second, all_bookies, racks) for second in (5, 10, 15))
+    seconds["one bookie gone"] = cluster.step(20, one_gone, racks)
+    seconds["confirmed"] = cluster.step(30, one_gone, racks)
+    seconds["and back"] = cluster.step(35, all_bookies, racks)
+    vanished = [cluster.step(40, none, racks), cluster.step(50, none, racks), cluster.step(111, none, racks)]
+    seconds["tree vanished, longest of three"] = max(vanished)
+    cluster.step(116, all_bookies, racks)
+    without = [cluster.step(second, all_bookies, cluster.racks({})) for second in (120, 130, 141)]
+    seconds["/bookies vanished, longest of three"] = max(without)
+    return seconds
+
+
+@contextmanager
+def _commit(ref: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        tree = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(tree), ref], cwd=ROOT, check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def _measured_in(tree: Path, layouts: list[str]) -> dict[str, dict[str, float]]:
+    """By this script in processes of their own, with the code of another folder."""
+    found: dict[str, dict[str, float]] = {}
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    for layout in layouts:
+        command = [sys.executable, str(Path(__file__).resolve()), "--json", "--groups", layout]
+        done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
+        found |= json.loads(done.stdout)
+    return found
+
+
+def _print(ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]] | None) -> None:
+    for layout, seconds in ours.items():
+        print(f"{layout}: {GROUPS[layout]} groups")
+        for what, took in seconds.items():
+            then = (
+                ""
+                if theirs is None
+                else f"   before {theirs[layout][what]:8.3f} s   ÷ {theirs[layout][what] / took:6.1f}"
+            )
+            print(f"  {what:<36} {took:8.3f} s{then}")
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", metavar="REF", help="a commit to measure in the same run")
+    parser.add_argument("--groups", choices=GROUPS, help="one layout alone")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given: Any = parser.parse_args()
+    layouts = [given.groups] if given.groups else [*GROUPS]
+    ours = {layout: measure(GROUPS[layout]) for layout in layouts}
+    if given.json:
+        print(json.dumps(ours))
+    elif given.against is None:
+        _print(ours, None)
+    else:
+        with _commit(given.against) as tree:
+            _print(ours, _measured_in(tree, layouts))
+
+
+if __name__ == "__main__":
+    main()
