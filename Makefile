@@ -53,8 +53,9 @@ layers: $(VENV)/.dev
 generated: $(VENV)/.dev
 	$(BIN)/python -m deploy.generate --check
 
-generate: $(VENV)/.dev ## Write schemas, AsyncAPI and the reference pages anew
+generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the dashboards anew
 	$(BIN)/python -m deploy.generate
+	$(BIN)/python -m deploy.monitoring.dashboards
 
 setup: $(VENV)/.dev ## The virtual environment alone, with what development needs
 

@@ -44,6 +44,12 @@ DEAD_LETTER_COUNT = Family(
     "Observed records the query could not read, by the topic they came from, since this process started.",
     ("topic", "reason"),
 )
+DECISIONS = Family(
+    "headgate_verdicts_total",
+    "Decisions by what they say and why, since this process started; one that is repeated because it would run out "
+    "counts again.",
+    ("policy", "verdict", "reason"),
+)
 BAD_RECORDS = Family(
     "headgate_exporter_bad_records_total",
     "Records this exporter could not read; those that were in the topics when it started count too.",
@@ -116,6 +122,7 @@ class LoopView:
         of_views = (histogram for view in self._views.values() for histogram in view.histograms)
         self._histograms = (*of_views, self._latency.histogram)
         self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
+        self._decision_counts: Counter[tuple[str, str, str]] = Counter()
         self._bad: Counter[tuple[str, str]] = Counter()
 
     def histories(self) -> dict[str, timedelta | None]:
@@ -165,6 +172,7 @@ class LoopView:
                     yield sample
         yield from (Sample(DECISION_STALE, about, value) for about, value in sorted(told.items()))
         yield from (Sample(ALERTS, labels, count) for labels, count in sorted(self._alert_counts().items()))
+        yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decision_counts.items()))
         yield from (Sample(DEAD_LETTER_COUNT, labels, count) for labels, count in sorted(self._letter_counts.items()))
 
     def metrics(self, now_ms: int) -> list[Metric]:
@@ -179,7 +187,7 @@ class LoopView:
     def families(self) -> list[Metric]:
         """All there may be, without samples."""
         of_views = [family for view in self._views.values() for family in view.families]
-        common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS)
+        common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS, DECISIONS)
         histograms = (histogram.metric() for histogram in self._histograms)
         return [*(family.metric() for family in (*of_views, *common)), *histograms]
 
@@ -224,7 +232,10 @@ class LoopView:
             return None
         if isinstance(decision, Alert):
             self._alert(key, decision)
-        elif (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
+            return decision
+        if live:
+            self._decision_counts[decision.policy, decision.verdict, decision.reason] += 1
+        if (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
             self._latency.decided(decision, record.appended_ms)
         return decision
 

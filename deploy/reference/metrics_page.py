@@ -63,8 +63,16 @@ def metrics_page() -> str:
 def parts() -> dict[str, list[MetricRow]]:
     """The metrics of each part, by name."""
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
-    registering: dict[str, Callable[[CollectorRegistry], object]] = {
-        "The exporter": lambda registry: Exporter(nowhere, "headgate", {}, registry, settings_hash=""),
+
+    def exporter(registry: CollectorRegistry) -> object:
+        return Exporter(nowhere, "headgate", {}, registry, settings_hash="")
+
+    return {part: _registered(register) for part, register in {"The exporter": exporter, **other_parts()}.items()}
+
+
+def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
+    """What registers the metrics of each part but the exporter's, by the part's name."""
+    return {
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
@@ -72,7 +80,6 @@ def parts() -> dict[str, list[MetricRow]]:
         "The publisher": PublisherMetrics,
         "The settings": reload_gauge,
     }
-    return {part: _registered(register) for part, register in registering.items()}
 
 
 def _registered(register: Callable[[CollectorRegistry], object]) -> list[MetricRow]:

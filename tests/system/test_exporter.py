@@ -27,8 +27,14 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from connectors.prometheus import Exporter, MetricsServer
 from deploy.embedded import LOOPBACK, EmbeddedKafka
-from policies.registry import DEAD_LETTERS, decided_topics, observed_topics
+from deploy.monitoring.dashboards import FOLDER
+from deploy.monitoring.panels import BOARDS, Panel
+from deploy.reference.metrics_page import other_parts
+from policies.observations import Observation
+from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topics, topic_of
 from policies.throttle import ThrottleSettings
+from policies.wire import observation_event
+from streaming.host import PolicyHost
 from tests.connectors.prometheus import loop as virtual
 from tests.connectors.prometheus.loop import LIMITS, Loop, log_dirs, members
 from tests.system.brokers import kill_broker, start_broker
@@ -115,8 +121,8 @@ def loop_from_now(**settings: Any) -> Loop:
 class Running:
     """An exporter with its server, as `headgate export` runs them."""
 
-    def __init__(self, topics: Topics) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(self, topics: Topics, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
         self.exporter = Exporter(
             topics.connection,
             topics.prefix,
@@ -176,9 +182,10 @@ class Running:
 class Prometheus:
     """A real one that scrapes one exporter every second."""
 
-    def __init__(self, folder: Path, target_port: int) -> None:
-        config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+    def __init__(self, folder: Path, target_port: int, rules: Path | None = None) -> None:
+        config: dict[str, Any] = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": [] if rules is None else [str(rules)],
             "scrape_configs": [
                 {"job_name": "headgate", "static_configs": [{"targets": [f"{LOOPBACK}:{target_port}"]}]}
             ],
@@ -246,6 +253,66 @@ def test_prometheus_scrapes_what_the_loop_decides(topics: Topics, tmp_path: Path
         assert (target["health"], target["lastError"]) == ("up", "")
         metadata = prometheus.ask("targets/metadata", metric="headgate_throttle_factor")
         assert [(m["type"], m["help"][:12]) for m in metadata] == [("gauge", "How much the")]
+
+
+class TouchingRegistry(CollectorRegistry):
+    """Shows one series of each metric that is registered, as a process that has done something does."""
+
+    def register(self, collector: Any) -> None:
+        super().register(collector)
+        if labels := getattr(collector, "_labelnames", ()):
+            collector.labels(*("payments" if label == "cluster" else "ok" for label in labels))
+
+
+def play_examples(topics: Topics) -> None:
+    """What each policy's own scenario reads and decides, as if it were now."""
+    for kind in POLICIES.values():
+        scenario, kept = kind.examples(), None
+        host = PolicyHost({kind.name: scenario.settings})
+        newest = max(each.time for batch in scenario.batches for each in batch)
+        later = datetime.now(UTC).replace(microsecond=0) - newest
+        for batch in scenario.batches:
+            for source, id_, time_, reading in batch:
+                event = observation_event(reading, id=id_, source=source, time=time_ + later)
+                topics.write(Record(topic_of(type(reading)), reading.cluster.encode(), event, 0))
+            seen = [Observation(each.id, each.time + later, each.reading) for each in batch]
+            stepped = host.step(kind.name, seen[0].reading.cluster, kept, seen, max(o.at for o in seen))
+            kept = stepped.remembered
+            topics.write(*(Record(t, k.encode(), v, 0) for t, k, v in stepped.outputs if t.startswith("decided.")))
+
+
+def asked(panel: Panel) -> str:
+    """A panel's query as Grafana sends it."""
+    return panel.query.replace("$cluster", ".*").replace("$__rate_interval", "30s")
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus on this machine")
+def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(topics: Topics, tmp_path: Path) -> None:
+    topics.create()
+    registry, rules = TouchingRegistry(), FOLDER.parent / "prometheus" / "headgate.rules.yaml"
+    for register in other_parts().values():
+        register(registry)
+    with Running(topics, registry) as running, Prometheus(tmp_path, running.server.port, rules) as prometheus:
+        eventually("the exporter is ready", running.is_ready)
+        play_examples(topics)
+        recorded = [
+            rule["name"] for g in prometheus_rules(prometheus) for rule in g["rules"] if rule["type"] == "recording"
+        ]
+        assert len(recorded) == 3
+        queries = {f"{b.name}: {p.title}": asked(p) for b in BOARDS for p in b.panels} | {r: r for r in recorded}
+
+        def without_data() -> list[str]:
+            return [what for what, query in queries.items() if not prometheus.query(query)]
+
+        try:
+            eventually("all find data", lambda: not without_data())
+        except AssertionError:
+            raise AssertionError(without_data()) from None
+        assert [g for g in prometheus_rules(prometheus) for r in g["rules"] if r["health"] == "err"] == []
+
+
+def prometheus_rules(prometheus: Prometheus) -> list[dict[str, Any]]:
+    return list(eventually("its rules are loaded", lambda: prometheus.ask("rules").get("groups")))
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")

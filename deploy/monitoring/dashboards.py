@@ -1,0 +1,83 @@
+"""Makes Grafana's dashboards of `deploy.monitoring.panels`: ``python -m deploy.monitoring.dashboards`` writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import DataSourceRef
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from deploy.monitoring.panels import BOARDS, Board, Panel
+
+FOLDER = Path(__file__).parent / "grafana"
+_SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
+_BUILDERS: dict[str, Any] = {"number": stat.Panel, "course": timeseries.Panel, "table": table.Panel}
+_WIDTH, _HEIGHT = 24, 8
+
+
+def files() -> dict[str, str]:
+    """Every dashboard by the name of its file; the same each time, on any machine."""
+    return {f"headgate-{board.name}.json": _text(board) for board in BOARDS}
+
+
+def _text(board: Board) -> str:
+    built = json.loads(JSONEncoder(sort_keys=True).encode(_built(board)))
+    for number, panel in enumerate(built["panels"], 1):
+        panel["id"] = number
+    return json.dumps(_without_nulls(built), indent=2) + "\n"
+
+
+def _without_nulls(value: Any) -> Any:
+    """Grafana takes what is not there for its default, and null for null."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _built(board: Board) -> Any:
+    built = (
+        dashboard.Dashboard(board.title)
+        .uid(f"headgate-{board.name}")
+        .tags(["headgate"])
+        .refresh("10s")
+        .time("now-1h", "now")
+        .readonly()
+        .with_variable(dashboard.DatasourceVariable("source").label("Prometheus").type("prometheus"))
+        .with_variable(
+            dashboard.QueryVariable("cluster")
+            .label("Cluster")
+            .datasource(_SOURCE)
+            .query("label_values(headgate_observation_age_seconds, cluster)")
+            .multi(multi=True)
+            .include_all(include_all=True)
+            .all_value(".*")
+        )
+    )
+    for title, panels in board.rows:
+        built = built.with_row(dashboard.Row(title))
+        for panel in panels:
+            built = built.with_panel(_panel(panel).span(_WIDTH // len(panels)).height(_HEIGHT))
+    return built.build()
+
+
+def _panel(panel: Panel) -> Any:
+    query = prometheus.Dataquery().expr(panel.query).datasource(_SOURCE).ref_id("A")
+    if panel.legend:
+        query = query.legend_format(panel.legend)
+    if panel.kind == "table":
+        query = query.instant().format(PromQueryFormat.TABLE)
+    shown = _BUILDERS[panel.kind]().title(panel.title).unit(panel.unit).datasource(_SOURCE).with_target(query)
+    return shown.description(panel.description) if panel.description else shown
+
+
+def main() -> None:
+    """Write them all."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in files().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

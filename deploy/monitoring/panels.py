@@ -1,0 +1,234 @@
+"""What the dashboards show: titles, units and queries, without Grafana.
+
+`$cluster` stands for the clusters that are chosen at the top of a dashboard, `$__rate_interval` for Grafana's own.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["number", "course", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture."""
+
+    title: str
+    query: str
+    """In PromQL."""
+    legend: str = ""
+    """What names a series: `{{cluster}}`."""
+    unit: str = "short"
+    """As Grafana names it: `s`, `bytes`, `percentunit`."""
+    kind: Kind = "course"
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard: rows of panels, each with its title."""
+
+    name: str
+    """Of its file; with a prefix, its uid."""
+    title: str
+    rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """All of them."""
+        return tuple(panel for _, panels in self.rows for panel in panels)
+
+
+_ALERTS = 'sum by (alert, severity, cluster) (headgate_alerts{cluster=~"$cluster"})'
+_LATENCY = "sum by (le, policy) (rate(headgate_decision_latency_seconds_bucket[$__rate_interval]))"
+
+FLEET = Board(
+    "fleet",
+    "Headgate: fleet",
+    (
+        (
+            "Is the loop alive?",
+            (
+                Panel("Processes that answer", 'sum(up{job="headgate"})', kind="number"),
+                Panel("Decisions that ran out", "sum(headgate_decision_stale)", kind="number",
+                      description="Past their validity without a successor: the loop is dead, the fallback applies."),
+                Panel("Query: since the last batch", "time() - headgate_query_last_progress_timestamp_seconds",
+                      unit="s", kind="number"),
+                Panel("Alerts that fire", 'sum(headgate_alerts{cluster=~"$cluster"}) or vector(0)', kind="number"),
+            ),
+        ),
+        (
+            "What it says",
+            (
+                Panel("Alerts by name", _ALERTS, "{{severity}}: {{alert}} of {{cluster}}", kind="table"),
+                Panel("Decisions by verdict",
+                      "sum by (policy, verdict) (increase(headgate_verdicts_total[$__rate_interval]))",
+                      "{{policy}}: {{verdict}}"),
+                Panel("Decisions by reason",
+                      "sum by (policy, reason) (increase(headgate_verdicts_total[$__rate_interval]))",
+                      "{{policy}}: {{reason}}"),
+            ),
+        ),
+        (
+            "How quick it is",
+            (
+                Panel("Observed to published, 99 of 100", f"histogram_quantile(0.99, {_LATENCY})", "{{policy}}", "s"),
+                Panel("Age of the newest observation", 'headgate_observation_age_seconds{cluster=~"$cluster"}',
+                      "{{cluster}}", "s"),
+                Panel("Query: records it lags behind", "headgate_query_lag_records"),
+                Panel("Query: time a batch takes, median",
+                      "histogram_quantile(0.5, sum by (le) "
+                      "(rate(headgate_query_batch_duration_seconds_bucket[$__rate_interval])))", "", "s"),
+            ),
+        ),
+        (
+            "What goes wrong",
+            (
+                Panel("Attempts to read, by outcome",
+                      'sum by (cluster, outcome) (rate(headgate_polls_total{cluster=~"$cluster"}[$__rate_interval]))',
+                      "{{cluster}}: {{outcome}}", "reqps"),
+                Panel("Dead letters", "sum by (reason) (increase(headgate_dead_letters_total[$__rate_interval]))",
+                      "{{reason}}"),
+                Panel("Starts of the query", "headgate_query_restarts_total", kind="number"),
+                Panel("Keys with state", "headgate_query_state_keys"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+THROTTLE = Board(
+    "throttle",
+    "Headgate: throttle",
+    (
+        (
+            "What producers should write",
+            (
+                Panel("Factor", 'headgate_throttle_factor{cluster=~"$cluster"}', "{{cluster}}", "percentunit"),
+                Panel("Volumes for which it is less", 'headgate_throttling_volume{cluster=~"$cluster"}',
+                      "{{cluster}}: broker {{broker}} {{log_dir}}, {{reason}}", kind="table"),
+                Panel("Times a limit was reached",
+                      'sum by (cluster, limit) (increase(headgate_throttle_limit_violations_total'
+                      '{cluster=~"$cluster"}[$__rate_interval]))', "{{cluster}}: {{limit}}"),
+            ),
+        ),
+        (
+            "Volumes",
+            (
+                Panel("Free share, the fullest ten",
+                      'bottomk(10, headgate_volume_usable_bytes{cluster=~"$cluster"} / '
+                      'headgate_volume_total_bytes{cluster=~"$cluster"})',
+                      "{{cluster}}: broker {{broker}} {{log_dir}}", "percentunit"),
+                Panel("Free", 'headgate_volume_usable_bytes{cluster=~"$cluster"}',
+                      "{{cluster}}: broker {{broker}} {{log_dir}}", "bytes"),
+                Panel("Time to full, the soonest ten",
+                      'bottomk(10, headgate_volume_seconds_to_full{cluster=~"$cluster"})',
+                      "{{cluster}}: broker {{broker}} {{log_dir}}", "s"),
+                Panel("Brokers by how they count", 'headgate_kafka_brokers{cluster=~"$cluster"}',
+                      "{{cluster}}: {{state}}"),
+            ),
+        ),
+        (
+            "What was carried out",
+            (
+                Panel("Quotas in force", 'headgate_quota_bytes_per_second{cluster=~"$cluster"}',
+                      "{{cluster}}: {{entity}}", "Bps"),
+                Panel("Quotas set, by outcome",
+                      'sum by (outcome) (increase(headgate_quota_applications_total'
+                      '{cluster=~"$cluster"}[$__rate_interval]))', "{{outcome}}"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+ISOLATION = Board(
+    "isolation",
+    "Headgate: isolation",
+    (
+        (
+            "Bookies",
+            (
+                Panel("Bookies", 'headgate_bookies{cluster=~"$cluster"}',
+                      "{{cluster}}: {{state}}, assigned {{assigned}}"),
+                Panel("Writable and in no group", 'headgate_unassigned_bookie{cluster=~"$cluster"}',
+                      "{{cluster}}: {{bookie}}", kind="table"),
+                Panel("Leak window, median",
+                      'histogram_quantile(0.5, sum by (le, cluster) '
+                      '(headgate_bookie_leak_window_seconds_bucket{cluster=~"$cluster"}))', "{{cluster}}", "s",
+                      description="From a bookie's registration to its quarantine."),
+            ),
+        ),
+        (
+            "Namespaces",
+            (
+                Panel("Bookies that a namespace may use and should not",
+                      'headgate_isolation_leak{cluster=~"$cluster"}', "{{cluster}}: {{namespace}}"),
+                Panel("Losses until the next tier, the fewest ten",
+                      'bottomk(10, headgate_namespace_headroom{cluster=~"$cluster"})', "{{cluster}}: {{namespace}}"),
+                Panel("Namespaces by how far they reach",
+                      'count by (cluster, tier) (headgate_namespace_candidates{cluster=~"$cluster"})',
+                      "{{cluster}}: {{tier}}"),
+                Panel("Quarantines, by outcome",
+                      'sum by (outcome) (increase(headgate_quarantines_total{cluster=~"$cluster"}[$__rate_interval]))',
+                      "{{outcome}}"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+SESSIONS = Board(
+    "sessions",
+    "Headgate: sessions",
+    (
+        (
+            "Members",
+            (
+                Panel("Sessions", 'sum by (cluster, role, status) (headgate_sessions{cluster=~"$cluster"})',
+                      "{{cluster}}: {{role}} {{status}}"),
+                Panel("Sessions lost", 'increase(headgate_session_losses_total{cluster=~"$cluster"}[$__rate_interval])',
+                      "{{cluster}}"),
+                Panel("Bundles", 'headgate_bundles{cluster=~"$cluster"}', "{{cluster}}: {{state}}"),
+            ),
+        ),
+        (
+            "Decisions",
+            (
+                Panel("By verdict and reason",
+                      'sum by (cluster, verdict, reason) (increase(headgate_session_decisions_total'
+                      '{cluster=~"$cluster"}[$__rate_interval]))', "{{cluster}}: {{verdict}}, {{reason}}"),
+                Panel("Bundles unloaded or owned again, by outcome",
+                      'sum by (verdict, outcome) (increase(headgate_bundle_actions_total'
+                      '{cluster=~"$cluster"}[$__rate_interval]))', "{{verdict}}: {{outcome}}"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+SWITCHING = Board(
+    "switching",
+    "Headgate: switching",
+    (
+        (
+            "The switch",
+            (
+                Panel("Stage", 'headgate_switch_stage{cluster=~"$cluster"}',
+                      "{{cluster}}: {{source}} to {{target}}, {{stage}}", kind="table"),
+                Panel("Halted, blocked or degraded",
+                      'sum by (cluster) (headgate_switch_halted{cluster=~"$cluster"} + '
+                      'headgate_switch_blocked{cluster=~"$cluster"} + headgate_switch_degraded{cluster=~"$cluster"})',
+                      "{{cluster}}", kind="number"),
+                Panel("Brokers", 'headgate_switch_brokers{cluster=~"$cluster"}', "{{cluster}}: {{state}}"),
+            ),
+        ),
+        (
+            "Ledgers",
+            (
+                Panel("By stage", 'headgate_switch_ledgers{cluster=~"$cluster"}', "{{cluster}}: {{stage}}"),
+                Panel("Copied", 'rate(headgate_switch_copied_bytes_total{cluster=~"$cluster"}[$__rate_interval])',
+                      "{{cluster}}", "Bps"),
+                Panel("Lease held", 'headgate_switch_lease_held{cluster=~"$cluster"}', "{{cluster}}"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+BOARDS = (FLEET, THROTTLE, ISOLATION, SESSIONS, SWITCHING)

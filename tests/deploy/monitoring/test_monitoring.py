@@ -1,0 +1,74 @@
+"""The rules for Prometheus and the dashboards for Grafana, as files."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.monitoring import dashboards
+from deploy.monitoring.panels import BOARDS, Board
+from deploy.reference.metrics_page import parts
+
+RULES = Path(dashboards.__file__).parent / "prometheus" / "headgate.rules.yaml"
+TESTS = Path(__file__).parent / "headgate.rules.test.yaml"
+KNOWN = {row.name for rows in parts().values() for row in rows} | {"up"}
+RECORDED = set(re.findall(r"record: (\S+)", RULES.read_text()))
+NAME = re.compile(r"headgate_[a-z_]+")
+OF_HISTOGRAMS = ("_bucket", "_sum", "_count")
+
+with_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+
+
+def promtool(*arguments: str, folder: Path) -> str:
+    done = subprocess.run(["promtool", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@with_promtool
+def test_the_rules_do_what_they_say(tmp_path: Path) -> None:
+    for file in (RULES, TESTS):
+        shutil.copy(file, tmp_path)
+    assert "SUCCESS" in promtool("check", "rules", RULES.name, folder=tmp_path)
+    assert "SUCCESS" in promtool("test", "rules", TESTS.name, folder=tmp_path)
+
+
+def test_every_alert_is_tested() -> None:
+    alerts = re.findall(r"alert: (\S+)", RULES.read_text())
+    assert alerts, "there is none: this shows nothing"
+    assert set(alerts) == set(re.findall(r"alertname: (\w+)", TESTS.read_text()))
+
+
+def unknown(expression: str) -> set[str]:
+    """Metrics in an expression that no part of Headgate has."""
+    for name in RECORDED:
+        expression = expression.replace(name, "")
+    names = set(NAME.findall(expression))
+    return {n for n in names if n not in KNOWN and n.removesuffix("_bucket") not in KNOWN}
+
+
+def test_no_rule_asks_for_a_metric_that_there_is_not() -> None:
+    assert unknown("headgate_no_such_metric") == {"headgate_no_such_metric"}
+    assert unknown(re.sub(r"summary:.*|description:.*|#.*", "", RULES.read_text())) == set()
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_no_panel_asks_for_a_metric_that_there_is_not(board: Board) -> None:
+    for panel in board.panels:
+        assert unknown(panel.query) == set(), panel.title
+
+
+def test_the_dashboards_are_those_that_are_generated() -> None:
+    written = {file.name: file.read_text(encoding="utf-8") for file in dashboards.FOLDER.glob("*.json")}
+    assert written == dashboards.files(), "run `make generate`"
+
+
+def test_a_dashboard_asks_what_its_panels_ask() -> None:
+    for board in BOARDS:
+        written = json.loads(dashboards.files()[f"headgate-{board.name}.json"])
+        shown = [panel for panel in written["panels"] if panel["type"] != "row"]
+        assert [(p["title"], p["targets"][0]["expr"]) for p in shown] == [(p.title, p.query) for p in board.panels]
+        assert len({panel["id"] for panel in written["panels"]}) == len(written["panels"])
