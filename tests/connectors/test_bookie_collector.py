@@ -196,3 +196,15 @@ def test_what_a_stop_cut_short_is_not_published(collector: Collector, published:
     thread.join(30)
     assert not thread.is_alive()
     assert published.readings == []
+
+
+def test_a_reading_beyond_what_one_may_hold_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = Published()
+    collector = Collector(published, CollectorRegistry())
+    too_long: dict[str, dict[str, Any]] = {"g": {"b" * 300: {}}}
+    monkeypatch.setattr(
+        collector, "read_racks", lambda _: BookieRacks(cluster="c1", outcome=Outcome.OK, groups=too_long)
+    )
+    collector.poll_once()
+    assert [(type(r), r.outcome) for r in published.readings] == [(Bookies, Outcome.OK), (BookieRacks, Outcome.ERROR)]
+    assert (published.readings[1].detail or "").startswith("more or longer than a reading may hold: groups.g.")

@@ -40,13 +40,14 @@ def of_bookies(context: IsolationAlertContext) -> Iterator[Condition]:
 def bookies_due_ms(context: IsolationAlertContext) -> Iterator[int]:
     """When (milliseconds) one of these may begin or end without a reading; some may have passed."""
     settings = context.facts.settings
+    grace_ms, missing_after_ms = millis_of(settings.grace), millis_of(settings.member_missing_after)
     for bookie in context.facts.known.bookies:
         if bookie.assigned is False:
-            yield bookie.since_ms + millis_of(settings.grace)
+            yield bookie.since_ms + grace_ms
         elif bookie.assigned and (missing_ms := _missing_ms(bookie)) is not None:
-            yield missing_ms + millis_of(settings.member_missing_after)
+            yield missing_ms + missing_after_ms
         if bookie.joined_in_place_ms is not None:
-            yield bookie.joined_in_place_ms + millis_of(settings.member_missing_after)
+            yield bookie.joined_in_place_ms + missing_after_ms
     yield from (order.since_ms + OVERDUE_MS for order in context.orders if order.is_pending(context.facts.quarantined))
 
 
@@ -130,7 +131,8 @@ def _without_group(context: IsolationAlertContext, presence: Presence) -> Iterat
 
 def _missing(context: IsolationAlertContext) -> Iterator[Condition]:
     facts, after = context.facts, context.facts.settings.member_missing_after
-    missing = [b for b in facts.known.bookies if b.assigned and _is_missing(b, facts.now_ms - millis_of(after))]
+    since_ms = facts.now_ms - millis_of(after)
+    missing = [b for b in facts.known.bookies if b.assigned and _is_missing(b, since_ms)]
     groups_of = _groups_by_bookie(context) if missing else {}
     for bookie in missing:
         groups = groups_of.get(bookie.bookie, [])

@@ -1,5 +1,6 @@
 """The metrics of the isolation policy, from the policy's own decisions, in virtual time."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -9,7 +10,15 @@ import pytest
 from connectors.kafka.tail import Record
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.loop_view import LoopView
-from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationPolicy, IsolationSettings, IsolationState
+from policies.isolation import (
+    BookieAffinity,
+    BookieRacks,
+    Bookies,
+    IsolationPolicy,
+    IsolationSettings,
+    IsolationState,
+    Placement,
+)
 from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
@@ -60,6 +69,8 @@ class Loop:
         step = self._policy.step(self._state, observations, self.now)
         self._state = step.state
         for decision in step.decisions:
+            if isinstance(decision, Placement):
+                self.last_placement: dict[str, Any] = json.loads(decision_event(decision))
             key = decision.record_key().encode()
             batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))
         self.view.take(batch, live=True)
@@ -105,6 +116,16 @@ def test_a_namespace_shows_its_tier_its_candidates_headroom_and_leak(loop: Loop)
 def test_a_deleted_decision_takes_the_namespaces_series_with_it(loop: Loop) -> None:
     loop.view.take([Record(DECIDED, f"{CLUSTER}/acme/orders".encode(), None, to_millis(loop.now))], live=True)
     assert loop.series("headgate_namespace_headroom") == {}
+
+
+def test_a_placement_without_evidence_or_counts_is_shown_all_the_same(loop: Loop) -> None:
+    told = Placement.model_validate_json(json.dumps(loop.last_placement["data"]))
+    bare = {"evidence": (), "candidate_count": None, "leak_count": None, "sequence": told.sequence + 1}
+    placement = told.model_copy(update={**bare, "leak": ("x:1",)})
+    record = Record(DECIDED, told.record_key().encode(), decision_event(placement), to_millis(loop.now))
+    loop.view.take([record], live=True)
+    assert loop.series("headgate_isolation_leak") == {(CLUSTER, "acme/orders"): 1}
+    assert loop.series("headgate_namespace_candidates") == {(CLUSTER, "acme/orders", "primary"): 2}
 
 
 def test_the_leak_fires_as_an_alert_too(loop: Loop) -> None:

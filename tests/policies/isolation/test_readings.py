@@ -1,0 +1,68 @@
+"""What the readings of isolation take, and what is beyond any real cluster."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespacePromise
+from policies.wire import BadRecordError, EventReader
+
+READER: EventReader[Any] = EventReader((Bookies, BookieRacks, BookieAffinity, NamespacePromise))
+LONG = "x" * 5_000
+
+
+def event(kind: Any, **data: Any) -> str:
+    body = {"cluster": "c1", "outcome": "ok", **data}
+    return json.dumps({"specversion": "1.0", "id": "1", "source": "t", "type": kind.event_type, "data": body})
+
+
+def registered(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"bookie": f"b{n}", **more} for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        event(Bookies, writable=[{"bookie": LONG}]),
+        event(Bookies, writable=registered(1, session=LONG)),
+        event(Bookies, writable=registered(10_001)),
+        event(Bookies, read_only=registered(10_001)),
+        event(Bookies, known=[LONG]),
+        event(Bookies, known=[f"b{n}" for n in range(20_001)]),
+        event(BookieRacks, groups={LONG: {}}),
+        event(BookieRacks, groups={"g": {LONG: {}}}),
+        event(BookieRacks, groups={"g": {"b": {"rack": LONG}}}),
+        event(BookieRacks, groups={"g": {"b": {"hostname": LONG}}}),
+        event(BookieRacks, groups={"g": {f"b{n}": {} for n in range(10_001)}}),
+        event(BookieRacks, groups={f"g{n}": {} for n in range(10_001)}),
+        event(BookieAffinity, namespaces={LONG: {}}),
+        event(BookieAffinity, namespaces={"t/n": {"primary": [LONG]}}),
+        event(BookieAffinity, namespaces={"t/n": {"secondary": [f"g{n}" for n in range(1_001)]}}),
+        event(BookieAffinity, namespaces={f"t/n{n}": {} for n in range(50_001)}),
+        event(BookieAffinity, broker_policies=[{"pulsar_cluster": "p", "name": LONG}]),
+        event(BookieAffinity, broker_policies=[{"pulsar_cluster": "p", "name": "n", "primary": [LONG]}]),
+        event(NamespacePromise, namespace=LONG, promise="strict"),
+        event(NamespacePromise, namespace="t/n", promise="strict", reason=LONG),
+        event(NamespacePromise, namespace="t/n", promise="never"),
+    ],
+    ids=range(21),
+)
+def test_what_is_beyond_any_real_cluster_is_no_reading(record: str) -> None:
+    with pytest.raises(BadRecordError):
+        READER.read(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        event(Bookies, writable=registered(10_000), known=[f"b{n}" for n in range(20_000)]),
+        event(BookieRacks, groups={"g": {"b" * 255: {"rack": "/r" * 2_000}, "": None}}),
+        event(BookieRacks, groups=None),
+        event(BookieAffinity, namespaces={f"t/n{n}": {"primary": ["g"]} for n in range(20_000)}),
+        event(NamespacePromise, namespace="t/n", promise=None),
+    ],
+    ids=range(5),
+)
+def test_a_large_one_is_read(record: str) -> None:
+    READER.read(record)
