@@ -281,6 +281,16 @@ def play_examples(topics: Topics) -> None:
             topics.write(*(Record(t, k.encode(), v, 0) for t, k, v in stepped.outputs if t.startswith("decided.")))
 
 
+def fill_a_volume(topics: Any) -> None:
+    """Long enough for its trend to be believed."""
+    loop = loop_from_now()
+    for free in range(900, 250, -50):
+        before = len(loop.records)
+        loop.step(members(1), log_dirs(free), after=0.3)
+        topics.write(*loop.records[before:])
+        time.sleep(0.3)  # a trend is of the times at which Kafka took the readings
+
+
 def asked(panel: Panel) -> str:
     """A panel's query as Grafana sends it."""
     return panel.query.replace("$cluster", ".*").replace("$__rate_interval", "30s")
@@ -295,6 +305,7 @@ def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(to
     with Running(topics, registry) as running, Prometheus(tmp_path, running.server.port, rules) as prometheus:
         eventually("the exporter is ready", running.is_ready)
         play_examples(topics)
+        fill_a_volume(topics)
         recorded = [
             rule["name"] for g in prometheus_rules(prometheus) for rule in g["rules"] if rule["type"] == "recording"
         ]
