@@ -4,17 +4,22 @@
 seconds, and the same file gives the same decisions, byte for byte.
 """
 
-from collections.abc import Iterable, Iterator
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from policies.decisions import Decision
 from policies.observations import Observation
-from policies.registry import POLICIES
+from policies.registry import POLICIES, observed_topics
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
+from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, read_record, unknown_cluster
+from streaming.output import Output
+from streaming.turn import take_turn
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
@@ -97,6 +102,41 @@ class Replay:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {failure}")
             self.rejected.append(Rejected(place, failed))
         yield from step.decisions
+
+
+class RecordedBatch(NamedTuple):
+    """A micro-batch of a live run: its time, and the records it took."""
+
+    now_ms: int
+    records: Sequence[ObservedRecord]
+
+
+def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[Output]:
+    """Give, byte for byte, what the query wrote in these batches when it began without a checkpoint.
+
+    By policy and cluster, as the query does: first the records of each key, then the timers that are due.
+    """
+    kept: dict[tuple[str, str], tuple[Remembered | None, int | None]] = {}
+    for now_ms, records in batches:
+        of_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
+        for record in records:
+            of_key[_key_of(host, prefix, record)].append(record)
+        due = [key for key, (_, wake_ms) in kept.items() if wake_ms is not None and wake_ms <= now_ms]
+        for key in [*of_key, *(key for key in due if key not in of_key)]:
+            before, _ = kept.get(key, (None, None))
+            turn = take_turn(host, prefix, key, before, of_key.get(key, ()), now_ms)
+            kept[key] = (turn.remembered, turn.wake_ms)
+            yield from turn.outputs
+
+
+def _key_of(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:
+    """As `streaming.query` routes it."""
+    policy = observed_topics()[record.topic.removeprefix(f"{prefix}.")]
+    try:
+        named = json.loads(record.value or b"")["data"]["cluster"] if record.cut is None else ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        named = ""
+    return (policy, named if isinstance(named, str) and host.knows(named) else "")
 
 
 def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,116 @@
+"""What a batch may merge, and what not: docs/design/architecture.md says it, random cuts hold it."""
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.examples import ExampleReading
+from policies.observations import Observation
+from policies.registry import POLICIES, topic_of
+from policies.throttle import LogDirs, ThrottlePolicy
+from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.state import KafkaClusterState, ThrottleState
+from policies.units import to_millis
+from policies.wire import observation_event
+from streaming.dead_letters import ObservedRecord
+from streaming.host import PolicyHost
+from streaming.replay import RecordedBatch, replay_batches
+from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
+from tests.streaming.test_operator import COURSE, SETTINGS, STANDING, TIMERS, UNBROKEN
+from tests.streaming.turns import Turns
+
+READINGS = st.lists(st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(0, 60))), min_size=1, max_size=40)
+"""Broker, and gigabytes free; None: it could not be read. One every five seconds."""
+
+
+def course(readings: Sequence[tuple[int, int | None]]) -> list[Observation]:
+    return [
+        failed(n * 5, broker) if free is None else log_dirs(n * 5, broker, free * GB)
+        for n, (broker, free) in enumerate(readings)
+    ]
+
+
+def known_after(observed: Sequence[Observation], cuts: set[int], seed: int) -> KafkaClusterState:
+    """What is known after all of it, taken in batches that end before these places, each in any order."""
+    policy, state = ThrottlePolicy(CLUSTER, throttle(SOFT_AND_HARD)), None
+    bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(observed)), len(observed)})
+    for start, end in itertools.pairwise(bounds):
+        batch = list(observed[start:end])
+        now = max(o.at for o in batch)
+        random.Random(seed).shuffle(batch)
+        state = policy.step(state, batch, now).state
+    assert isinstance(state, ThrottleState)
+    return state.cluster
+
+
+@given(READINGS, st.sets(st.integers(1, 39)), st.integers(0, 3))
+def test_what_is_known_depends_on_the_readings_and_not_on_how_they_were_cut(
+    readings: list[tuple[int, int | None]], cuts: set[int], seed: int
+) -> None:
+    observed = course(readings)
+    assert known_after(observed, cuts, seed) == known_after(observed, set(range(40)), 0)
+
+
+def settled(observed: Sequence[Observation], cuts: set[int]) -> float:
+    """The factor in force when, after these batches, nothing has changed for five minutes."""
+    policy, state, in_force = ThrottlePolicy(CLUSTER, throttle(SOFT_AND_HARD)), None, 1.0
+    bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(observed)), len(observed)})
+    batches = [list(observed[start:end]) for start, end in itertools.pairwise(bounds)]
+    last = {o.reading.broker: o.reading for o in observed if isinstance(o.reading, LogDirs)}
+    for seconds in range(len(observed) * 5, len(observed) * 5 + 300, 10):
+        batches.append([Observation(f"{seconds}-{b}", at(seconds), reading) for b, reading in last.items()])
+    for batch in batches:
+        step = policy.step(state, batch, max(o.at for o in batch))
+        state = step.state
+        for decision in step.decisions:
+            if isinstance(decision, ThrottleFactor):
+                in_force = decision.factor
+    return in_force
+
+
+@given(READINGS, st.sets(st.integers(1, 39)))
+def test_once_nothing_changes_the_factor_does_not_depend_on_how_it_came_about(
+    readings: list[tuple[int, int | None]], cuts: set[int]
+) -> None:
+    observed = course(readings)
+    assert settled(observed, cuts) == settled(observed, set(range(40)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> None:
+    """Whatever order the records of a batch come in."""
+    host, batches = PolicyHost({"throttle": SETTINGS}), []
+    for seconds, rows in COURSE:
+        records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in rows]
+        batches.append(RecordedBatch(to_millis(at(seconds)), random.Random(seed).sample(records, len(records))))
+    live = [(r.topic.removeprefix("headgate."), r.key, r.value) for out in UNBROKEN for r in out if r.topic != TIMERS]
+    replayed = [tuple(output) for output in replay_batches(host, "headgate", batches)]
+    assert sorted(replayed) == sorted(live)
+    assert STANDING.removeprefix("headgate.") in {topic for topic, _, _ in replayed}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: int) -> None:
+    examples = POLICIES[policy].examples()
+    readings: list[ExampleReading] = sorted((r for b in examples.batches for r in b), key=lambda r: r.time)
+    cluster, start = readings[0].reading.cluster, to_millis(readings[0].time)
+
+    def written(shuffled: bool) -> list[bytes]:
+        turns = Turns(PolicyHost({policy: examples.settings}), policy, cluster)
+        records = [
+            ObservedRecord(
+                f"headgate.{topic_of(type(r.reading))}", 0, n, to_millis(r.time) + n,
+                observation_event(r.reading, id=r.id, source=r.source, time=r.time),
+            )
+            for n, r in enumerate(readings)
+        ]  # fmt: skip
+        if shuffled:
+            random.Random(seed).shuffle(records)
+        return [value for _, _, value in turns.take((start - to_millis(at(0))) / 1000 + 600, *records).outputs]
+
+    assert written(shuffled=True) == written(shuffled=False)
