@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace as msgspec_replace
 
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
 from policies.least_first import LeastFirst
@@ -19,6 +20,9 @@ from policies.units import from_millis, millis_of, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
 """Begins the summary of an alert that is kept because nothing tells whether it is over."""
+
+
+_APART_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +107,12 @@ class OpenAlerts:
     Args:
         book: what was said until now.
         sender: what its alerts have in common.
+        most: so many are said in one step at most; the others in the steps after it, a second apart.
     """
 
-    def __init__(self, book: AlertBook, sender: Sender) -> None:
+    def __init__(self, book: AlertBook, sender: Sender, *, most: int | None = None) -> None:
         self._sender = sender
+        self._most = most
         self._sequence = book.sequence
         self._entries = {(e.alert, e.subject): e for e in book.entries}
         self._order = sorted(self._entries)
@@ -143,19 +149,31 @@ class OpenAlerts:
             As `review` does.
         """
         alerts: list[Alert] = []
+        waiting = False
         for key in sorted(changed):
             condition, before = changed[key], self._entries.get(key)
             if condition is None and before is None:
                 continue
             entry, say = _next(before, condition, to_millis(now), self._sender)
+            if say and len(alerts) == self._most:
+                waiting = True
+                self._defer(key, before, entry, to_millis(now))
+                continue
             if say:
                 self._sequence = next_sequence(self._sequence, to_millis(now), is_first=_is_first(before))
                 evidence = condition.evidence if condition else ()
                 alerts.append(_alert(entry, condition is None, self._sequence, evidence, now, self._sender))
             self._keep(key, entry if condition is not None else None)
         least = self._due.least()
+        if waiting:
+            least = (to_millis(now) + _APART_MS, ("", ""))
         book = AlertBook(tuple(map(self._entries.__getitem__, self._order)), self._sequence)
         return book, tuple(alerts), from_millis(least[0]) if least else None
+
+    def _defer(self, key: tuple[str, str], before: Entry | None, entry: Entry, now_ms: int) -> None:
+        """Say it in a later step: until then nothing is said of it, and it is due."""
+        self._keep(key, msgspec_replace(entry, said_ms=None) if before is None else before)
+        self._due.put(key, now_ms + _APART_MS)
 
     def _keep(self, key: tuple[str, str], entry: Entry | None) -> None:
         if entry is None:

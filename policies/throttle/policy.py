@@ -4,11 +4,11 @@ Because of replication a full disk on one broker is filled by producers on anoth
 Rules: docs/design/throttle.md.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from policies.alerts import Condition, OpenAlerts, Sender
+from policies.alerts import Condition, Entry, OpenAlerts, Sender
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import conditions_of_cluster
@@ -22,6 +22,9 @@ from policies.throttle.state import Gate, LastPublishedFactor, ThrottleState
 from policies.units import from_millis, millis_of, to_millis
 
 NAME = "throttle"
+
+_MOST_ALERTS = 500
+"""So many are said in one step: a cluster of which thousands of volumes are full must not hold others up."""
 
 
 class ThrottlePolicy:
@@ -49,11 +52,13 @@ class ThrottlePolicy:
         if warm is None or warm.state is not state:
             warm = self._cold(before)
         standing, opened = warm.standing, warm.alerts
-        standing.take(observations, now, stopped_by=before.gate.stopped_by, firing=opened, also=_due(opened, now))
+        due = opened.due(now)
+        standing.take(observations, now, stopped_by=before.gate.stopped_by, firing=opened, also=_brokers_of(due))
         judgement = judge(standing, before)
         emitted = emit(judgement, standing, before.last_published, self._sender.issuer)
         of_cluster = _of_cluster(standing, judgement)
-        changed = {**warm.vanished, **dict.fromkeys(warm.told), **standing.changed, **of_cluster}
+        over = dict.fromkeys([*warm.vanished, *warm.told, *((e.alert, e.subject) for e in due)])
+        changed = {**over, **standing.changed, **of_cluster}
         book, alerts, review_at = opened.review(changed, now)
         after = ThrottleState(
             started_ms=before.started_ms,
@@ -71,9 +76,9 @@ class ThrottlePolicy:
 
     def _cold(self, state: ThrottleState) -> "_Warm":
         standing = ClusterStanding(self._cluster, self._settings, state.cluster)
-        opened = OpenAlerts(state.alerts, self._sender)
+        opened = OpenAlerts(state.alerts, self._sender, most=_MOST_ALERTS)
         # Of everything that was said it is to be seen whether it still is the case.
-        return _Warm(state, standing, opened, vanished=dict.fromkeys(opened))
+        return _Warm(state, standing, opened, vanished=tuple(opened))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +93,13 @@ class _Warm:
     alerts: OpenAlerts
     told: tuple[AlertKey, ...] = ()
     """The conditions of the cluster as a whole that were the case."""
-    vanished: dict[AlertKey, Condition | None] = field(default_factory=dict)
+    vanished: tuple[AlertKey, ...] = ()
     """What was said and is over, unless it is seen again."""
 
 
-def _due(opened: OpenAlerts, now: datetime) -> list[int]:
+def _brokers_of(due: Iterable[Entry]) -> list[int]:
     """The brokers of whose alerts something is to be said by now."""
-    return [int(entry.labels["broker"]) for entry in opened.due(now) if "broker" in entry.labels]
+    return [int(entry.labels["broker"]) for entry in due if "broker" in entry.labels]
 
 
 def _of_cluster(standing: ClusterStanding, judgement: ThrottleJudgement) -> dict[AlertKey, Condition]:

@@ -25,6 +25,9 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, VolumeKey, VolumeState
 from policies.units import EPOCH, millis_of, to_millis
 
+MOST_VOLUMES = 1000
+"""Of one broker are known, departed ones included: as many as a reading may name."""
+
 AlertKey = tuple[str, str]
 """(name, subject)"""
 
@@ -149,6 +152,9 @@ class ClusterStanding:
         self.ended += ended
         kept = {v.key for v in counting}
         kept.update(v.key for v in found if v.freshness is Freshness.NEVER_READ and v.departed_ms is None)
+        if len(kept) > MOST_VOLUMES:
+            dropped = _least_telling(counting, len(kept) - MOST_VOLUMES)
+            counting, kept = [v for v in counting if v.key not in dropped], kept - dropped
         if len(kept) < len(found):
             broker = replace(broker, volumes=tuple(v.state for v in found if v.key in kept))
             self.known.keep(broker)
@@ -223,6 +229,12 @@ class ClusterStanding:
             if volume.seconds_to_full is not None:
                 expiries.append(int(_full_ms(volume.state)) - soon_ms + 1)
         return min((ms for ms in expiries if ms > self.now_ms), default=None)
+
+
+def _least_telling(counting: Sequence[VolumeVerdict], many: int) -> set[VolumeKey]:
+    """So many of the departed volumes, those that allow most."""
+    departed = sorted((v for v in counting if v.departed_ms is not None), key=lambda v: v.tightness, reverse=True)
+    return {v.key for v in departed[:many]}
 
 
 def _full_ms(volume: VolumeState) -> float:

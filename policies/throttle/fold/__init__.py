@@ -14,6 +14,9 @@ from policies.throttle.fold.membership import fold_membership, with_departure
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey
 
+MOST_BROKERS = 10_000
+"""As many as a membership may name; readings of others than these are nobody's."""
+
 
 class KnownCluster:
     """What is known of a cluster, to be folded into over and over: who changed is told, the others are not touched."""
@@ -32,7 +35,7 @@ class KnownCluster:
             match seen.reading:
                 case KafkaCluster():
                     changed |= self._fold_membership(seen, seen.reading)
-                case LogDirs(broker=number):
+                case LogDirs(broker=number) if number in self.brokers or len(self.brokers) < MOST_BROKERS:
                     before = self.brokers.get(number) or BrokerState(number, seen_ms=seen.at_ms)
                     self.keep(with_departure(fold_log_dirs(before, seen, seen.reading), self.membership))
                     self.ever_read = self.ever_read or seen.reading.outcome is Outcome.OK

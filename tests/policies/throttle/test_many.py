@@ -1,0 +1,60 @@
+"""A cluster with more than anybody has, or that somebody made up, holds no other up: work and memory are bounded."""
+
+import time
+
+from policies.decisions import Alert
+from policies.throttle.standing import MOST_VOLUMES
+from tests.policies.scenario import GB, HARD, Run, at, log_dirs, throttle
+from tests.system.waiting import on_this_machine
+
+DIRS = 1000
+
+
+def full(broker: int, free: int = 0, name: str = "d") -> dict[str, int | None]:
+    return {f"/data/{name}-{number}": free for number in range(DIRS)}
+
+
+def alerts(run: Run) -> list[Alert]:
+    return [d for _, step in run.steps for d in step.decisions if isinstance(d, Alert)]
+
+
+def test_thousands_of_full_volumes_are_stopped_for_at_once_and_told_of_in_turns() -> None:
+    run = Run(throttle(HARD))
+    run.step([log_dirs(0, broker, full(broker)) for broker in range(3)], at(0))
+    assert run.last.factor == 0.0
+    told = alerts(run)
+    assert len(told) == 500
+    for second in range(1, 12):
+        run.step((), at(second))
+    told = alerts(run)
+    assert len({alert.subject for alert in told}) == len(told) == 3 * DIRS
+    run.step([log_dirs(60, broker, full(broker, 50 * GB)) for broker in range(3)], at(60))
+    for second in range(61, 72):
+        run.step((), at(second))
+    over = [alert for alert in alerts(run) if alert.status.value == "resolved"]
+    assert len({alert.subject for alert in over}) == len(over) == 3 * DIRS
+    assert run.state is not None
+    assert not run.state.alerts.entries
+
+
+def test_a_broker_whose_dirs_take_ever_new_names_fills_no_memory() -> None:
+    run = Run(throttle(HARD))
+    for number in range(5):
+        run.step([log_dirs(number * 10, 1, full(1, 0, f"n{number}"))], at(number * 10))
+    assert run.state is not None
+    volumes = run.state.cluster.brokers[0].volumes
+    assert len(volumes) == MOST_VOLUMES
+    assert all(volume.log_dir.startswith("/data/n4") for volume in volumes)
+
+
+def test_the_work_for_a_reading_grows_with_its_volumes_and_no_faster() -> None:
+    def seconds_for(brokers: int) -> float:
+        run = Run(throttle(HARD))
+        batch = [log_dirs(0, broker, full(broker, 50 * GB)) for broker in range(brokers)]
+        begun = time.process_time()
+        run.step(batch, at(0))
+        return time.process_time() - begun
+
+    few, many = seconds_for(4), seconds_for(16)
+    assert many < 4 * few * 3
+    assert many < on_this_machine(3.0)
