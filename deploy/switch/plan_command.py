@@ -21,7 +21,7 @@ from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail
 from deploy.console import SafeConsole
 from deploy.settings import Settings
 from deploy.switch.precheck_command import Checked, check, named, watched_cluster
-from deploy.switch.precheck_view import finding_line, staying_lines, verdict_line
+from deploy.switch.precheck_view import bypass_lines, finding_line, staying_lines, verdict_line
 from policies.errors import UserError
 from policies.switching.ledgers import LedgerState
 from policies.switching.precheck.snapshot import ids_to_import
@@ -143,6 +143,7 @@ def plan_lines(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> Iter
     """The plan, as a person reads it before starting."""
     report = checked.report
     yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
+    yield from bypass_lines(bypassed=report.bypassed)
     for finding in report.findings:
         yield finding_line(finding.reason, finding.detail)
     yield _table(plan)

@@ -33,6 +33,7 @@ def report_lines(report: PrecheckReport, taken: SnapshotResult, *, explained: bo
         explained: say what to do about each reason.
     """
     yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
+    yield from bypass_lines(bypassed=report.bypassed)
     yield _clusters(taken.snapshot)
     yield _references(taken.snapshot, report)
     yield from staying_lines(report.staying, report.left_out)
@@ -51,6 +52,13 @@ def verdict_line(source: str, target: str, reasons: Iterable[FindingReason], *, 
     if ready:
         return Text(f"READY: {way}", "bold green")
     return Text(f"NOT READY: {way}: {', '.join(reasons)}", "bold red")
+
+
+def bypass_lines(*, bypassed: bool) -> Iterator[Text]:
+    """That a report says ready only because the settings do."""
+    if bypassed:
+        why = "ids may collide, and policies.switching.skip_idgen_precheck passes that over; for labs only"
+        yield Text.assemble(("PRECHECK BYPASSED", "bold red"), f": {why}")
 
 
 def finding_line(reason: FindingReason, detail: str) -> Text:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from deploy.switch.precheck_view import finding_line, hits_line, remedy_lines, staying_lines, verdict_line
+from deploy.switch.precheck_view import bypass_lines, finding_line, hits_line, remedy_lines, staying_lines, verdict_line
 from policies.observations import Outcome
 from policies.switching.readings import SwitchPrecheck
 from policies.units import counted, human_seconds
@@ -18,6 +18,7 @@ def reading_lines(reading: SwitchPrecheck) -> Iterator[RenderableType]:
         return
     reasons = dict.fromkeys(finding.reason for finding in reading.findings)
     yield verdict_line(reading.source, reading.target, reasons, ready=reading.ready)
+    yield from bypass_lines(bypassed=reading.bypassed)
     yield Text(
         f"next ledger ids: {_known(reading.source_next_id)} in {reading.source}, "
         f"{_known(reading.target_next_id)} in {reading.target}"

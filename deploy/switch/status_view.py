@@ -109,6 +109,8 @@ def _is_bad(record: SwitchRecord) -> bool:
 
 
 def _alarms(record: SwitchRecord) -> Iterator[Text]:
+    if record.bypassed:
+        yield Text.assemble(("PRECHECK BYPASSED", "bold red"), ": ids may have collided since; this is a lab")
     if record.contested:
         yield Text.assemble(("CONTESTED", "bold red"), f": {record.contested}")
     if record.paused:

@@ -206,6 +206,9 @@ class SwitchRecord(Decision):
     registry: dict[str, str] = Field(description="Status by registered BookKeeper cluster.")
     stage_since: Instant | None = Field(default=None, description="Since when it is at its stage; null: not known.")
     copy_bytes_per_second: int | None = Field(default=None, description="At most so much is copied; null: no limit.")
+    bypassed: bool = Field(
+        default=False, description="A switch began although ids might collide: those of topics cannot be relied on."
+    )
     valid_until: Instant | None = Field(
         default=None, description="Without a newer one by then, nobody knows where it stands; repeated in time."
     )

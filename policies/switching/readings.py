@@ -234,6 +234,7 @@ class SwitchPrecheck(Reading):
     left_out: tuple[Text, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Znodes not read, as the settings say."
     )
+    bypassed: bool = Field(default=False, description="Ready only because a lab's settings say so.")
 
     def subject(self) -> str:
         """``<cluster>/<target>``."""

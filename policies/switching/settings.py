@@ -24,6 +24,7 @@ class SwitchLimits:
     retries: int = 5
     orders_ahead: int = 0
     copy_bytes_per_second: int | None = None
+    skip_idgen_precheck: bool = False
     ack_timeout_ms: int = 60_000
     automatic_rollback: bool = False
     remapped: frozenset[LedgerKind] = frozenset()
@@ -77,6 +78,11 @@ class SwitchingSettings(PolicySettings):
     precheck_validity: PositiveDuration = Field(
         default=parse_duration("10m"), description="How long what a precheck read, and so its report, counts."
     )
+    skip_idgen_precheck: bool = Field(
+        default=False,
+        description="In a lab only: brokers may move although the target's ids are behind, so that ids may collide and "
+        "data be lost. Every report says from then on that this was so.",
+    )
     target_policy: TargetPolicy = Field(
         default=TargetPolicy.DEDICATED,
         description="`dedicated`: a target must hold no ledger that is not headgate's copy; `shared`: it may, as long "
@@ -103,6 +109,7 @@ class SwitchingSettings(PolicySettings):
             retries=self.retries,
             orders_ahead=self.orders_ahead,
             copy_bytes_per_second=self.copy_bytes_per_second,
+            skip_idgen_precheck=self.skip_idgen_precheck,
             ack_timeout_ms=millis_of(self.ack_timeout),
             automatic_rollback=self.automatic_rollback,
             remapped=self.remapped,
@@ -112,5 +119,8 @@ class SwitchingSettings(PolicySettings):
     def rules(self) -> PrecheckRules:
         """As a precheck takes them."""
         return PrecheckRules(
-            policy=self.target_policy, validity_ms=millis_of(self.precheck_validity), remapped=self.remapped
+            policy=self.target_policy,
+            validity_ms=millis_of(self.precheck_validity),
+            remapped=self.remapped,
+            skip_idgen=self.skip_idgen_precheck,
         )

@@ -205,6 +205,8 @@ class PrecheckResult(Struct, array_like=True, frozen=True):
     expires_ms: int
     greatest_id: int = NEVER
     """The greatest id that references outside the target named."""
+    bypassed: bool = False
+    """Whether it is ready only because a lab's settings say so."""
 
 
 class InventorySummary(Struct, array_like=True, frozen=True):
@@ -280,6 +282,8 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """The attempt whose statuses the registry has; it is done once every broker follows as well."""
     automatic: str = ""
     """Why it is rolled back although nobody asked for it; empty: somebody did."""
+    bypassed: bool = False
+    """Whether it began on a precheck that was bypassed: ids may collide, and nothing looks whether they do."""
 
     @property
     def home(self) -> str:
@@ -375,6 +379,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """Somebody else's directive, where it is that."""
     recorded_ms: int = NEVER
     """When `record` was last published: it is repeated before it runs out."""
+    bypassed: bool = False
+    """Whether a switch ever began on a precheck that was bypassed: ids of topics cannot be relied on since."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """A registered cluster by its name."""

@@ -99,6 +99,7 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "registry": {e.name: e.status.value for e in state.entries},
         "stage_since": _stage_since(switch),
         "copy_bytes_per_second": limits.copy_bytes_per_second,
+        "bypassed": state.bypassed,
     }
 
 

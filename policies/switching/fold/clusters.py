@@ -44,6 +44,7 @@ def precheck_of(reading: SwitchPrecheck, at_ms: int) -> Prechecked:
         checked_ms=at_ms,
         expires_ms=at_ms + reading.valid_ms,
         greatest_id=reading.greatest_id,
+        bypassed=reading.bypassed,
     )
     return Prechecked(check)
 

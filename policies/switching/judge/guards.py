@@ -87,6 +87,8 @@ def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
         return f"the precheck of {target} has expired"
     if check.source != facts.state.committed():
         return f"the precheck was made for {check.source}, which is not active"
+    if check.bypassed and not facts.limits.skip_idgen_precheck:
+        return f"the precheck of {target} was bypassed, which the settings do not allow"
     return None if check.ready else f"the precheck of {target} says: {', '.join(check.reasons)}"
 
 

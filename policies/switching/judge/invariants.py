@@ -89,7 +89,7 @@ def _clusters(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
     An advance to a later ``HOB`` skips ids, and what is skipped was never given: it is a remedy, and breaks nothing.
     """
     source, target, home = (state.cluster(n) for n in (switch.source, switch.target, switch.home))
-    if source is None or source.generator is None or target is None or target.generator is None:
+    if source is None or source.generator is None or target is None or target.generator is None or switch.bypassed:
         return
     ahead, behind = target.generator.next_id, _given(state, source)
     if switch.stage in _MOVING:

@@ -1,6 +1,7 @@
 """The report of a precheck, and its form on the wire."""
 
 import hashlib
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,6 +20,9 @@ from policies.switching.precheck.snapshot import (
 )
 from policies.switching.readings import FindingReading, HitCount, StayingReading, SwitchPrecheck
 from policies.switching.references import StayingLedgers
+
+BYPASSABLE = frozenset({FindingReason.IDGEN_BEHIND})
+"""What a lab may pass over: ids that could collide. What is unknown, or there already, it may not."""
 
 
 class HitSamples(Struct, array_like=True, frozen=True):
@@ -42,7 +46,7 @@ class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
     greatest_id: int
     """The greatest id named outside the target; -1 when none is."""
     findings: tuple[PrecheckFinding, ...]
-    """Sorted; empty exactly when ready."""
+    """Sorted; empty exactly when ready, but for what was bypassed."""
     digest: str
     checked_ms: int
     expires_ms: int
@@ -50,6 +54,8 @@ class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
     """What else names ledgers: it stays where it is. No part of the digest: topics' ledgers come and go."""
     left_out: tuple[str, ...] = ()
     """Znodes that were not read, as the settings say."""
+    bypassed: bool = False
+    """Whether it is ready only because a lab's settings say so: its findings are what was passed over."""
 
     @property
     def reasons(self) -> tuple[FindingReason, ...]:
@@ -68,12 +74,14 @@ def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckRepor
     wanted = ids_to_import(seen, rules)
     hits = hits_by_class(seen, rules, wanted)
     found = tuple(sorted(findings(seen, rules, wanted, hits, now_ms), key=lambda f: (f.reason.value, f.detail)))
+    bypassed = tuple(f for f in found if rules.skip_idgen and f.reason in BYPASSABLE)
+    in_the_way = [f for f in found if f not in bypassed]
     source_next, target_next = _next_id(seen.source), _next_id(seen.target)
     counted = {hit: HitSamples(len(ids), least(ids)) for hit, ids in hits.items()}
     content = (
         (seen.source.name, seen.source.instance_id, seen.source.root, seen.source.layout, source_next),
         (seen.target.name, seen.target.instance_id, seen.target.root, seen.target.layout, target_next),
-        (rules.policy, sorted(rules.remapped), *([list(seen.left_out)] if seen.left_out else [])),
+        (rules.policy, sorted(rules.remapped), *_unusual(seen, rules)),
         sorted(wanted),
         {hit.value: sorted(ids) for hit, ids in hits.items()},
         greatest_referenced(seen),
@@ -82,7 +90,7 @@ def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckRepor
     return PrecheckReport(
         source=seen.source.name,
         target=seen.target.name,
-        ready=not found,
+        ready=not in_the_way,
         source_next_id=source_next,
         target_next_id=target_next,
         ids_to_import=tuple(sorted(wanted)),
@@ -94,7 +102,16 @@ def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckRepor
         expires_ms=min(now_ms, *read_times_ms(seen)) + rules.validity_ms,
         staying=seen.staying,
         left_out=seen.left_out,
+        bypassed=bool(bypassed),
     )
+
+
+def _unusual(seen: Snapshot, rules: PrecheckRules) -> Iterator[object]:
+    """What the digest says only where it is so."""
+    if seen.left_out:
+        yield list(seen.left_out)
+    if rules.skip_idgen:
+        yield "skip_idgen"
 
 
 def _next_id(cluster: ClusterSnapshot) -> int | None:
@@ -124,4 +141,5 @@ def reading_of(report: PrecheckReport, cluster: str) -> SwitchPrecheck:
         valid_ms=max(0, report.expires_ms - report.checked_ms),
         staying=tuple(StayingReading(**structs.asdict(each)) for each in report.staying),
         left_out=report.left_out,
+        bypassed=report.bypassed,
     )
