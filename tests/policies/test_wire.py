@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.decisions import Alert, AlertStatus, Decision, Mode, Severity, deterministic_id
+from policies.isolation.readings import BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.registry import decision_types, reading_types
 from policies.throttle.decisions import (
@@ -23,6 +24,7 @@ from policies.throttle.decisions import (
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.wire import (
     AUDIT_TYPE,
+    MAX_NAMES,
     MAX_RECORD_BYTES,
     BadRecordError,
     DeadLetterReason,
@@ -416,3 +418,20 @@ def test_of_a_list_that_is_wrong_throughout_the_first_mistake_is_told(kind: type
         READINGS.read(json.dumps(record))
     more = re.search(r"and (\d+) more", caught.value.detail)
     assert more is None or int(more[1]) < 20
+
+
+def test_an_object_with_more_names_than_any_reading_may_have_is_not_read() -> None:
+    names = ",".join(f'"{number:x}":0' for number in range(MAX_NAMES + 1))
+    event = '{"specversion":"1.0","id":"i","source":"s","type":"headgate.bookie-affinity.v1",'
+    record = f'{event}"data":{{"cluster":"c","outcome":"ok","namespaces":{{{names}}}}}}}'
+    with pytest.raises(BadRecordError, match="an object with more than 100000 names") as caught:
+        READINGS.read(record)
+    assert caught.value.reason is DeadLetterReason.TOO_LARGE
+
+
+def test_a_large_reading_with_many_names_is_read() -> None:
+    namespaces = {f"tenant/namespace-{number}": NamespaceAffinity(primary=("g",)) for number in range(20_000)}
+    reading = BookieAffinity(cluster="c", outcome=Outcome.OK, namespaces=namespaces)
+    record = observation_event(reading, id="1", source="s", time=NOW)
+    assert len(record) > 8 * MAX_NAMES, "so that its names are counted"
+    assert READINGS.read(record).data == reading
