@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
 PYTEST ?=
+AGAINST ?=
 
 .PHONY: help run test unit lean system again long walk check lint types layers generated setup generate requirements bench docker audit clean
 
@@ -59,8 +60,8 @@ generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the d
 
 setup: $(VENV)/.dev ## The virtual environment alone, with what development needs
 
-bench: $(VENV)/.dev ## Latency of the loop on this machine; prints a table
-	$(BIN)/python bench/latency.py
+bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
+	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))
 
 docker: ## The image (needs a Docker engine)
 	docker build -f docker/Dockerfile -t headgate .

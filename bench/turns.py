@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+import policies
+
 ROOT = Path(__file__).parents[1]
 
 Figures = dict[str, float]
@@ -46,8 +48,9 @@ def in_turn(script: Path, arguments: Sequence[str], ref: str, turns: int) -> dic
     return {name: {what: median(f[what] for f in of) for what in of[0]} for name, of in taken.items()}
 
 
-def figures_of(script: Path, arguments: Sequence[str], tree: Path = ROOT) -> Figures:
-    """What this tree's script measures of the code in `tree`."""
+def figures_of(script: Path, arguments: Sequence[str], tree: Path | None = None) -> Figures:
+    """What this tree's script measures of the code in `tree`; by default, of the code this process runs."""
+    tree = tree or Path(policies.__file__).parents[1]
     command = [sys.executable, str(script.absolute()), *arguments, "--json"]
     # What is measured is the tree's; what measures is ours, where that commit does not have it yet.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tree, ROOT)))}
