@@ -4,6 +4,8 @@ import errno
 import socket
 import ssl
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -11,6 +13,10 @@ import structlog
 
 from connectors.closing import Closing
 from policies.errors import UserError
+
+_CONNECTION_SECONDS = 60.0
+"""An answer to a slow client takes seconds; one who sends a byte now and then is ended."""
+_MAX_CONNECTIONS = 64
 
 _log = structlog.get_logger(__name__)
 
@@ -63,7 +69,39 @@ class HttpServer(Closing):
 
 
 class _Server(ThreadingHTTPServer):
+    """Each connection ends after a while, however slowly its client speaks, and there are never more than so many."""
+
     daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection on a thread of its own; one too many is closed."""
+        with self._lock:
+            is_taken = len(self._open) < _MAX_CONNECTIONS
+            if is_taken:
+                self._open[request] = time.monotonic() + _CONNECTION_SECONDS
+        if is_taken:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """It is served."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Now and then: end what takes too long. Its thread sees a broken connection."""
+        with self._lock:
+            late = [request for request, ends_at in self._open.items() if time.monotonic() > ends_at]
+        for request in late:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def server_bind(self) -> None:
         """Bind without asking the name service for our own name, which may take it half a minute."""

@@ -3,6 +3,8 @@
 import errno
 import http.client
 import socket
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -95,3 +97,36 @@ def test_any_other_reason_is_told_as_well(monkeypatch: pytest.MonkeyPatch, error
     monkeypatch.setattr(http_server._Server, "server_bind", refuse)
     with pytest.raises(UserError, match=says):
         serving(9)
+
+
+def drip(connection: socket.socket) -> None:
+    for _ in range(1500):
+        connection.sendall(b"x")
+        time.sleep(0.02)
+
+
+def test_who_sends_a_byte_now_and_then_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_CONNECTION_SECONDS", 0.3)
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port), 30) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            drip(slow)
+        assert get(server.port) == b"ok"
+
+
+def test_beyond_so_many_connections_the_next_is_closed_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 2)
+    with serving() as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(3)]
+        try:
+            assert idle[2].recv(1) == b""
+        finally:
+            for each in idle:
+                each.close()
+        for _ in range(100):
+            with suppress(http.client.RemoteDisconnected, ConnectionError):
+                assert get(server.port) == b"ok"
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("nobody is served any more")
