@@ -22,8 +22,8 @@ from policies.switching.ledger_paths import Layout, id_at, path_of
 from policies.switching.ledgers import NO_LEDGER, Ledger, LedgerState
 from policies.units import MAX_INT64
 
-MAX_LISTED = 100_000
-"""A target that should be empty is not listed beyond so many ledgers."""
+MAX_LISTED = 5_000_000
+"""A target that should hold nothing but copies is not listed beyond so many ledgers: they take 500 MB."""
 
 WORTH_LISTING = 16
 """From so many ids in one folder on, one request for its (at most 10,000) names is cheaper than one for each id."""

@@ -376,10 +376,12 @@ def test_a_person_is_shown_the_report_and_asked_and_then_it_starts_and_is_watche
     assert query.commands()[-1]["precheck_digest"] == DIGEST
 
     known = eventually("the record", lambda: _record(switch, "triggered"))
-    assert (known["target"], known["brokers"]) == ("new", {"live": 2, "acked": 0})
+    assert (known["target"], known["brokers"]["live"], known["brokers"]["acked"]) == ("new", 2, 0)
+    assert set(known["brokers"]["awaited"]) == {"b1", "b2"}
     ended = switch("status")
     assert "registered → prechecked → [triggered] → live_dual_read" in ended.out
     assert "0 of 2" in ended.out
+    assert "next: waits for the acks of b1 (" in ended.out
 
     status, screen = _on_terminal(query, "status", "--watch", when=b"said ", then=signal.SIGINT)
     assert status == INTERRUPTED, screen

@@ -1,5 +1,6 @@
 """Row 8: what an inventory brings into the plan."""
 
+from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
@@ -22,9 +23,9 @@ def test_an_inventory_that_did_not_ask_the_target_makes_no_plan() -> None:
 
 
 def test_what_is_attributed_to_nobody_belongs_to_the_bootstrap_cluster() -> None:
-    world = World()
+    world = World().to(S.LIVE_DUAL_READ)
     world.refs["/elsewhere"] = Ref(LedgerKind.CURSOR, 77, "x", "elsewhere")
-    world.to(S.BUILD)
+    world.work(SwitchVerdict.TAKE_INVENTORY)
     assert sorted(u.paths[0] for u in world.switch.tasks) == ["/c1", "/c2", "/s1"]
 
 
