@@ -206,6 +206,12 @@ class SwitchFacts:
         return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.cleanup_ms
 
     @property
+    def awaits_what_was_unplanned(self) -> bool:
+        """Whether a switch that was driven on has no inventory since: it may show what nobody planned for."""
+        inventory, switch = self.state.inventory, self.switch
+        return switch.attempt > 1 and (inventory is None or inventory.at_ms <= switch.stage_ms)
+
+    @property
     def rollback_is_unconfirmed(self) -> bool:
         """Whether no inventory was begun since the last reference was taken back."""
         return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.confirm_ms

@@ -175,6 +175,7 @@ def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
         yield _taken_up(task)
     sentence = f"the switch to {live.target} is driven on for {len(left)} ledgers"
     afresh = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
+    afresh |= {"unplanned": (), "unplanned_count": 0}
     yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, afresh)
     yield TakeInventory()
 

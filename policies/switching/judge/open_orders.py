@@ -35,4 +35,5 @@ def needs_inventory(facts: SwitchFacts) -> bool:
     waits = stage is SwitchStage.LIVE_DUAL_READ or facts.plan.asked(SwitchAction.INVENTORY) > 0
     if stage is SwitchStage.ROLLBACK:
         return waits or (facts.switch.confirm_ms >= 0 and facts.rollback_is_unconfirmed)
+    waits = waits or (stage is SwitchStage.BUILD and facts.awaits_what_was_unplanned)
     return waits or (stage is SwitchStage.CLEANUP and facts.inventory_is_old)

@@ -112,7 +112,7 @@ def _go_live(facts: SwitchFacts) -> Advance:
 def _build(facts: SwitchFacts) -> Iterator[Change]:
     """Rows 8 and 12."""
     yield from _order_copies(facts)
-    if not facts.plan.count(LedgerStage.PENDING, LedgerStage.COPYING):
+    if not facts.plan.count(LedgerStage.PENDING, LedgerStage.COPYING) and not facts.awaits_what_was_unplanned:
         sentence = f"{facts.plan.count(LedgerStage.BUILT)} of {len(facts.plan)} ledgers are built"
         yield Advance(SwitchStage.PROMOTE, SwitchReason.ALL_TERMINAL, sentence)
 

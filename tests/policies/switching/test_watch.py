@@ -5,14 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from policies.decisions import Alert, AlertStatus
-from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED
+from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, UNDONE, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import Cleanup, MembersSeen, RegistrySeen, Resume, Rollback
+from policies.switching.events import Cleanup, InventorySeen, MembersSeen, RegistrySeen, Resume, Rollback
+from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
-from tests.policies.switching.wire import WireWorld
-from tests.policies.switching.world import World, codes
+from tests.policies.switching.wire import SETTINGS, WireWorld
+from tests.policies.switching.world import Ref, World, codes
 
 S = SwitchStage
 
@@ -216,3 +217,77 @@ def test_orders_are_given_again_once_it_is_resolved() -> None:
     world.tell(two_active(world))
     said = world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0, world.now_ms))
     assert [s.verdict for s in said if s.verdict in ORDERS].count(SwitchVerdict.START_COPY) == 2
+
+
+# --- what is told when it could not be prevented, and what nobody planned for
+
+
+def test_ids_that_were_given_before_brokers_went_back_are_an_alert_with_the_remedy() -> None:
+    world = WireWorld()
+    world.to(S.TRIGGERED)
+    world.follow("b1")
+    world.write("t1", "b1")
+    world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
+    assert world.is_at(S.REJECTED)
+    assert firing(world, IDS_BEHIND) == []
+    world.later().tell(world.cluster_event("new"))
+    [alert] = firing(world, IDS_BEHIND)
+    assert "old, which gives 5 next, and new already gave 4294967296: advance to HOB-0000000002" in alert.summary
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
+    world.later().tell(world.cluster_event("old"))
+    assert firing(world, IDS_BEHIND) == []
+
+
+def test_a_switch_that_undoes_itself_is_an_alert_of_its_own() -> None:
+    world = WireWorld(SETTINGS.model_copy(update={"automatic_rollback": True}))
+    world.to(S.TRIGGERED)
+    world.later(60_000).tell(world.members_event(), world.cluster_event("new"))
+    assert world.is_at(S.ROLLBACK)
+    [alert] = firing(world, UNDONE)
+    assert "is undone by itself: b1 is not heard of, b2 is not heard of" in alert.summary
+
+
+def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_is_named() -> None:
+    world = World().to(S.HOLD)
+    made = world.clusters["old"].allocate("/late", world.now_ms)
+    world.refs["/late"] = Ref(LedgerKind.CURSOR, made, "/late", "old")
+    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert "1 references name old that nobody planned for: /late" in world.said[-1].sentence
+    world.tell(world.start_event())
+    world.work()
+    world.later(15 * DAY_MS).tell(Cleanup(key="d"))
+    world.work()
+    assert (world.stage, world.refs["/late"].attribution) == (S.DONE, "new")
+
+
+def test_it_is_an_alert_as_soon_as_an_inventory_shows_it() -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.refs["/late"] = Ref(LedgerKind.CURSOR, 3, "/late", "old")
+    world.later().tell(world.inventory_event())
+    [alert] = firing(world, UNPLANNED)
+    assert "/late" in alert.summary
+    assert world.records()[-1].unplanned == ("/late",)
+    del world.refs["/late"]
+    world.later().tell(world.inventory_event())
+    assert firing(world, UNPLANNED) == []
+
+
+def test_a_switch_is_not_done_before_an_inventory_since_the_clean_up_began() -> None:
+    world = World()
+    world.refs.clear()
+    world.to(S.CLEANUP)
+    assert [o.verdict for o in world.orders] == [SwitchVerdict.TAKE_INVENTORY]
+    world.work()
+    assert world.is_at(S.DONE)
+
+
+def test_topics_ledgers_that_are_the_targets_own_break_nothing() -> None:
+    """A topic does not say which cluster holds its ledgers; an inventory may be newer than the generator's reading."""
+    world = World().to(S.HOLD)
+    seen = world.later().inventory_event()
+    staying = (StayingLedgers(StayingKind.TOPIC, ANY_CLUSTER, 1, 2**32 + 1000),)
+    world.tell(InventorySeen(seen.references, seen.at_ms, seen.target, seen.existing, staying))
+    assert not world.switch.halted
