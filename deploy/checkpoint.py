@@ -127,8 +127,8 @@ def remedy_for(checkpoint: Checkpoint) -> str | None:
     """A sentence with the command that mends it; None when nothing seems damaged."""
     if not checkpoint.damages:
         return None
-    first, can_be = checkpoint.damages[0], all(damage.remedy for damage in checkpoint.damages)
-    command = "repair" if can_be else "reset"
+    first = min(checkpoint.damages, key=lambda damage: damage.remedy is not None)
+    command = "reset" if first.remedy is None else "repair"
     return (
         f"The checkpoint is damaged ({first.path}: {first.what}): `headgate checkpoint {command}` says what it would do"
     )

@@ -267,6 +267,17 @@ def test_it_gives_up_after_too_many_failures_in_a_row(monkeypatch: pytest.Monkey
     assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
 
 
+def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.deploy.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").touch()
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 2, restart_limit=0)
+    with pytest.raises(UserError, match=r"offsets/0: .*: `headgate checkpoint reset` says what it would do$"):
+        loop.run()
+
+
 def test_without_restarts_the_first_failure_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="failed 1 times"):
         Loop(monkeypatch, Course(1, FAILED), restart_limit=0).run()
