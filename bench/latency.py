@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -36,6 +37,7 @@ from streaming.host import PolicyHost
 from streaming.query import Wiring, start_query
 from streaming.session import start_session
 from streaming.settings import StreamSettings
+from tests.system.waiting import eventually
 
 PREFIX = "headgate"
 OBSERVED, DECIDED = f"{PREFIX}.observed.log-dirs", f"{PREFIX}.decided.throttle"
@@ -73,12 +75,14 @@ def measure(given: argparse.Namespace) -> Figures:
         servers = broker.bootstrap_servers
         _create_topics(servers)
         _start(servers, Path(folder), settings)
+        _produce(servers, Load.of(given.rates[0]), 1)
+        eventually("the first decision", lambda: _ends(servers)[DECIDED])
         _produce(servers, Load.of(given.rates[0]), given.warmup)
         for rate in given.rates:
             marks = _ends(servers)
             _produce(servers, Load.of(rate), given.seconds)
             time.sleep(3)  # the last batch
-            millis = sorted(_latencies(servers, marks))
+            millis = eventually("all are decided on", partial(_all_latencies, servers, marks))
             for percent in (50, 99):
                 figures[f"{rate}/s, p{percent}, ms"] = _quantile(millis, percent)
             figures[f"{rate}/s, longest, ms"] = millis[-1]
@@ -129,6 +133,18 @@ def _ends(servers: str) -> dict[str, int]:
     return ends
 
 
+class _UndecidedError(Exception):
+    """Some observations have no decision yet."""
+
+
+def _all_latencies(servers: str, since: dict[str, int]) -> list[float] | None:
+    """In order; None while some are undecided."""
+    try:
+        return sorted(_latencies(servers, since))
+    except _UndecidedError:
+        return None
+
+
 def _latencies(servers: str, since: dict[str, int]) -> Iterator[float]:
     """From each observation to the first decision that rests on it or on a later one of its cluster."""
     waiting: dict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -139,9 +155,8 @@ def _latencies(servers: str, since: dict[str, int]) -> Iterator[float]:
         covered = ids.index(id_) + 1 if id_ in ids else 0
         yield from (appended_ms - observed_ms for _, observed_ms in waiting[cluster][:covered])
         del waiting[cluster][:covered]
-    left_out = sum(map(len, waiting.values()))
-    if left_out:
-        raise SystemExit(f"{left_out} observations were never decided on")
+    if any(waiting.values()):
+        raise _UndecidedError
 
 
 def _records(servers: str, topic: str, offset: int) -> Iterator[tuple[str, str, int]]:
