@@ -26,8 +26,8 @@ class Step(Generic[State]):
     """Call again by then, even without observations."""
     notes: tuple[Decision, ...] = field(default=())
     """Verdicts that changed nothing, when they first appear: for the audit alone."""
-    encoded: bytes | None = None
-    """The state as msgpack, where the policy keeps it at hand; the same as encoding it would give."""
+    encode: Callable[[], bytes] | None = None
+    """Gives the state as msgpack, where the policy has parts of it at hand; the same as encoding it would give."""
 
 
 class Policy(Protocol[State]):

@@ -150,7 +150,7 @@ class PolicyHost:
         try:
             own = warm.policy if warm else kind.build(cluster, self._settings_of(kind).for_cluster(cluster))
             step = own.step(state, observations, now)
-            encoded = step.encoded or msgspec.msgpack.encode(step.state)
+            encoded = step.encode() if step.encode else msgspec.msgpack.encode(step.state)
             records = tuple(outputs(step))
             _check_sizes(records)
         except Exception as error:

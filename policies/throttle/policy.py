@@ -7,6 +7,7 @@ Rules: docs/design/throttle.md.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from policies.alerts import Condition, Entry, OpenAlerts, Sender
 from policies.observations import Observation
@@ -71,8 +72,8 @@ class ThrottlePolicy:
         self._warm = _Warm(after, standing, opened, tuple(of_cluster))
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = _wake_at(standing, judgement, after, emitted.last_published, review_at)
-        encoded = after.encoded(standing.known.encoded())
-        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded)
+        encode = partial(after.encoded, standing.known.encoded())
+        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encode)
 
     def _cold(self, state: ThrottleState) -> "_Warm":
         standing = ClusterStanding(self._cluster, self._settings, state.cluster)

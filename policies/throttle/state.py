@@ -139,7 +139,8 @@ class ThrottleState(Struct, array_like=True, frozen=True):
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
 
-    def encoded(self, cluster: Raw) -> bytes:
-        """As msgpack, where that of the cluster is at hand."""
+    def encoded(self, brokers: tuple[Raw, ...]) -> bytes:
+        """As msgpack, where the brokers' is at hand."""
+        cluster = (self.cluster.membership, brokers, self.cluster.ever_read)
         values = (cluster if name == "cluster" else getattr(self, name) for name in self.__struct_fields__)
         return encode(tuple(values))

@@ -66,13 +66,13 @@ class KnownCluster:
         """What is known, to be stored."""
         return KafkaClusterState(self.membership, tuple(map(self.brokers.__getitem__, self._sorted())), self.ever_read)
 
-    def encoded(self) -> Raw:
-        """The same as msgpack, made of the brokers' own: those that did not change are not encoded again."""
+    def encoded(self) -> tuple[Raw, ...]:
+        """The brokers as msgpack, in order: those that did not change are not encoded again."""
         order = self._sorted()
         for number in order:
             if number not in self._encoded:
                 self._encoded[number] = Raw(encode(self.brokers[number]))
-        return Raw(encode((self.membership, list(map(self._encoded.__getitem__, order)), self.ever_read)))
+        return tuple(map(self._encoded.__getitem__, order))
 
     def _sorted(self) -> list[int]:
         if self._order is None:
