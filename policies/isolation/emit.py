@@ -89,7 +89,7 @@ def _parted(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], l
     """
     withheld = [j for j in judgement.quarantines if j.verdict is QuarantineVerdict.WITHHOLD]
     others = [j for j in withheld if j.bookie.bookie not in judgement.standing]
-    if len(others) <= MOST_SINGLY and not any(j.reason is QuarantineReason.NO_GROUPS for j in others):
+    if len(withheld) <= MOST_SINGLY and not any(j.reason is QuarantineReason.NO_GROUPS for j in others):
         return list(judgement.quarantines), []
     many = {j.bookie.bookie for j in others}
     return [j for j in judgement.quarantines if j.bookie.bookie not in many], others

@@ -34,20 +34,20 @@ _OF_MANY = {
 
 
 def gathered(alert: str, each: Iterable[Condition], context: IsolationAlertContext) -> Iterator[Condition]:
-    """Few conditions singly; those that begin among many in one, which counts them and names the first.
+    """Few conditions singly; of many those that have no alert of their own in one, which counts and names the first.
 
-    What has an alert of its own keeps it while it lasts, so that nothing is said twice or over before it is.
+    What has an alert of its own keeps it while it lasts, so that nothing is said twice or over before it is. So there
+    are never many more alerts than a person reads, also when things come one by one.
     """
     held = context.book.keys()
-    others = []
+    singly: list[Condition] = []
+    others: list[Condition] = []
     for condition in each:
-        if condition.key in held:
-            yield condition
-        else:
-            others.append(condition)
-    if len(others) <= MOST_SINGLY:
+        (singly if condition.key in held else others).append(condition)
+    yield from singly
+    if len(singly) + len(others) <= MOST_SINGLY:
         yield from others
-    else:
+    elif others:
         yield _in_one(alert, others, context.facts)
 
 
@@ -63,7 +63,9 @@ def _in_one(alert: str, many: Sequence[Condition], facts: IsolationFacts) -> Con
         subject=facts.cluster,
         severity=worst.severity,
         reason=worst.reason,
-        summary=f"{len(many)} {_OF_MANY[alert].format(facts.cluster)}{exposed}: {named}",
+        summary=many[0].summary
+        if len(many) == 1
+        else f"{len(many)} {_OF_MANY[alert].format(facts.cluster)}{exposed}: {named}",
         labels={"cluster": facts.cluster, "count": str(len(many)), "first": ",".join(first), **why},
         evidence=facts.evidence,
         count=len(many),

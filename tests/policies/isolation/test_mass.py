@@ -51,6 +51,18 @@ def test_who_was_named_before_stays_named_by_its_own_alert() -> None:
     assert names_of(run.said("unassigned-bookie"))[2:] == [("c1", "resolved")]
 
 
+def test_what_comes_one_by_one_is_no_flood_either() -> None:
+    names = STRANGERS.split()
+    run = Run(LONG, ON, grace="0s").see(*everything(0, BASE, GROUPS, NAMESPACES))
+    for count in range(1, 41):
+        run.see(bookies(10 * count, " ".join((BASE, *names[:count]))))
+    singly = [a for a in run.alerts if a.alert == "unassigned-bookie" and a.subject != "c1"]
+    assert (len(singly), {a.status.value for a in singly}) == (10, {"firing"})
+    together = [a.labels["count"] for a in run.alerts if a.alert == "unassigned-bookie" and a.subject == "c1"]
+    assert together == ["1", "2", "4", "8", "16"]
+    assert Counter(d.verdict.value for d in run.quarantines() if d.count == 1) == {"quarantine": 3, "withhold": 11}
+
+
 def test_the_few_that_are_left_are_named_singly() -> None:
     run = Run(LONG).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
     run.see(racks(61, GROUPS | {"new": STRANGERS.replace("bk100 bk101", "")}))
