@@ -12,7 +12,7 @@ from policies.units import Duration, PositiveDuration, millis_of, parse_duration
 DEFAULT_TIMEOUT_MS = 30_000
 """T of a session whose negotiated timeout nobody has told: ZooKeeper's and Pulsar's default."""
 DEFAULT_ZOMBIE_AFTER = parse_duration("5m")
-"""Longer than any broker of Pulsar 4.2.4 took that came back by itself: docs/sessions.md, bench/outages.py."""
+"""More than twice what any broker of Pulsar 4.2.4 took that was seen to come back by itself: docs/sessions.md."""
 SHORTEST_DELAY_MS = 5_000
 
 
