@@ -26,7 +26,7 @@ class Step(Generic[State]):
     """Call again by then, even without observations."""
     notes: tuple[Decision, ...] = field(default=())
     """Verdicts that changed nothing, when they first appear: for the audit alone."""
-    encode: Callable[[], bytes] | None = None
+    encode: Callable[[], bytes] | None = field(default=None, compare=False)
     """Gives the state as msgpack, where the policy has parts of it at hand; the same as encoding it would give."""
 
 
