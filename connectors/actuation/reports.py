@@ -68,9 +68,9 @@ class PacedMetric(FailingMetric):
     """The same of an actuator that does a bounded number of actions a minute: whether that holds any back."""
 
     def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
-        super().__init__(registry, f"{name}_failing", documentation)
+        super().__init__(registry, name, documentation)
         self._held = Gauge(
-            f"{name}_held",
+            f"{name.removesuffix('_failing')}_held",
             "1 while decisions wait because as many actions were done within a minute as ever are.",
             ("cluster",),
             registry=registry,

@@ -26,7 +26,7 @@ class QuarantineMetrics(PacedMetric):
         )
         super().__init__(
             registry,
-            "headgate_quarantine",
+            "headgate_quarantine_failing",
             "1 while a bookie that should be in quarantine cannot be put there.",
         )
         self.outcomes = Counter(

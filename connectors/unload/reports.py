@@ -23,7 +23,7 @@ class UnloadMetrics(PacedMetric):
         )
         super().__init__(
             registry,
-            "headgate_bundle_actions",
+            "headgate_bundle_actions_failing",
             "1 while a bundle that should be unloaded or owned again cannot be, be it for safety.",
         )
 

@@ -89,7 +89,7 @@ class Published:
         return self.registry.get_sample_value("toy_failing", {"cluster": CLUSTER})
 
     def reports(self) -> ToyReports:
-        return ToyReports(CLUSTER, self.publish, PacedMetric(self.registry, "toy", "Whether it fails."))
+        return ToyReports(CLUSTER, self.publish, PacedMetric(self.registry, "toy_failing", "Whether it fails."))
 
 
 class ToyWorker(DecisionWorker[Toy, str]):
