@@ -20,7 +20,7 @@ class Absence:
 
     since_ms: int
     due_ms: int
-    """When it has had as long as any takes that comes back by itself; may have passed."""
+    """When it has had longer than any took that was seen to come back by itself; may have passed."""
     certainty: Certainty
     """How sure the readings are that say so."""
 

@@ -28,7 +28,9 @@ def order_of(member: MemberFacts, facts: Facts, *, goes_down: bool) -> MemberOrd
     if facts.unread is not None or _lost_lately(member, facts):
         return None
     since = human_seconds((facts.now_ms - node.changed_ms) / 1000)
-    what = f"says it is healthy, but has had no registration for {since}, longer than any takes that comes back"
+    what = (
+        f"says it is healthy, but has had no registration for {since}, longer than any took that was seen to come back"
+    )
     order = MemberOrder(Verdict.RESTART, Reason.ZOMBIE, what, (health.id, node.read_id))
     return bring_down(order, absence.certainty, facts)
 
