@@ -100,5 +100,6 @@ def _split(key: Any) -> tuple[str, str]:
 
 def _record(row: Row) -> ObservedRecord:
     cut = getattr(row, "cut", None)
-    known = None if cut is None else Cut(*cut)
+    # A Row in Spark's tester, a dict in the query.
+    known = None if cut is None else Cut(int(cut["bytes"]), cut["sha256"])
     return ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value, known)

@@ -229,6 +229,17 @@ def test_a_time_of_append_that_is_none_does_not_stop_the_query(appended_ms: int)
     assert json.loads(out.value)["data"]["reason"] == "invalid"
 
 
+@pytest.mark.parametrize(
+    "cut", [{"bytes": 20_000_000, "sha256": "ab"}, Row(bytes=20_000_000, sha256="ab")], ids=["dict", "row"]
+)
+def test_of_a_record_too_large_to_leave_the_jvm_its_head_size_and_sum_are_told(cut: Any) -> None:
+    head = Row(**row(b" " * KEPT_BYTES).asDict(), cut=cut)
+    (out,) = Query().run(Batch(1, [head]))
+    letter = DeadLetter.model_validate(json.loads(out.value)["data"])
+    assert (letter.reason, letter.value_bytes, letter.value_sha256) == ("too_large", 20_000_000, "ab")
+    assert letter.detail.startswith("20000000 bytes, more than")
+
+
 def test_repeated_dead_letters_have_the_same_id() -> None:
     record = row(b"garbage", offset=7)
     assert Query().run(Batch(1, [record])) == Query().run(Batch(99, [record]))
