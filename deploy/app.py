@@ -117,7 +117,8 @@ def query_parts(
         tick=ticker.start,
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
-    return [query, Part("ticker", ticker.run)]
+    # The ticker stops first: a tick would keep the query from having decided on all there is.
+    return [Part("ticker", ticker.run), query]
 
 
 def require_append_times(report: TopicReport) -> None:

@@ -85,7 +85,7 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("collect", ["collector of payments"]), ("decide", ["query", "ticker", "retirement"]), ("export", ["exporter"])],
+    [("collect", ["collector of payments"]), ("decide", ["ticker", "query", "retirement"]), ("export", ["exporter"])],
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
     COMMANDS[command](world.settings)
@@ -94,7 +94,7 @@ def test_each_runs_its_own_part_alone(world: World, command: str, names: list[st
 
 def test_a_query_without_named_clusters_retires_none(world: World) -> None:
     parts.run_query(world.settings.model_copy(update={"clusters": {}}))
-    assert world.ran == [["query", "ticker"]]
+    assert world.ran == [["ticker", "query"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
