@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -36,10 +37,11 @@ class FakeLoop:
         self._policy = IsolationPolicy("c1", IsolationSettings())
         self._state: IsolationState | None = None
         self._new: list[Any] = []
+        self._now = START
         self._step(everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
 
     def _step(self, observations: Sequence[Observation]) -> None:
-        step = self._policy.step(self._state, observations, START)
+        step = self._policy.step(self._state, observations, self._now)
         self._state = step.state
         for decision in step.decisions:
             key = decision.record_key().encode()
@@ -52,7 +54,8 @@ class FakeLoop:
         self.sent.append({"topic": topic, "key": key, **json.loads(record)})
         if self.is_running:
             event = reading_reader().read(record)
-            self._step([Observation(event.id, START, event.data)])
+            self._now += timedelta(seconds=1)
+            self._step([Observation(event.id, self._now, event.data)])
 
     def poll(self, _seconds: float) -> list[Any]:
         new, self._new = self._new, []
