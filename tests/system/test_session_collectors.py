@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -110,7 +111,9 @@ class Watch:
         return self.await_reading(lambda each: each.state is state and name in (None, each.session), member)[0]
 
     def states(self) -> list[SessionState | None]:
-        return [reading.state for _, reading in self.readings if reading.member == MEMBER]
+        """In their order; of a member in trouble each poll tells again."""
+        told = (reading.state for _, reading in self.readings if reading.member == MEMBER)
+        return [state for state, _ in groupby(told)]
 
 
 @contextmanager
