@@ -237,7 +237,9 @@ def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody
     loop.await_alert(STRICT, "session-fleet-wide", f"{STRICT}/broker", "resolved")
     said = loop.verdicts_of_cluster(STRICT)
     assert not [each for each in said if each[1] in ("shutdown", "restart")]
-    assert loop.alerts(STRICT, "session-lost") == []
+    # Who comes back last is named by itself once the others are back, and no longer than that.
+    last = {alert.key: alert.data["status"] for alert in loop.alerts(STRICT, "session-lost")}
+    assert set(last.values()) <= {"resolved"}
     assert all(strict.services[member].process.poll() is None for member in TEN)
     # Who could connect again in time has lost nothing.
     assert {member: world.kept.registered_session(member) for member in (B1, B2)} == kept_sessions
