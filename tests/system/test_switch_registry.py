@@ -137,7 +137,8 @@ def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> No
 
 def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tree: KazooClient) -> None:
     assert register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old") == ClusterWrite(0, "old")
-    assert document(tree, f"{REGISTRY_ROOT}/bootstrap") == {"name": "old"}
+    written = document(tree, f"{REGISTRY_ROOT}/bootstrap")
+    assert (written["name"], written["bootstrapClusterName"]) == ("old", "old")
     entry = {"uri": "zk://old/ledgers", "instance_id": "id-old", "root": "/ledgers", "status": "active"}
     assert document(tree, f"{REGISTRY_ROOT}/clusters/old") == entry
     view = registry.read()
@@ -149,7 +150,8 @@ def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:
     both.write_status("old", ClusterStatus.DEPRECATED, 0)
     both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
     assert register(both, "new", ClusterStatus.ACTIVE, version=1, bootstrap="new").bootstrap == "old"
-    assert document(tree, f"{REGISTRY_ROOT}/bootstrap") == {"name": "old"}
+    written = document(tree, f"{REGISTRY_ROOT}/bootstrap")
+    assert (written["name"], written["bootstrapClusterName"]) == ("old", "old")
 
 
 def test_a_bootstrap_that_was_not_written_before_a_crash_is_written_by_the_same_order(
