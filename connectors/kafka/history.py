@@ -12,6 +12,7 @@ from policies.errors import UserError
 from policies.units import from_millis, to_millis
 
 _TIMEOUT_SECONDS = 10.0
+_BATCH = 1000
 _LATEST = -1
 
 
@@ -58,7 +59,8 @@ def _read(consumer: Consumer, partition: TopicPartition, since: datetime, to: da
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
     position = start
     while position < end:
-        messages = consumer.consume(1000, timeout=_TIMEOUT_SECONDS)
+        # For no more than there are: it would wait for those that never come.
+        messages = consumer.consume(min(_BATCH, end - position), timeout=_TIMEOUT_SECONDS)
         if not messages:
             raise UserError(f"{partition.topic}: Kafka gave no records for {_TIMEOUT_SECONDS:g} s")
         for message in messages:
