@@ -344,7 +344,7 @@ def test_promtool_finds_no_fault(topics: Topics) -> None:
         _, exposition = running.get("/metrics")
     check = subprocess.run(["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True)
     assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
-    for name in ("volume_seconds_to_full", "decision_latency_seconds", "alerts", "dead_letters_total"):
+    for name in ("volume_usable_bytes", "decision_latency_seconds", "alerts", "dead_letters_total"):
         assert f"\n# HELP headgate_{name} " in exposition
 
 
