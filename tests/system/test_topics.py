@@ -16,7 +16,7 @@ from connectors.kafka.topics import TopicSettings, plan
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
-from tests.system.waiting import DEADLINE_SECONDS, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 
 SETTINGS = TopicSettings(prefix=f"topics{uuid.uuid4().hex[:8]}")
 OBSERVED = SETTINGS.topic("observed.log-dirs")
@@ -62,6 +62,7 @@ def test_a_changed_config_is_told_and_not_changed_back(connection: KafkaConnecti
     create_topics(connection, SETTINGS)
     alter(connection, OBSERVED, "message.timestamp.type", "CreateTime")
     try:
+        eventually("the broker tells of it", lambda: check_topics(connection, SETTINGS).differences or None)
         for report in (create_topics(connection, SETTINGS), check_topics(connection, SETTINGS)):
             (difference,) = report.differences
             assert (difference.topic, difference.key) == (OBSERVED, "message.timestamp.type")
@@ -69,6 +70,7 @@ def test_a_changed_config_is_told_and_not_changed_back(connection: KafkaConnecti
             assert "--add-config message.timestamp.type=LogAppendTime" in difference.remedy
     finally:
         alter(connection, OBSERVED, "message.timestamp.type", "LogAppendTime")
+        eventually("it is as planned again", lambda: check_topics(connection, SETTINGS).as_planned or None)
     other = check_topics(connection, TopicSettings(prefix=SETTINGS.prefix, partitions=2, replication_factor=3))
     assert {difference.key for difference in other.differences} == {"partitions", "replication factor"}
 
