@@ -14,12 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from connectors.alertmanager.client import PostError, post_alerts
 from connectors.alertmanager.notifications import NotificationBook
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from policies.decisions import Alert
-from policies.succession import succeeds
-from policies.units import from_millis
-from policies.wire import BadRecordError, EventReader
 
 _POLL_SECONDS = 0.5
 _RETRY = timedelta(seconds=5)
@@ -76,8 +74,7 @@ class Notifier:
         self._settings = settings
         self._metrics = metrics
         self._now = now
-        self._alerts: EventReader[Alert] = EventReader((Alert,))
-        self._in_force: dict[str, Alert] = {}
+        self._in_force = DecisionsInForce((Alert,))
         self._book = NotificationBook(settings.resend_interval)
         self._changed = True
         self._due_at = now()
@@ -109,28 +106,19 @@ class Notifier:
     def take(self, records: Sequence[Record]) -> None:
         """Fold records of the topic in; what is no alert is another's to count."""
         for record in records:
-            key = (record.key or b"").decode(errors="replace")
-            if record.value is None:
-                self._in_force.pop(key, None)
+            change = self._in_force.take(record)
+            if change is None:
+                continue
+            (_, key), alert = change
+            if isinstance(alert, Alert):
+                self._book.take(key, alert, self._now())
+            else:
                 self._book.forget(key, self._now())
-                self._changed = True
-                continue
-            try:
-                alert = self._alerts.read(record.value).data
-            except BadRecordError:
-                continue
-            self._alert(alert, from_millis(record.appended_ms))
+            self._changed = True
 
     def bodies(self) -> list[dict[str, Any]]:
         """What Alertmanager should know now."""
         return self._book.bodies(self._now())
-
-    def _alert(self, alert: Alert, appended_at: datetime) -> None:
-        key = alert.record_key()
-        if succeeds(alert, self._in_force.get(key), now=appended_at, appended_at=appended_at):
-            self._in_force[key] = alert
-            self._book.take(key, alert, self._now())
-            self._changed = True
 
     def _send(self, client: httpx.Client, workers: ThreadPoolExecutor) -> None:
         bodies = self.bodies()
@@ -142,7 +130,7 @@ class Notifier:
     def _tell(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
         name = urlsplit(url).netloc
         try:
-            post_alerts(client, url, bodies, self._settings.timeout.total_seconds())
+            post_alerts(client, url, bodies)
         except PostError as error:
             self._note(name, str(error))
             return False

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 from pydantic import Field, SecretStr
 
+from connectors.http_client import bounded_client
 from connectors.pulsar.connection import BearerAuth
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.tls import Tls
@@ -40,17 +41,14 @@ class AlertmanagerSettings(RedactedBlock):
         yield from unreadable_files({"token_file": self.token_file})
 
     def http_client(self) -> httpx.Client:
-        """A client for all of them, that sends the token, follows no redirect and takes no proxy from the environment.
+        """A client for all of them that sends the token; each request ends within `timeout`, however slow the server.
 
         Raises:
             UserError: a certificate's file is not what it should be.
         """
-        return httpx.Client(
-            verify=(self.tls or Tls()).ssl_context(),
-            timeout=self.timeout.total_seconds(),
-            auth=BearerAuth(lambda: secret(self.token, self.token_file, "alertmanager.token_file")),
-            trust_env=False,
-        )
+        client = bounded_client((self.tls or Tls()).ssl_context(), self.timeout.total_seconds())
+        client.auth = BearerAuth(lambda: secret(self.token, self.token_file, "alertmanager.token_file"))
+        return client
 
 
 def _url_problems(url: str) -> Iterator[tuple[str, str]]:

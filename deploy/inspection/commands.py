@@ -37,7 +37,13 @@ def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bo
     def wanted(now: InForce) -> list[Decision]:
         return [decision for decision in now.decisions() if decision.subject.startswith(subject)]
 
-    _show(settings, lambda now, at: decisions_view(wanted(now), at), wanted, as_json=as_json, watch=watch)
+    _show(
+        settings,
+        lambda now, at: decisions_view(wanted(now), at, now.unwatched(at)),
+        wanted,
+        as_json=as_json,
+        watch=watch,
+    )
 
 
 def show_alerts(settings: Settings, *, resolved: bool, as_json: bool, watch: bool) -> None:
@@ -57,11 +63,10 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     Raises:
         UserError: nothing was decided about it in the day before; the message names subjects like it.
     """
-    audit = Audit(loop_connection(settings), settings.topics.prefix)
-    instant = at or datetime.now(UTC)
-    found = audit.explain(subject, instant)
+    audit = Audit(loop_connection(settings), settings.topics.prefix, at or datetime.now(UTC))
+    found = audit.explain(subject)
     if not found:
-        near = get_close_matches(subject, audit.subjects(instant), n=3, cutoff=0.4)
+        near = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4)
         like = f"; like it are: {', '.join(near)}" if near else ""
         raise UserError(f"nothing was decided about {subject} in the day before{like}")
     console = Console(highlight=False)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from connectors.kafka.connection import KafkaConnection
@@ -53,62 +54,66 @@ class Explanation:
 
 
 class Audit:
-    """The audit and the observed topics of a loop.
+    """The audit of the day before an instant, and the observed topics. The audit is read once, when it is first asked.
 
     Args:
-        connection: how to reach its Kafka.
+        connection: how to reach the loop's own Kafka.
         prefix: of its topics.
+        at: the instant.
     """
 
-    def __init__(self, connection: KafkaConnection, prefix: str) -> None:
+    def __init__(self, connection: KafkaConnection, prefix: str, at: datetime) -> None:
         self._connection = connection
         self._prefix = prefix
+        self._at = at
 
-    def explain(self, subject: str, at: datetime) -> list[Explanation]:
-        """What was in force about a subject at an instant: the last decision of each kind, and of each alert.
+    def explain(self, subject: str) -> list[Explanation]:
+        """What was in force about a subject: the last decision of each kind, and of each alert.
 
         Raises:
             UserError: Kafka does not answer, or a topic is missing.
         """
-        entries = self._entries(subject, at)
         latest: dict[tuple[str, str], dict[str, Any]] = {}
-        for entry in entries:
-            latest[entry["decision_type"], entry["decision"].get("alert", "")] = entry
+        for entry in self._entries():
+            if entry["decision"]["subject"] == subject:
+                latest[entry["decision_type"], entry["decision"].get("alert", "")] = entry
         return [self._explained(entry) for entry in latest.values()]
 
-    def subjects(self, at: datetime) -> list[str]:
-        """Every subject that something was decided about in the day before an instant, sorted."""
-        return sorted({entry["decision"]["subject"] for entry in self._all_entries(at)})
+    def subjects(self) -> list[str]:
+        """Every subject that something was decided about, sorted; raises as `explain` does."""
+        return sorted({entry["decision"]["subject"] for entry in self._entries()})
 
-    def _entries(self, subject: str, at: datetime) -> list[dict[str, Any]]:
-        return [entry for entry in self._all_entries(at) if entry["decision"]["subject"] == subject]
+    @cached_property
+    def _told(self) -> list[dict[str, Any]]:
+        """All events of the audit, and of what was reported afterwards."""
+        return list(self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN))
 
-    def _all_entries(self, at: datetime) -> Iterator[dict[str, Any]]:
-        for event in self._events((AUDIT,), at - _LOOK_BACK, at):
-            if event.get("type") == AUDIT_TYPE:
-                yield event["data"]
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        """What was decided by the instant, in its order."""
+        for entry in (event["data"] for event in self._told if event.get("type") == AUDIT_TYPE):
+            if datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
+                yield entry
 
     def _explained(self, entry: dict[str, Any]) -> Explanation:
         decision = entry["decision"]
-        decided_at = datetime.fromisoformat(decision["decided_at"])
         return Explanation(
             entry["decision_type"],
             decision,
             entry.get("numbers", {}),
-            tuple(self._evidence(decision, decided_at)),
-            tuple(self._reports(decision["decision_id"], decided_at)),
+            tuple(self._evidence(decision)),
+            tuple(self._reports(decision["decision_id"])),
         )
 
-    def _evidence(self, decision: dict[str, Any], decided_at: datetime) -> Iterator[dict[str, Any]]:
-        wanted = set(decision.get("evidence", ()))
+    def _evidence(self, decision: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        wanted, decided_at = set(decision.get("evidence", ())), datetime.fromisoformat(decision["decided_at"])
         topics = [topic for topic, policy in observed_topics().items() if policy == decision["policy"]]
         if wanted:
             events = self._events(topics, decided_at - _EVIDENCE_BEFORE, decided_at + _CLOCKS_DIFFER)
             yield from (event for event in events if event.get("id") in wanted)
 
-    def _reports(self, decision_id: str, decided_at: datetime) -> Iterator[dict[str, Any]]:
-        for event in self._events((AUDIT,), decided_at - _CLOCKS_DIFFER, decided_at + _REPORTED_WITHIN):
-            data = event.get("data", {})
+    def _reports(self, decision_id: str) -> Iterator[dict[str, Any]]:
+        for event in self._told:
+            data = event["data"]
             if event.get("type") != AUDIT_TYPE and data.get("decision_id") == decision_id:
                 said = {name: data[name] for name in _REPORT_FIELDS if data.get(name) is not None}
                 yield {"type": event["type"], "source": event.get("source"), "time": event.get("time"), **said}

@@ -5,57 +5,47 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from connectors.closing import Closing
+from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from policies.decisions import Alert, AlertStatus, Decision
+from policies.decisions import Alert, AlertStatus, Decision, Standing
 from policies.errors import UserError
 from policies.registry import decided_topics, decision_types
-from policies.succession import succeeds
-from policies.units import from_millis
-from policies.wire import BadRecordError, EventReader
+from policies.succession import has_expired
 
 _CLIENT_ID = "headgate-inspection"
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 15.0
 
-Key = tuple[str, str]
-"""Topic and record key."""
+
+Watched = tuple[str, str]
+"""A policy and a cluster."""
 
 
 class InForce:
     """The decisions in force, as every consumer of the topics knows them. Pure but for what is handed to it."""
 
     def __init__(self) -> None:
-        self._reader: EventReader[Decision] = EventReader(decision_types())
-        self._latest: dict[Key, Decision] = {}
+        self._decided = DecisionsInForce(decision_types())
 
     def take(self, records: Sequence[Record]) -> bool:
         """Fold records of the decided topics in; whether anything has changed."""
-        return sum(self._take(record) for record in records) > 0  # not `any`, which would stop at the first
+        return len([record for record in records if self._decided.take(record)]) > 0
 
     def decisions(self) -> list[Decision]:
-        """All but alerts, by cluster, policy and subject."""
-        return sorted((d for d in self._latest.values() if not isinstance(d, Alert)), key=_order)
+        """All but alerts, and but who watches what, by cluster, policy and subject."""
+        return sorted((d for d in self._decided.all() if not isinstance(d, Alert | Standing)), key=_order)
+
+    def unwatched(self, now: datetime) -> frozenset[Watched]:
+        """The policies and clusters of which it was said that they are watched, and is no longer."""
+        said = (decision for decision in self._decided.all() if isinstance(decision, Standing))
+        return frozenset((each.policy, each.cluster) for each in said if is_stale(each, now))
 
     def alerts(self, *, resolved: bool = False) -> list[Alert]:
         """Those that fire, the gravest and newest first; with `resolved` also those that have ended."""
-        found = [d for d in self._latest.values() if isinstance(d, Alert)]
+        found = [d for d in self._decided.all() if isinstance(d, Alert)]
         wanted = [alert for alert in found if resolved or alert.status is AlertStatus.FIRING]
         return sorted(wanted, key=lambda a: (a.status.value, _gravity(a), -a.started_at.timestamp()))
-
-    def _take(self, record: Record) -> bool:
-        key = (record.topic, (record.key or b"").decode(errors="replace"))
-        if record.value is None:
-            return self._latest.pop(key, None) is not None
-        try:
-            decision = self._reader.read(record.value).data
-        except BadRecordError:
-            return False
-        appended_at = from_millis(record.appended_ms)
-        if not succeeds(decision, self._latest.get(key), now=appended_at, appended_at=appended_at):
-            return False
-        self._latest[key] = decision
-        return True
 
 
 class InForceReader(Closing):
@@ -67,9 +57,7 @@ class InForceReader(Closing):
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str) -> None:
-        self._topics = dict.fromkeys(f"{prefix}.{topic}" for topic in decided_topics())
-        self._connection = connection
-        self._tail = Tail(connection, dict(self._topics), _CLIENT_ID)
+        self._tail = Tail(connection, dict.fromkeys(f"{prefix}.{topic}" for topic in decided_topics()), _CLIENT_ID)
         self._in_force = InForce()
 
     def close(self) -> None:
@@ -100,9 +88,9 @@ class InForceReader(Closing):
                 yield self._in_force
 
 
-def is_stale(decision: Decision, now: datetime) -> bool:
+def is_stale(decision: Decision, now: datetime, unwatched: frozenset[Watched] = frozenset()) -> bool:
     """Whether it should have had a successor by now: the loop is dead, or nobody watches its cluster any more."""
-    return decision.expires_at is not None and decision.expires_at <= now
+    return has_expired(decision, now) or (decision.policy, decision.cluster) in unwatched
 
 
 def _order(decision: Decision) -> tuple[str, str, str, str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.inspection.explanation import Explanation
-from deploy.inspection.in_force import InForce, is_stale
+from deploy.inspection.in_force import InForce, Watched, is_stale
 from deploy.terminal import ALERT_STYLES
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Alert, AlertStatus, Decision
@@ -21,8 +21,6 @@ from policies.registry import decision_types
 from policies.units import human_seconds
 
 _MOST_NUMBERS = 40
-_PLAIN: dict[str, Any] = {"box": None, "pad_edge": False, "header_style": "dim"}
-"""Of all tables."""
 
 
 def status_view(in_force: InForce, now: datetime) -> RenderableType:
@@ -30,22 +28,22 @@ def status_view(in_force: InForce, now: datetime) -> RenderableType:
     decisions = in_force.decisions()
     if not decisions and not in_force.alerts():
         return "Nothing is decided yet."
-    table = Table("cluster", "policy", "in force", "decided", **_PLAIN)
+    table, unwatched = _table("cluster", "policy", "in force", "decided"), in_force.unwatched(now)
     for (cluster, policy), of_policy in groupby(decisions, key=lambda d: (d.cluster, d.policy)):
-        for row in _rows(list(of_policy), now):
+        for row in _rows(list(of_policy), now, unwatched):
             table.add_row(escape(cluster), policy, *row)
     return Group(table, "", alerts_view(in_force.alerts(), now))
 
 
-def decisions_view(decisions: Sequence[Decision], now: datetime) -> RenderableType:
+def decisions_view(
+    decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched] = frozenset()
+) -> RenderableType:
     """Each decision in force in a line."""
     if not decisions:
         return "No decision is in force."
-    table = Table(
-        "subject", "verdict", "reason", "decided", "explanation", box=None, pad_edge=False, header_style="dim"
-    )
+    table = _table("subject", "verdict", "reason", "decided", "explanation")
     for decision in decisions:
-        stale = Text(" stale", style="bold red") if is_stale(decision, now) else Text("")
+        stale = Text(" stale", style="bold red") if is_stale(decision, now, unwatched) else Text("")
         verdict = Text(decision.verdict, style="bold") + stale
         table.add_row(
             escape(decision.subject), verdict, decision.reason, _age(decision.decided_at, now),
@@ -58,7 +56,7 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
     """Each alert in a line, the gravest first."""
     if not alerts:
         return "No alert fires."
-    table = Table("alert", "since", "summary", **_PLAIN)
+    table = _table("alert", "since", "summary")
     for alert in alerts:
         ended = alert.status is AlertStatus.RESOLVED
         style = "green" if ended else ALERT_STYLES[alert.severity.value]
@@ -83,13 +81,22 @@ def explanation_view(explained: Explanation) -> RenderableType:
     return Group(*lines)
 
 
-def _rows(decisions: Sequence[Decision], now: datetime) -> Iterator[tuple[RenderableType, str]]:
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # a path is shown whole
+    return table
+
+
+def _rows(
+    decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched]
+) -> Iterator[tuple[RenderableType, str]]:
     """One of a kind is its sentence; of many the verdicts are counted."""
     for _, of_kind in groupby(decisions, key=lambda d: d.event_type):
         found = list(of_kind)
         newest = max(found, key=lambda d: d.decided_at)
         text = Text(newest.explanation) if len(found) == 1 else Text(_counted(found))
-        stale = sum(is_stale(decision, now) for decision in found)
+        stale = sum(is_stale(decision, now, unwatched) for decision in found)
         if stale:
             text = Text(f"stale ({stale} of {len(found)}): ", style="bold red") + text
         yield text, _age(newest.decided_at, now)

@@ -16,7 +16,7 @@ def post(answer: Callable[[httpx.Request], httpx.Response], bodies: int = 1) -> 
     transport = httpx.MockTransport(answer)
     with httpx.Client(transport=transport, auth=BearerAuth(lambda: "s3cret-token")) as client:
         alerts: list[dict[str, Any]] = [{"labels": {"alertname": str(number)}} for number in range(bodies)]
-        post_alerts(client, URL, alerts, 1.0)
+        post_alerts(client, URL, alerts)
 
 
 def test_alerts_go_out_in_batches_with_the_token() -> None:

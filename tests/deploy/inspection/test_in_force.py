@@ -1,6 +1,6 @@
 """What is in force, as the topics tell it: by the fence that every consumer asks."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +10,10 @@ from deploy.inspection.in_force import InForce, is_stale
 from policies.decisions import Alert, Severity
 from policies.units import to_millis
 from policies.wire import decision_event
+from streaming.host import PolicyHost
+from streaming.standing import Said, say
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
-from tests.connectors.prometheus.loop import ALERTS, DECIDED, Loop, decided, log_dirs, members
+from tests.connectors.prometheus.loop import ALERTS, DECIDED, PREFIX, START, Loop, decided, log_dirs, members
 
 
 @pytest.fixture
@@ -83,3 +85,19 @@ def test_a_decision_without_a_successor_is_stale_when_its_validity_is_over(
     in_force.take(played(Loop()))
     (decision,) = in_force.decisions()
     assert is_stale(decision, decision.decided_at + timedelta(seconds=after_seconds)) is stale
+
+
+def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in_force: InForce) -> None:
+    in_force.take([*played(Loop()), watched("throttle", "payments", START - timedelta(hours=1))])
+    (decision,) = in_force.decisions()
+    assert in_force.unwatched(START) == {("throttle", "payments")}
+    assert is_stale(decision, START, in_force.unwatched(START))
+    in_force.take([watched("throttle", "payments", START)])
+    assert in_force.decisions() == [decision]
+    assert not is_stale(decision, START, in_force.unwatched(START))
+
+
+def watched(policy: str, cluster: str, at: datetime) -> Record:
+    """The record that says so."""
+    _, said = say(PolicyHost({}).issuer(policy, cluster), Said(), to_millis(at))
+    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))

@@ -121,3 +121,10 @@ def test_an_ended_alert_says_when_it_ended() -> None:
     assert "resolved: volume-below-hard-limit" in text
     assert "3 min ago" in text
     assert to_millis(now) > to_millis(NOON)
+
+
+def test_a_long_path_is_shown_whole() -> None:
+    path = "/" + "a" * 100
+    text = shown(alerts_view([alert(summary=f"{path} is full")], NOON), width=60)
+    assert text.count("a" * 10) >= 8
+    assert "…" not in text
