@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
+
+from deploy.background import beside
 
 SHARES = 6
 """More Ivys at once are no faster on two cores: each is a JVM."""
@@ -102,22 +104,14 @@ def _ivy_xml(share: Sequence[Coordinates], name: str) -> str:
     )
 
 
-@contextmanager
-def _watched(work: Path, total_bytes: int, on_bytes: OnBytes) -> Iterator[None]:
+def _watched(work: Path, total_bytes: int, on_bytes: OnBytes) -> AbstractContextManager[None]:
     """Tell now and then how much has come."""
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(_LOOK_SECONDS):
             on_bytes(min(_bytes_in(work), total_bytes), total_bytes)
 
-    watcher = threading.Thread(target=watch, name="jar-progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
+    return beside("jar-progress", watch)
 
 
 def _bytes_in(work: Path) -> int:

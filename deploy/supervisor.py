@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
 import structlog
 from py4j.protocol import Py4JError
@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from deploy.background import beside
 from deploy.causes import cause_in_one_line
 from deploy.checkpoint import Checkpoint, remedy_for
 from deploy.query_health import QueryHealth
@@ -160,22 +161,14 @@ class QuerySupervisor:
             stop_session(session)
 
 
-@contextmanager
-def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> Iterator[None]:
+def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> AbstractContextManager[None]:
     """End a JVM that hangs: every call to it would wait for ever, so only its death lets this process go on."""
-    over = threading.Event()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(_CHECK_SECONDS):
             if health.stalled_seconds() is not None and not over.wait(_HANG_SECONDS):
                 _log.warning("the JVM hangs, ending it")
                 kill_jvm(session)
                 return
 
-    watcher = threading.Thread(target=watch, name="jvm-watch", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
+    return beside("jvm-watch", watch)

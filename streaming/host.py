@@ -83,7 +83,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
         return not self.has_stepped and not self.letters.kinds
 
 
-NEVER = Remembered(1, 0, 0, None, msgspec.Raw(b"\xc0"))
+NEVER = Remembered(_FORMAT, 0, 0, None, msgspec.Raw(_NOTHING))
 """Of a key that has no state."""
 
 
@@ -171,7 +171,7 @@ class PolicyHost:
     def _failed(
         self, kind: PolicyKind, cluster: str, before: Remembered | None, now: datetime, failure: str
     ) -> Stepped:
-        state = before.state if before is not None else msgspec.Raw(msgspec.msgpack.encode(None))
+        state = before.state if before is not None else msgspec.Raw(_NOTHING)
         version = before.state_version if before is not None else kind.state_version
         failures = 1 + (before.failures if before is not None else 0)
         book, alerts, _ = self._review(kind, cluster, before, now, failure)

@@ -97,7 +97,7 @@ def catalogue() -> tuple[EventKind, ...]:
     )
     decided = (_decided(decision) for decision in decision_types())
     reported = (_reported(report) for kind in POLICIES.values() for report in kind.reports)
-    return (*observed, *decided, _audit(), *reported, _dead_letter(), _letters_counted(), _timer(), _tick())
+    return (*observed, *decided, _audit(), *reported, *_of_the_loop())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -148,16 +148,14 @@ def _observed(topic: str, reading: type[Reading], written_by: str) -> EventKind:
     )
 
 
+def _written(event_type: str, topic: str, key: str, written_by: str, data: type[BaseModel]) -> EventKind:
+    """Of what Headgate itself writes."""
+    return EventKind(event_type, topic, key, written_by, data, Event[data], "serialization")  # type: ignore[valid-type]
+
+
 def _decided(decision: type[Decision]) -> EventKind:
-    return EventKind(
-        event_type=decision.event_type,
-        topic=decision.topic,
-        key="`<policy>/<alert>/<subject>`" if decision is Alert else "the subject",
-        written_by="the query",
-        data=decision,
-        envelope=Event[decision],  # type: ignore[valid-type]
-        mode="serialization",
-    )
+    key = "`<policy>/<alert>/<subject>`" if decision is Alert else "the subject"
+    return _written(decision.event_type, decision.topic, key, "the query", decision)
 
 
 def _audit() -> EventKind:
@@ -180,60 +178,16 @@ def _constant(value: str) -> Any:
 
 
 def _reported(report: ReportKind) -> EventKind:
-    return EventKind(
-        event_type=report.event.event_type,
-        topic=report.topic,
-        key=report.key,
-        written_by=report.written_by,
-        data=report.event,
-        envelope=Event[report.event],  # type: ignore[name-defined]
-        mode="serialization",
-    )
+    return _written(report.event.event_type, report.topic, report.key, report.written_by, report.event)
 
 
-def _dead_letter() -> EventKind:
-    return EventKind(
-        event_type=DEAD_LETTER_TYPE,
-        topic=DEAD_LETTERS,
-        key="the topic the record came from",
-        written_by="the query",
-        data=DeadLetter,
-        envelope=Event[DeadLetter],
-        mode="serialization",
-    )
-
-
-def _timer() -> EventKind:
-    return EventKind(
-        event_type=Timer.event_type,
-        topic=TIMERS,
-        key="a digest of policy and cluster",
-        written_by="the query",
-        data=Timer,
-        envelope=Event[Timer],
-        mode="serialization",
-    )
-
-
-def _tick() -> EventKind:
-    return EventKind(
-        event_type=Tick.event_type,
-        topic=TICKS,
-        key="the reason",
-        written_by="the query's process, for the query to read",
-        data=Tick,
-        envelope=Event[Tick],
-        mode="serialization",
-    )
-
-
-def _letters_counted() -> EventKind:
-    return EventKind(
-        event_type=LETTERS_COUNTED_TYPE,
-        topic=DEAD_LETTERS,
-        key="the topic the records came from",
-        written_by="the query",
-        data=DeadLettersCounted,
-        envelope=Event[DeadLettersCounted],
-        mode="serialization",
+def _of_the_loop() -> tuple[EventKind, ...]:
+    """What the query says of records that it cannot read, and of its own time."""
+    return (
+        _written(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
+        _written(
+            LETTERS_COUNTED_TYPE, DEAD_LETTERS, "the topic the records came from", "the query", DeadLettersCounted
+        ),
+        _written(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),
+        _written(Tick.event_type, TICKS, "the reason", "the query's process, for the query to read", Tick),
     )
