@@ -284,13 +284,16 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only
 def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
     """Mend what can be mended without a decision changing; says what it does, and where it cannot."""
     from deploy import checkpoint
+    from deploy.sole_use import sole_query
 
-    found = checkpoint.Checkpoint(load_settings(settings).checkpoint_dir())
+    given = load_settings(settings)
+    found = checkpoint.Checkpoint(given.checkpoint_dir())
     lines = checkpoint.repair_plan(found)
     for line in lines or [f"{found.folder}: nothing is damaged"]:
         typer.echo(line)
     if lines and yes:
-        checkpoint.repair(found)
+        with sole_query(given):
+            checkpoint.repair(found)
         typer.echo("repaired")
     elif lines:
         typer.echo("Nothing was changed: do it with --yes, while no query runs.")
@@ -300,12 +303,15 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
 def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
     """Set the checkpoint aside, so that the query begins anew; says what that costs."""
     from deploy import checkpoint
+    from deploy.sole_use import sole_query
 
-    found = checkpoint.Checkpoint(load_settings(settings).checkpoint_dir())
+    given = load_settings(settings)
+    found = checkpoint.Checkpoint(given.checkpoint_dir())
     for line in checkpoint.reset_plan(found):
         typer.echo(line)
     if yes:
-        typer.echo(f"moved to {checkpoint.reset(found)}")
+        with sole_query(given):
+            typer.echo(f"moved to {checkpoint.reset(found)}")
     else:
         typer.echo("Nothing was changed: do it with --yes, while no query runs.")
 

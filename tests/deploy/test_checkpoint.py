@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from deploy.checkpoint import Checkpoint, remedy_for, repair, repair_plan, require_fitting, reset, reset_plan
 from deploy.commands import app
+from deploy.settings_file import load_settings
+from deploy.sole_use import sole_query
 from policies.errors import UserError
 
 # As Spark 4.2 wrote it for the first version of this query, shortened.
@@ -133,6 +135,19 @@ def test_the_command_only_says_it_until_it_is_told_yes(folder: Path, command: st
     assert done.exit_code == 0
     assert ("repaired" in done.output) is (command == "repair")
     assert folder.exists() is (command == "repair")
+
+
+@pytest.mark.parametrize("command", ["repair", "reset"])
+def test_a_query_that_is_idle_is_running_all_the_same(folder: Path, command: str, tmp_path: Path) -> None:
+    damage(folder / "commits/1", b"")
+    settings = tmp_path / "headgate.yaml"
+    settings.write_text(f"data_dir: {tmp_path}\n")
+    before = contents(folder)
+    with sole_query(load_settings(settings)):  # as the query holds it, which writes nothing while nothing comes
+        refused = CliRunner().invoke(app, ["checkpoint", command, "-s", str(settings), "--yes"])
+    assert isinstance(refused.exception, UserError)
+    assert "is in use by another query" in str(refused.exception)
+    assert contents(folder) == before
 
 
 def test_without_a_checkpoint_there_is_nothing_to_mend(tmp_path: Path) -> None:
