@@ -1,0 +1,57 @@
+"""What is in force by the decided topics, as one fold has it for all who list it."""
+
+from datetime import timedelta
+
+import pytest
+
+from connectors.decided import Change, DecisionsInForce
+from connectors.kafka.tail import Record
+from policies.decisions import Alert
+from policies.units import to_millis
+from policies.wire import decision_event
+from tests.connectors.alertmanager.test_notifications import NOON, alert
+from tests.connectors.prometheus.loop import ALERTS
+
+FIRST = alert(sequence=to_millis(NOON))
+KEY = (ALERTS, FIRST.record_key())
+
+
+def record(of: Alert, key: str | None = None) -> Record:
+    return Record(ALERTS, (key or of.record_key()).encode(), decision_event(of), to_millis(NOON))
+
+
+@pytest.fixture
+def in_force() -> DecisionsInForce:
+    in_force = DecisionsInForce((Alert,))
+    in_force.take(record(FIRST))
+    return in_force
+
+
+def test_a_successor_takes_the_place(in_force: DecisionsInForce) -> None:
+    second = FIRST.model_copy(update={"sequence": FIRST.sequence + 1, "summary": "fuller"})
+    change = in_force.take(record(second))
+    assert change is not None
+    assert change.key == KEY
+    assert [each.sequence for each in in_force.all()] == [second.sequence]
+
+
+@pytest.mark.parametrize(
+    "nothing_new",
+    [
+        record(FIRST),
+        record(FIRST.model_copy(update={"sequence": FIRST.sequence - 1})),
+        record(FIRST.model_copy(update={"sequence": to_millis(NOON + timedelta(days=400))})),
+        record(FIRST, key="throttle/another/key"),
+        Record(ALERTS, KEY[1].encode(), b"no event", to_millis(NOON)),
+        Record(ALERTS, b"never/heard/of", None, to_millis(NOON)),
+    ],
+    ids=["repeated", "late", "forged", "under another key", "garbage", "a tombstone of nothing"],
+)
+def test_nothing_else_changes_anything(in_force: DecisionsInForce, nothing_new: Record) -> None:
+    assert in_force.take(nothing_new) is None
+    assert [each.sequence for each in in_force.all()] == [FIRST.sequence]
+
+
+def test_a_tombstone_deletes_what_it_names(in_force: DecisionsInForce) -> None:
+    assert in_force.take(Record(*KEY[:1], KEY[1].encode(), None, to_millis(NOON))) == Change(KEY, None)
+    assert list(in_force.all()) == []
