@@ -212,17 +212,6 @@ def _answer(said: dict[str, list[str] | None]) -> Answer:
 # --- what the rules do not model, on purpose
 
 
-def names_no_primary_group(case: Case) -> bool:
-    """An affinity is there, and its primary is empty: here that is no affinity.
-
-    A broker tells the empty text from null. With the empty text all the secondary groups serve at once, and bookies
-    without a group when those are too few; with null its policy never reads the racks, and excludes nothing. A reading
-    says `[]` for both, Pulsar's own command line insists on a primary group, and who sets a secondary one alone has
-    made a mistake.
-    """
-    return case.affinity is not None and not case.affinity.primary
-
-
 def racks_differ_in_depth(case: Case) -> bool:
     """Some writable bookies stand in `/region/rack`, others in `/rack`, or in none, which is as deep.
 
@@ -245,7 +234,7 @@ def a_member_is_no_bookie_id(case: Case) -> bool:
     return NO_BOOKIE_ID in case.membership.grouped()
 
 
-EXCEPTIONS = (names_no_primary_group, racks_differ_in_depth, a_member_is_no_bookie_id)
+EXCEPTIONS = (racks_differ_in_depth, a_member_is_no_bookie_id)
 
 
 # --- comparing
@@ -289,7 +278,7 @@ def test_an_exception_is_needed_and_rare(compared: list[Compared], exception: Ca
 
 
 def test_an_empty_primary_group_lets_the_secondary_ones_serve_at_once(compared: list[Compared]) -> None:
-    """What a broker does under the first exception, so that a change of Pulsar's is noticed."""
+    """What a broker does with the empty text as primary group, said outright."""
     cases = [
         (case, answer, case.affinity)
         for case, answer in compared
