@@ -109,7 +109,7 @@ class Notifier:
             change = self._in_force.take(record)
             if change is None:
                 continue
-            (_, key), alert = change
+            (_, key), alert, _ = change
             if isinstance(alert, Alert):
                 self._book.take(key, alert, self._now())
             else:

@@ -2,18 +2,18 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import timedelta
 
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from connectors.decided import InForce, Watched
 from connectors.kafka.tail import Record
 from connectors.metric_families import Family, Sample, metrics
 from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.registration import connectors_of
-from policies.decisions import Alert, AlertStatus, Decision, Standing
+from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
 from policies.policy import PolicyKind
 from policies.registry import (
@@ -21,13 +21,11 @@ from policies.registry import (
     DEAD_LETTERS,
     POLICIES,
     decided_topics,
-    decision_types,
     observed_topics,
     reading_types,
 )
 from policies.settings import PolicySettings
-from policies.succession import succeeds
-from policies.units import from_millis, to_millis
+from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
 ALERTS = Family(
@@ -75,15 +73,6 @@ class _DeadLetter(BaseModel):
     """How many records it stands for: of those that have no letter, many."""
 
 
-class _InForce(NamedTuple):
-    """As much of the decision in force about a subject as the fence looks at, and whose it is."""
-
-    sequence: int
-    expires_at: datetime | None
-    policy: str
-    cluster: str
-
-
 class LoopView:
     """Folds records in, each batch as it comes, and gives the metrics of a moment.
 
@@ -108,15 +97,11 @@ class LoopView:
         self._dead_letters = f"{prefix}.{DEAD_LETTERS}"
         self._commands = f"{prefix}.{COMMANDS}"
         self._readings = EventReader(reading_types())
-        self._decisions: EventReader[Decision] = EventReader(decision_types())
         # Not an EventReader: letters that older versions wrote hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
-        self._in_force: dict[tuple[str, str], _InForce] = {}
+        self._in_force = InForce(self._knows)
         self._keys: Counter[tuple[str, str]] = Counter()
         """How many keys of the decided topics each (policy, cluster) has, alerts aside."""
-        self._standing: dict[tuple[str, str], datetime] = {}
-        """Until when it was said that a policy watches a cluster."""
-        self._firing: dict[str, Alert] = {}
         self._newest_ms: dict[tuple[str, str], int] = {}
         self._latency = DecisionLatency()
         of_views = (histogram for view in self._views.values() for histogram in view.histograms)
@@ -161,8 +146,8 @@ class LoopView:
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """The picture at a moment."""
         yield from self._ages(now_ms)
-        stale = {about for about, until in self._standing.items() if to_millis(until) <= now_ms}
-        told = {about: float(about in stale) for about in self._standing}
+        stale = self._in_force.unwatched(from_millis(now_ms))
+        told = {about: float(about in stale) for about in self._in_force.watched()}
         for name, view in self._views.items():
             for sample in view.samples(now_ms):
                 if sample.family is DECISION_STALE:
@@ -212,38 +197,19 @@ class LoopView:
                 self._views[policy].observe(readings)
 
     def _decide(self, record: Record, *, live: bool) -> Decision | None:
+        change = self._in_force.fold(record)
         if record.value is None:
-            self._forget(record)
+            self._forget(record, None if change is None else change.before)
+        if change is None or (decision := change.decision) is None:
             return None
-        decision = self._decisions.read(record.value).data
-        key, appended_at = decision.record_key(), from_millis(record.appended_ms)
-        if not self._knows(decision.cluster):
-            return None
-        # What had expired when this one was appended is judged by that time: of history it is no longer known.
-        if not succeeds(decision, self._in_force.get((record.topic, key)), now=appended_at, appended_at=appended_at):
-            return None
-        if not isinstance(decision, Alert | Standing):
-            self._keys[decision.policy, decision.cluster] += (record.topic, key) not in self._in_force
-        self._in_force[record.topic, key] = _InForce(
-            decision.sequence, decision.expires_at, decision.policy, decision.cluster
-        )
-        if isinstance(decision, Standing):
-            self._standing[decision.policy, decision.cluster] = decision.valid_until
-            return None
-        if isinstance(decision, Alert):
-            self._alert(key, decision)
-            return decision
+        if isinstance(decision, Alert | Standing):
+            return None if isinstance(decision, Standing) else decision
+        self._keys[decision.policy, decision.cluster] += change.before is None
         if live:
             self._decision_counts[decision.policy, decision.verdict, decision.reason] += 1
         if (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
             self._latency.decided(decision, record.appended_ms)
         return decision
-
-    def _alert(self, key: str, alert: Alert) -> None:
-        if alert.status is AlertStatus.FIRING:
-            self._firing[key] = alert
-        else:
-            self._firing.pop(key, None)
 
     def _knows(self, cluster: str) -> bool:
         if self._clusters is not None:
@@ -252,22 +218,17 @@ class LoopView:
             self._met.add(cluster)
         return cluster in self._met
 
-    def _forget(self, record: Record) -> None:
+    def _forget(self, record: Record, was: Decision | None) -> None:
         """A tombstone: what was decided was deleted, say of a cluster that is no more."""
-        key = (record.key or b"").decode(errors="replace")
-        was = self._in_force.pop((record.topic, key), None)
         policy = self._decided[record.topic]
-        if policy is None:
-            self._firing.pop(key, None)
-        elif policy in self._views:
-            self._views[policy].forget(key)
-        if was is None:
+        if policy in self._views:
+            # Also where nothing is in force: a view knows what was read, too.
+            self._views[policy].forget((record.key or b"").decode(errors="replace"))
+        if was is None or isinstance(was, Alert):
             return
         about = (was.policy, was.cluster)
-        self._keys[about] -= policy is not None
-        if record.topic.endswith(Standing.topic):
-            del self._standing[about]
-        if not self._keys[about] and (policy is not None or about not in self._standing):
+        self._keys[about] -= not isinstance(was, Standing)
+        if not self._keys[about] and (policy is not None or about not in self._in_force.watched()):
             self._forget_cluster(*about)
 
     def _forget_cluster(self, policy: str, cluster: str) -> None:
@@ -295,10 +256,10 @@ class LoopView:
             yield Sample(OBSERVATION_AGE, (cluster,), max(0, now_ms - at_ms) / 1000)
 
     def _alert_counts(self) -> Counter[tuple[str, ...]]:
-        return Counter((a.alert, a.severity.value, a.cluster) for a in self._firing.values())
+        return Counter((a.alert, a.severity.value, a.cluster) for a in self._in_force.alerts())
 
 
-def _lapsed(policy: str, view: PolicyView, sample: Sample, stale: set[tuple[str, str]]) -> bool:
+def _lapsed(policy: str, view: PolicyView, sample: Sample, stale: frozenset[Watched]) -> bool:
     """Whether it tells of a decision that nobody keeps up any more."""
     if sample.family not in view.of_decisions:
         return False

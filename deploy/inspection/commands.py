@@ -10,8 +10,9 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from connectors.decided import InForce
 from deploy.inspection.explanation import Audit
-from deploy.inspection.in_force import InForce, InForceReader
+from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings import Settings
 from deploy.switch.loop_kafka import loop_connection

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from connectors.decided import InForce, Watched, is_stale
 from deploy.inspection.explanation import Explanation
-from deploy.inspection.in_force import InForce, Watched, is_stale
 from deploy.terminal import ALERT_STYLES
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Alert, AlertStatus, Decision

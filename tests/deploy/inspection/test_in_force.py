@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from connectors.decided import InForce, is_stale
 from connectors.kafka.tail import Record
-from deploy.inspection.in_force import InForce, is_stale
 from policies.decisions import Alert, Severity
 from policies.units import to_millis
 from policies.wire import decision_event

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from connectors.decided import InForce
 from deploy.inspection.explanation import Explanation
-from deploy.inspection.in_force import InForce
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert
 from policies.units import to_millis
