@@ -8,6 +8,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 
 _TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")
+RESERVED_NAMES = frozenset(
+    {"bootstrap", "clients", "clusters", "committed", "copies", "directive", "lease", "orchestrator", "switch-target"}
+)
+"""What else lies in the registry where PIP-477 has a znode for each cluster."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -26,6 +30,8 @@ def _znode_name(name: str) -> str:
             "becomes the name of a znode: 1 to 63 letters, digits, dots, underscores and hyphens, the first of them a "
             "letter or digit"
         )
+    if name in RESERVED_NAMES:
+        raise ValueError(f"in the registry {name} is the name of something else: choose another one")
     return name
 
 

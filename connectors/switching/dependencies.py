@@ -62,6 +62,10 @@ class Observer(Protocol):
 class RegistryOrderHandler(Protocol):
     """See `registry_orders.RegistryOrders`."""
 
+    def show_as_proposed(self) -> None:
+        """Have all stand where PIP-477 has it, too. Raises RegistryError: try again."""
+        ...
+
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Do what is ordered. Raises RegistryError: try again."""
         ...

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
@@ -27,6 +28,10 @@ class RegistryError(Exception):
 
     A write may have been done or not.
     """
+
+
+class DamagedZnodeError(RegistryError):
+    """A znode holds something else than it should."""
 
 
 class RegistryConflictError(RegistryError):
@@ -63,7 +68,8 @@ class JsonZnodes:
         """A znode; None when there is none.
 
         Raises:
-            RegistryError: it cannot be read, or holds something else.
+            DamagedZnodeError: it holds something else.
+            RegistryError: it cannot be read.
         """
         try:
             data, stat = self._asked(lambda client: client.get_async(path))
@@ -72,7 +78,7 @@ class JsonZnodes:
         try:
             value = msgspec.json.decode(data or b"", type=shape)
         except msgspec.MsgspecError as error:
-            raise RegistryError(f"{path} is damaged: {error}") from None
+            raise DamagedZnodeError(f"{path} is damaged: {error}") from None
         return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 
     def children(self, path: str) -> list[str]:
@@ -165,3 +171,9 @@ def delete(path: str, version: int) -> Step:
 def create_or_put(path: str, value: msgspec.Struct, found: Node[Any] | None) -> Step:
     """Write a znode that must still be as it was found; None: not there."""
     return create(path, value) if found is None else put(path, value, found.version)
+
+
+def quoted(name: str) -> str:
+    """A name as one part of a znode's path."""
+    part = quote(name, safe="")
+    return part.replace(".", "%2E") if part in (".", "..") else part

@@ -70,6 +70,7 @@ class SwitchReconciler:
         self._lease: HeldLease | None = None
         self._record: SwitchRecord | None = None
         self._registry_pending: dict[str, SwitchDecision] = {}
+        self._is_shown = False
         self._ledger_queue = LedgerOrderQueue()
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
         self._failing: set[str] = set()
@@ -146,6 +147,7 @@ class SwitchReconciler:
         _log.info("switch lease", cluster=self._cluster, token=lease.token if lease else None)
         self._lease = lease
         self._registry_pending.clear()
+        self._is_shown = False
         self._ledger_queue = LedgerOrderQueue()
         self._with.results.clear()
         self._with.observations.publish_all_next()
@@ -219,18 +221,21 @@ class SwitchReconciler:
 
     def _write_registry(self) -> None:
         """Try what is ordered of the registry; what ZooKeeper does not answer is tried again."""
-        for subject, order in list(self._registry_pending.items()):
-            try:
+        try:
+            if not self._is_shown:
+                self._with.registry_orders.show_as_proposed()
+                self._is_shown = True
+            for subject, order in list(self._registry_pending.items()):
                 result = self._with.registry_orders.carry_out(order)
-            except RegistryError as error:
-                _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
-                self._set_failing("registry", yes=True)
-                return
-            del self._registry_pending[subject]
-            self._polled_at = _NEVER  # so that the policy sees at once what is there now
-            if result is not None:
-                self._with.results.send(result)
-        self._set_failing("registry", yes=False)
+                del self._registry_pending[subject]
+                self._polled_at = _NEVER  # so that the policy sees at once what is there now
+                if result is not None:
+                    self._with.results.send(result)
+        except RegistryError as error:
+            _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
+            self._set_failing("registry", yes=True)
+        else:
+            self._set_failing("registry", yes=False)
 
     def _work_through(self, queue: LedgerOrderQueue, first: SwitchDecision) -> None:
         """Carry out an order about a ledger, and those that came about it meanwhile."""

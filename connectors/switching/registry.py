@@ -1,15 +1,13 @@
 """The registry of a broker cluster: which BookKeeper clusters there are, and which one its brokers write to.
 
-The directive stands in two znodes, written in one transaction: `switch-target` as PIP-477, revision 3, has it, and
-`directive`, which says the same to agents made for that. All writes are conditional, and an order that is carried out
-twice, as after a crash, finds its work done. See docs/design/switching.md.
+Directive and entries stand twice, written in one transaction: as PIP-477, revision 3, has them (`switch-target`,
+`<name>`) and as agents made for this registry do (`directive`, `clusters/<name>`). All writes are conditional, and an
+order that is carried out twice, as after a crash, finds its work done. See docs/design/switching.md.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 
@@ -24,14 +22,29 @@ from connectors.switching.json_znodes import (
     create,
     create_or_put,
     delete,
+    quoted,
+)
+from connectors.switching.proposed_entries import read_proposed
+from connectors.switching.registry_content import (
+    SWITCH_TARGET,
+    AtEpoch,
+    Bootstrap,
+    Content,
+    Directive,
+    Entry,
+    SwitchTarget,
+    read_committed,
+    read_content,
+    read_directives,
+    standing,
 )
 from connectors.switching.registry_view import ClusterWrite, DirectiveOutcome, DirectiveWrite, RegistryView, StatusWrite
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.readings import RegisteredCluster, WrittenDirective
 from policies.switching.state import ClusterStatus
-from policies.units import MAX_INT64
 
 __all__ = [
+    "SWITCH_TARGET",
     "ClusterWrite",
     "DirectiveOutcome",
     "DirectiveWrite",
@@ -40,73 +53,10 @@ __all__ = [
     "RegistryError",
     "RegistryView",
     "StatusWrite",
-    "quoted",
 ]
 
-SWITCH_TARGET = "switch-target"
-"""Where the proposal has the directive; `directive` says the same to agents that were made for it."""
 _TRIES = 5
 """Somebody else writing between our reading and writing is rare; so many times in a row is no coincidence."""
-
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-_Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
-
-
-class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    uri: _Text
-    instance_id: _Text
-    root: _Text
-    status: ClusterStatus
-
-
-class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whoever wrote it, it has one of the two names; ours has both."""
-
-    name: _Name | None = None
-    bootstrap_cluster_name: _Name | None = msgspec.field(default=None, name="bootstrapClusterName")
-    recorded_at: int | None = msgspec.field(default=None, name="recordedAt")
-
-    @property
-    def cluster(self) -> str | None:
-        return self.name or self.bootstrap_cluster_name
-
-
-class _Directive(msgspec.Struct, frozen=True, kw_only=True):
-    epoch: _Epoch
-    target: _Name
-
-
-class _SwitchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The directive as the proposal has it."""
-
-    target: _Name
-    origin: str | None = None
-    """Who orchestrates the switch."""
-    epoch: _Epoch = 0
-    ts: int | None = None
-    """When it was written, in milliseconds since 1970."""
-
-
-class _AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """What is committed, and since when a client may be closed."""
-
-    epoch: _Epoch
-
-
-@dataclass(slots=True)
-class _Content:
-    directive: WrittenDirective | None
-    committed: Node[_AtEpoch] | None
-    bootstrap: Node[_Bootstrap] | None
-    entries: dict[str, Node[_Entry]] = field(default_factory=dict)
-
-    @property
-    def committed_epoch(self) -> int:
-        return 0 if self.committed is None else self.committed.value.epoch
-
-    def others_active(self, name: str) -> list[str]:
-        return [n for n, node in self.entries.items() if n != name and node.value.status is ClusterStatus.ACTIVE]
 
 
 class Registry:
@@ -146,6 +96,7 @@ class Registry:
             None if content.bootstrap is None else content.bootstrap.value.cluster,
             content.directive,
             content.committed_epoch,
+            tuple(content.proposed.active()),
         )
 
     def write_cluster(
@@ -175,13 +126,13 @@ class Registry:
             RegistryConflictError: the entry is another one than expected, or a second one would be active.
             RegistryError: it could not be written, or it is not known whether it was.
         """
-        wanted, path = _Entry(uri=uri, instance_id=instance_id, root=root, status=status), self._entry(name)
+        wanted, path = Entry(uri=uri, instance_id=instance_id, root=root, status=status), self._entry(name)
         for _ in range(_TRIES):
             content = self._content()
             found, named = content.entries.get(name), content.bootstrap
             steps: list[Step] = []
             if named is None and bootstrap is not None:
-                marker = _Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=self._now_ms())
+                marker = Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=self._now_ms())
                 steps.append(create(f"{self._root}/bootstrap", marker))
             if found is not None and found.value == wanted:
                 written = found.version
@@ -191,6 +142,7 @@ class Registry:
                     raise RegistryConflictError(f"{name} cannot become active: {others[0]} is")
                 steps.append(create_or_put(path, wanted, found))
                 written = 0 if found is None else found.version + 1
+            steps += content.proposed.put(name, uri, status)
             if steps:
                 self._nodes.ensure(f"{self._root}/clusters")
             if not steps or self._nodes.commit(*steps):
@@ -210,7 +162,7 @@ class Registry:
         """
         allowed = f"{self._root}/clients/{quoted(name)}"
         for _ in range(_TRIES):
-            found = self._nodes.get(self._entry(name), _Entry)
+            found = self._nodes.get(self._entry(name), Entry)
             if found is None:
                 return
             if version is not None:
@@ -218,9 +170,10 @@ class Registry:
             if found.value.status is ClusterStatus.ACTIVE:
                 raise RegistryConflictError(f"{name} is active: it cannot be removed")
             steps = [delete(self._entry(name), found.version)]
-            if (permit := self._nodes.get(allowed, _AtEpoch)) is not None:
+            if (permit := self._nodes.get(allowed, AtEpoch)) is not None:
                 # It must not be taken for a permit about a later cluster of the same name.
                 steps.append(delete(allowed, permit.version))
+            steps += read_proposed(self._nodes, self._root).drop(name)
             if self._nodes.commit(*steps):
                 return
         raise RegistryConflictError(f"{self._entry(name)} is changed by others all the time")
@@ -233,20 +186,20 @@ class Registry:
         """
         wanted = WrittenDirective(epoch=epoch, target=target)
         for _ in range(_TRIES):
-            found, proposed = self._directives()
-            standing, committed = _standing(found, proposed), self._committed()
-            if standing == wanted and found is not None and proposed is not None:
+            found, proposed = read_directives(self._nodes, self._root)
+            stands, committed = standing(found, proposed), read_committed(self._nodes, self._root)
+            if stands == wanted and found is not None and proposed is not None:
                 return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, wanted)
-            if standing is not None and standing != wanted and standing.epoch >= epoch:
-                detail = f"epoch {standing.epoch} directs to {standing.target}"
-                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, standing, detail)
+            if stands is not None and stands != wanted and stands.epoch >= epoch:
+                detail = f"epoch {stands.epoch} directs to {stands.target}"
+                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, stands, detail)
             if committed is not None and committed.value.epoch >= epoch:
                 detail = f"epoch {committed.value.epoch} is committed"
-                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, standing, detail)
+                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, stands, detail)
             if found is None or proposed is None:
                 self._nodes.ensure(self._root)
-            plain = _Directive(epoch=epoch, target=target)
-            named = _SwitchTarget(target=target, origin=self._origin, epoch=epoch, ts=self._now_ms())
+            plain = Directive(epoch=epoch, target=target)
+            named = SwitchTarget(target=target, origin=self._origin, epoch=epoch, ts=self._now_ms())
             if self._nodes.commit(
                 create_or_put(f"{self._root}/directive", plain, found),
                 create_or_put(f"{self._root}/{SWITCH_TARGET}", named, proposed),
@@ -294,14 +247,25 @@ class Registry:
         """
         path = f"{self._root}/clients/{quoted(name)}"
         for _ in range(_TRIES):
-            found = self._nodes.get(path, _AtEpoch)
+            found = self._nodes.get(path, AtEpoch)
             if found is not None and found.value.epoch >= epoch:
                 return
             if found is None:
                 self._nodes.ensure(f"{self._root}/clients")
-            if self._nodes.commit(create_or_put(path, _AtEpoch(epoch=epoch), found)):
+            if self._nodes.commit(create_or_put(path, AtEpoch(epoch=epoch), found)):
                 return
         raise RegistryConflictError(f"{path} is changed by others all the time")
+
+    def show_as_proposed(self) -> None:
+        """Write the entries that the proposal's place lacks, as where an earlier version wrote the registry.
+
+        Raises:
+            RegistryError: they could not be written, or it is not known whether they were.
+        """
+        content = self._content(contested_too=True)
+        for name, node in content.entries.items():
+            if name not in content.proposed.nodes:
+                self._nodes.commit(*content.proposed.put(name, node.value.uri, node.value.status))
 
     def closable(self) -> dict[str, int]:
         """The clusters that brokers may close their client of, each with the epoch as of which that was allowed.
@@ -310,80 +274,41 @@ class Registry:
             RegistryError: they cannot be read, or one is damaged.
         """
         folder = f"{self._root}/clients"
-        permits = ((name, self._nodes.get(f"{folder}/{name}", _AtEpoch)) for name in self._nodes.children(folder))
+        permits = ((name, self._nodes.get(f"{folder}/{name}", AtEpoch)) for name in self._nodes.children(folder))
         return {unquote(name): permit.value.epoch for name, permit in permits if permit is not None}
 
-    def _content(self, *, contested_too: bool = False) -> _Content:
-        # In this order: a commit between two of these reads shows either the directive as not committed yet, or the
-        # entries as they are after it, so that the view names the right active cluster all the same.
-        self._nodes.catch_up(self._root)
-        directive = _standing(*self._directives())
-        bootstrap = self._nodes.get(f"{self._root}/bootstrap", _Bootstrap)
-        if bootstrap is not None and bootstrap.value.cluster is None:
-            raise RegistryError(f"{self._root}/bootstrap is damaged: it names no cluster")
-        content = _Content(directive, self._committed(), bootstrap)
-        for child in self._nodes.children(f"{self._root}/clusters"):
-            node = self._nodes.get(f"{self._root}/clusters/{child}", _Entry)
-            if node is not None:
-                content.entries[unquote(child)] = node
-        content.entries = dict(sorted(content.entries.items()))
-        active = content.others_active("")
+    def _content(self, *, contested_too: bool = False) -> Content:
+        content = read_content(self._nodes, self._root)
+        active = content.active()
         if len(active) > 1 and not contested_too:
-            raise RegistryError(f"{self._root}/clusters is damaged: {active[0]} and {active[1]} are both active")
+            raise RegistryError(f"{self._root} is damaged: {active[0]} and {active[1]} are both active")
         return content
-
-    def _directives(self) -> tuple[Node[_Directive] | None, Node[_SwitchTarget] | None]:
-        """As this registry has it, and as the proposal does."""
-        return (
-            self._nodes.get(f"{self._root}/directive", _Directive),
-            self._nodes.get(f"{self._root}/{SWITCH_TARGET}", _SwitchTarget),
-        )
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    def _committed(self) -> Node[_AtEpoch] | None:
-        return self._nodes.get(f"{self._root}/committed", _AtEpoch)
-
     def _entry(self, name: str) -> str:
         return f"{self._root}/clusters/{quoted(name)}"
 
-    def _registered(self, name: str, node: Node[_Entry]) -> RegisteredCluster:
+    def _registered(self, name: str, node: Node[Entry]) -> RegisteredCluster:
         try:
             return RegisteredCluster(name=name, version=node.version, **msgspec.structs.asdict(node.value))
         except ValueError:
             raise RegistryError(f"{self._entry(name)} is damaged: its name is no cluster's") from None
 
-    def _status_steps(
-        self, content: _Content, name: str, status: ClusterStatus, commit_epoch: int | None
-    ) -> list[Step]:
+    def _status_steps(self, content: Content, name: str, status: ClusterStatus, commit_epoch: int | None) -> list[Step]:
         found = content.entries[name]
         steps = [create_or_put(self._entry(name), msgspec.structs.replace(found.value, status=status), found)]
+        steps += content.proposed.put(name, found.value.uri, status)
         if status is ClusterStatus.ACTIVE:
             others = ((other, node) for other, node in content.entries.items() if other != name)
             steps += [check(self._entry(other), node.version) for other, node in others]
         if commit_epoch is not None and content.committed_epoch < commit_epoch:
-            steps.append(create_or_put(f"{self._root}/committed", _AtEpoch(epoch=commit_epoch), content.committed))
+            steps.append(create_or_put(f"{self._root}/committed", AtEpoch(epoch=commit_epoch), content.committed))
         return steps
 
 
-def quoted(name: str) -> str:
-    """A name as one part of a znode's path."""
-    part = quote(name, safe="")
-    return part.replace(".", "%2E") if part in (".", "..") else part
-
-
-def _standing(found: Node[_Directive] | None, proposed: Node[_SwitchTarget] | None) -> WrittenDirective | None:
-    """The later of the two; of one epoch that which is not ours alone, so that it shows."""
-    written = [
-        WrittenDirective(epoch=node.value.epoch, target=node.value.target)
-        for node in (proposed, found)
-        if node is not None
-    ]
-    return max(written, key=lambda each: each.epoch, default=None)
-
-
-def _must_be(name: str, found: Node[_Entry] | None, version: int | None) -> None:
+def _must_be(name: str, found: Node[Entry] | None, version: int | None) -> None:
     there = None if found is None else found.version
     if there != version:
         raise RegistryConflictError(f"the entry of {name} {_is(there)}, expected was {_as(version)}")
@@ -398,7 +323,7 @@ def _as(version: int | None) -> str:
 
 
 def _obstacle(
-    content: _Content, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None
+    content: Content, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None
 ) -> str | None:
     """Why a status cannot be written."""
     found = content.entries[name]

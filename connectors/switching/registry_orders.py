@@ -33,6 +33,10 @@ class RegistryOrders:
         self._cluster = cluster
         self._registry = registry
 
+    def show_as_proposed(self) -> None:
+        """What an earlier version wrote stands where PIP-477 has it, too. Raises RegistryError: try again."""
+        self._registry.show_as_proposed()
+
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Do what is ordered; the result, where one is expected: else the next reading of the registry shows it.
 

@@ -17,6 +17,8 @@ class RegistryView:
     bootstrap: str | None = None
     directive: WrittenDirective | None = None
     committed_epoch: int = 0
+    active_as_proposed: tuple[str, ...] = ()
+    """Which clusters are active by the entries where the proposal has them."""
 
     def active(self) -> str | None:
         """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
@@ -41,6 +43,7 @@ class RegistryView:
             bootstrap=self.bootstrap,
             directive=self.directive,
             committed_epoch=self.committed_epoch,
+            active_as_proposed=self.active_as_proposed,
         )
 
 

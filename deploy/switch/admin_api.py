@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -102,7 +103,7 @@ class SwitchAdmin:
         self._settings, self._cluster, self._timeout_seconds = settings, cluster, timeout_seconds
         self._one = threading.Lock()
         self._verbs: Mapping[tuple[str, str], Callable[[Asked], Answer]] = {
-            ("POST", "switch"): lambda asked: self._run(asked, lambda run: run.start(_needed(asked, "target"), None)),
+            ("POST", "switch"): self._switch,
             ("POST", "rollback"): self._roll_back,
             ("POST", "cleanup"): self._clean_up,
             ("GET", "status"): self._status,
@@ -161,7 +162,7 @@ class SwitchAdmin:
         if asked.method == "POST":
             return self._register(asked, name)
         if asked.method == "DELETE":
-            return self._run(asked, lambda run: run.run_if_agreed("", CommandName.UNREGISTER, name=name))
+            return self._run(asked, partial(_agreed, CommandName.UNREGISTER, name=name))
         found = next((each for each in self._registered() if each["name"] == name), None)
         if asked.method == "GET" and found is not None:
             return HTTPStatus.OK, found
@@ -169,6 +170,8 @@ class SwitchAdmin:
 
     def _register(self, asked: Asked, name: str) -> Answer:
         status, uri = asked.text("status"), asked.text("metadataServiceUri")
+        if (asked.text("name") or name) != name:
+            raise BadRequestError(f"name: the path says {name}")
         known = {each.value for each in ClusterStatus}
         if status is not None and status.lower() not in known:
             raise BadRequestError(f"status: {status} is none of {', '.join(sorted(known))}")
@@ -176,35 +179,53 @@ class SwitchAdmin:
         if uri is not None and _place(uri) != _place(about["uri"]):
             raise BadRequestError(f"metadataServiceUri: the settings have {name} at {about['uri']}")
         about["status"] = status.lower() if status else None
-        return self._run(asked, lambda run: run.run(CommandName.REGISTER, **about))
+        return self._run(
+            asked, lambda run: run.run(CommandName.REGISTER, **about), "name", "metadataServiceUri", "status"
+        )
 
     # --- the switch
 
+    def _switch(self, asked: Asked) -> Answer:
+        target = _needed(asked, "target")
+        return self._run(asked, lambda run: run.start(target, None), "target")
+
     def _roll_back(self, asked: Asked) -> Answer:
         only = not asked.flag("withBrokers", otherwise=False)
-        return self._run(asked, lambda run: run.run_if_agreed("", CommandName.ROLLBACK, attribution_only=only))
+        command = partial(_agreed, CommandName.ROLLBACK, attribution_only=only)
+        return self._run(asked, command, "withBrokers")
 
     def _clean_up(self, asked: Asked) -> Answer:
-        """As on the command line nothing is deleted unless that is said."""
-        execute = not asked.flag("dryRun", otherwise=True)
-        return self._run(asked, lambda run: run.clean_up(execute=execute))
+        """As on the command line nothing is deleted unless that is said, and then all that is to be."""
+        for name in ("srcCluster", "srcClusterFilter"):
+            if (source := asked.text(name)) and source != (record := self._record() or {}).get("source"):
+                raise BadRequestError(f"{name}: ledgers of {record.get('source') or 'no cluster'} are to be deleted")
+        return self._run(
+            asked, lambda run: run.clean_up(execute=True), "srcCluster", "srcClusterFilter", dry_unless_said=True
+        )
 
     def _plain_command(self, name: CommandName) -> Callable[[Asked], Answer]:
-        return lambda asked: self._run(asked, lambda run: run.run_if_agreed("", name))
+        return lambda asked: self._run(asked, partial(_agreed, name))
 
     def _status(self, _asked: Asked) -> Answer:
+        plain = self._record()
+        return HTTPStatus.OK, {"activeCluster": plain and plain["active"], "readMode": "DUAL_READ", "switch": plain}
+
+    def _record(self) -> dict[str, Any] | None:
         with LoopClient(self._settings, self._cluster, _READ_SECONDS, with_past=True) as loop:
             record = loop.record()
-        plain = None if record is None else record.model_dump(mode="json")
-        return HTTPStatus.OK, {"activeCluster": plain and plain["active"], "readMode": "DUAL_READ", "switch": plain}
+        return None if record is None else record.model_dump(mode="json")
 
     def _cleanup_targets(self, _asked: Asked) -> Answer:
         with LoopClient(self._settings, self._cluster, _READ_SECONDS, with_past=True, ledgers=is_to_clean) as loop:
             found = of_switch(loop.ledgers.values(), loop.record())
         return HTTPStatus.OK, [plain_ledger(each) for each in found]
 
-    def _run(self, asked: Asked, command: Callable[[CommandRunner], object]) -> Answer:
-        """Run a command as the command line does, and say what it says."""
+    def _run(
+        self, asked: Asked, command: Callable[[CommandRunner], object], *fields: str, dry_unless_said: bool = False
+    ) -> Answer:
+        """Run a command as the command line does, and say what it says; a field that it does not know is refused."""
+        for name in sorted(asked.body.keys() - {*fields, *_COMMON_FIELDS}):
+            raise BadRequestError(f"{name}: {_INSTEAD.get(name, 'is not known here')}")
         console = _Captured(Console(quiet=True), as_json=True, yes=True)
         options = CommandOptions(
             cluster=self._cluster,
@@ -212,13 +233,24 @@ class SwitchAdmin:
             reason=asked.text("reason") or "",
             key=asked.key,
             expected_epoch=_epoch(asked),
+            dry_run=asked.flag("dryRun", otherwise=dry_unless_said),
         )
         command(CommandRunner(self._settings, options, console, self._timeout_seconds))
         answer = console.answers[-1] if console.answers else {"accepted": None}
         return _http_status(answer), answer
 
 
+_COMMON_FIELDS = ("actor", "reason", "expectedEpoch", "dryRun")
+_INSTEAD = {
+    "maxDeletions": "a clean-up deletes all that is listed; `abort` stops it",
+    "force": "the settings say how long a clean-up must wait (`cleanup_after`)",
+}
 _WITHOUT_ARGUMENTS = (CommandName.ABORT, CommandName.PAUSE, CommandName.RESUME)
+
+
+def _agreed(name: CommandName, run: CommandRunner, /, **args: Any) -> None:
+    """A program that asks has made up its mind."""
+    run.run_if_agreed("", name, **args)
 
 
 def _http_status(answer: Mapping[str, Any]) -> HTTPStatus:

@@ -112,6 +112,8 @@ class RegistrySeen:
     committed_epoch: int
     at_ms: int = -1
     """When it was read; -1: not known."""
+    also_active: tuple[str, ...] = ()
+    """Clusters that somebody else's entry says are active."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ class SwitchRegistry(Reading):
     bootstrap: Name | None = Field(default=None, description="The cluster legacy references belong to.")
     directive: WrittenDirective | None = Field(default=None, description="The last one; null: there was none.")
     committed_epoch: Epoch = Field(default=0, description="Of the directive whose target became the active cluster.")
+    active_as_proposed: tuple[Name, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Active by the entries where PIP-477 has them."
+    )
 
 
 class SwitchBrokers(Reading):

@@ -33,7 +33,8 @@ def registry_of(reading: SwitchRegistry, at_ms: int) -> RegistrySeen:
     )
     written = reading.directive
     directive = Directive(written.epoch, written.target) if written else None
-    return RegistrySeen(tuple(entries), reading.bootstrap, directive, reading.committed_epoch, at_ms)
+    also_active = tuple(sorted(reading.active_as_proposed))
+    return RegistrySeen(tuple(entries), reading.bootstrap, directive, reading.committed_epoch, at_ms, also_active)
 
 
 def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState | None, RegistryAgain | None]:
@@ -51,9 +52,9 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
             bootstrap=state.bootstrap or seen.bootstrap, directive=seen.directive,
             epoch=max(state.epoch, directed, seen.committed_epoch), committed_epoch=seen.committed_epoch,
         )  # fmt: skip
-        return replace(first, contested=_two_active(seen)), None
+        return replace(first, contested=_two_active(state, seen)), None
     versions = {e.name: e.version for e in seen.entries}
-    contested, by = _two_active(seen), None
+    contested, by = _two_active(state, seen), None
     if not contested and (by := _not_ours(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
     again = replace(
@@ -66,8 +67,10 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     return again, RegistryAgain(versions, resolved=bool(before.contested) and not contested)
 
 
-def _two_active(seen: RegistrySeen) -> str:
-    active = [e.name for e in seen.entries if e.status is ClusterStatus.ACTIVE]
+def _two_active(state: SwitchingState, seen: RegistrySeen) -> str:
+    entries = seen.entries or state.entries  # what we registered first may not be written because another is active
+    ours = {e.name for e in entries if e.status is ClusterStatus.ACTIVE}
+    active = sorted(ours.union(seen.also_active)) if ours else []
     return f"{' and '.join(active)} are active in the registry at once" if len(active) > 1 else ""
 
 

@@ -7,7 +7,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.registry import Registry, RegistryError
+from connectors.switching.registry import Registry, RegistryError, RegistryView
 from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import StatusAction, SwitchStatus, WrittenDirective
@@ -37,7 +37,11 @@ class World:
         return self.orders.carry_out(order(verdict, ledger=None, epoch=epoch, args=args))
 
     def statuses(self) -> dict[str, str]:
-        return {each.name: each.status.value for each in self.registry.read().clusters}
+        return self.statuses_of(self.registry.read())
+
+    @staticmethod
+    def statuses_of(view: RegistryView) -> dict[str, str]:
+        return {each.name: each.status.value for each in view.clusters}
 
     def active_is_to_be(self, name: str, epoch: int = 2) -> SwitchStatus | None:
         return self.carry_out(SwitchVerdict.WRITE_STATUS, epoch, name=name, status="active", expected_version=0)
@@ -84,10 +88,14 @@ def test_the_directive_is_written_as_the_proposal_has_it_and_as_agents_know_it()
         ("directive", {"epoch": 8, "target": "old"}, (8, "old")),
         ("switch-target", {"epoch": 8, "target": "old", "origin": "https://b1:8080", "ts": 1}, (8, "old")),
         ("switch-target", {"epoch": 7, "target": "old"}, (7, "old")),
-        ("switch-target", {"target": "old"}, (7, "new")),
+        ("switch-target", {"target": "old"}, (7, "old")),
+        ("switch-target", {"target": "old", "epoch": 3}, (7, "old")),
     ],
-    ids=["an earlier one", "a later one", "a broker's later one", "another one of this epoch", "one without an epoch"],
-)
+    ids=[
+        "an earlier one", "a later one", "a broker's later one", "another one of this epoch", "one without an epoch",
+        "one of an earlier epoch, which brokers follow all the same",
+    ],
+)  # fmt: skip
 def test_the_later_of_both_directives_stands(path: str, data: dict[str, Any], directive: tuple[int, str]) -> None:
     world = World()
     world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=7, target="new")
@@ -95,6 +103,55 @@ def test_the_later_of_both_directives_stands(path: str, data: dict[str, Any], di
     read = world.registry.read().directive
     assert read is not None
     assert (read.epoch, read.target) == directive
+
+
+def as_proposed(world: World) -> dict[str, dict[str, str]]:
+    """What a plugin made to the proposal finds of clusters."""
+    found = {path.rpartition("/")[2]: data for path, (data, _) in world.server.tree.items() if data[:8] == b'{"name":'}
+    return {name: json.loads(data) for name, data in found.items() if name != "bootstrap"}
+
+
+def test_entries_stand_where_the_proposal_has_them_too() -> None:
+    world = World()
+    uri = ENTRY["uri"]
+    assert as_proposed(world) == {
+        "old": {"name": "old", "metadataServiceUri": uri, "status": "ACTIVE"},
+        "new": {"name": "new", "metadataServiceUri": uri, "status": "STANDBY"},
+    }
+    world.carry_out(SwitchVerdict.WRITE_STATUS, name="old", status="deprecated", expected_version=0)
+    world.active_is_to_be("new")
+    assert {name: each["status"] for name, each in as_proposed(world).items()} == {"old": "DEPRECATED", "new": "ACTIVE"}
+    world.carry_out(SwitchVerdict.REMOVE_REGISTRY, name="old", version=None)
+    assert set(as_proposed(world)) == {"new"}
+
+
+def test_a_registry_of_an_earlier_version_is_shown_as_proposed_once_somebody_carries_switches_out() -> None:
+    world = World()
+    for name in ("old", "new"):
+        del world.server.tree[f"{REGISTRY_ROOT}/{name}"]
+    world.orders.show_as_proposed()
+    assert set(as_proposed(world)) == {"old", "new"}
+    before = dict(world.server.tree)
+    world.orders.show_as_proposed()
+    assert world.server.tree == before, "what stands there stays"
+
+
+def test_what_somebody_else_made_active_is_read_and_none_of_ours_becomes_active_beside_it() -> None:
+    world = World()
+    theirs = {"name": "third", "metadataServiceUri": "zk://third", "status": "ACTIVE"}
+    world.server.write(f"{REGISTRY_ROOT}/third", json.dumps(theirs).encode())
+    with pytest.raises(RegistryError, match="old and third are both active"):
+        world.registry.read()
+    view = world.registry.read(contested_too=True)
+    assert view.reading("c1").active_as_proposed == ("old", "third")
+    assert world.statuses_of(view) == {"new": "standby", "old": "active"}, "it is not one of ours"
+
+
+def test_a_znode_that_is_no_entry_is_nobodys() -> None:
+    world = World()
+    for data in (b"", b"hello", b'{"name": 1}'):
+        world.server.write(f"{REGISTRY_ROOT}/somebody", data)
+        assert world.registry.read().active_as_proposed == ("old",)
 
 
 def test_a_directive_of_before_is_completed_when_it_is_ordered_again() -> None:

@@ -136,6 +136,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     monkeypatch.setattr(CommandRunner, "run_if_agreed", record("asked"))
     about = {"name": "new", "uri": "zk+hierarchical://zk:2181/ledgers", "instance_id": "i", "root": "/ledgers"}
     monkeypatch.setattr(admin_api, "registration", lambda *_: dict(about))
+    monkeypatch.setattr(SwitchAdmin, "_record", lambda _: {"source": "old", "active": "new"})
     return sent
 
 
@@ -154,6 +155,8 @@ def verb(method: str, path: str, **body: Any) -> tuple[HTTPStatus, Any]:
         ("POST", "rollback", {}, CommandName.ROLLBACK, {"attribution_only": True}),
         ("POST", "rollback", {"withBrokers": True}, CommandName.ROLLBACK, {"attribution_only": False}),
         ("POST", "cleanup", {}, CommandName.CLEANUP, {}),
+        ("POST", "cleanup", {"dryRun": "true", "srcCluster": "old"}, CommandName.CLEANUP, {}),
+        ("POST", "pause", {"dryRun": True}, CommandName.PAUSE, {}),
         ("POST", "abort", {}, CommandName.ABORT, {}),
         ("POST", "pause", {}, CommandName.PAUSE, {}),
         ("POST", "resume", {}, CommandName.RESUME, {}),
@@ -168,7 +171,8 @@ def test_each_verb_is_a_command(
     assert name is command
     assert {key: given.get(key) for key in args} == args
     assert (runner.options.actor, runner.options.key, runner.console.yes) == ("rest@10.0.0.9", "key", True)
-    assert runner.options.dry_run is (command is CommandName.CLEANUP), "nothing is deleted unless that is said"
+    is_dry = command is CommandName.CLEANUP or bool(body.get("dryRun"))
+    assert runner.options.dry_run is is_dry, "nothing is deleted unless that is said"
 
 
 @pytest.mark.parametrize(
@@ -178,13 +182,18 @@ def test_each_verb_is_a_command(
         ("POST", "switch", {"target": 7}, HTTPStatus.BAD_REQUEST),
         ("POST", "new", {"status": "busy"}, HTTPStatus.BAD_REQUEST),
         ("POST", "new", {"metadataServiceUri": "zk+null://other:2181/ledgers"}, HTTPStatus.BAD_REQUEST),
+        ("POST", "new", {"name": "other"}, HTTPStatus.BAD_REQUEST),
         ("POST", "rollback", {"withBrokers": "perhaps"}, HTTPStatus.BAD_REQUEST),
+        ("POST", "rollback", {"withbrokers": True}, HTTPStatus.BAD_REQUEST),
+        ("POST", "switch", {"target": "new", "dryRun": "perhaps"}, HTTPStatus.BAD_REQUEST),
+        ("POST", "cleanup", {"dryRun": False, "maxDeletions": 10}, HTTPStatus.BAD_REQUEST),
+        ("POST", "cleanup", {"dryRun": False, "force": True}, HTTPStatus.BAD_REQUEST),
+        ("POST", "cleanup", {"dryRun": False, "srcCluster": "new"}, HTTPStatus.BAD_REQUEST),
         ("POST", "rollback", {"expectedEpoch": -1}, HTTPStatus.BAD_REQUEST),
         ("POST", "read-mode", {}, HTTPStatus.NOT_IMPLEMENTED),
         ("POST", "internal/promote-cursor", {}, HTTPStatus.NOT_IMPLEMENTED),
         ("GET", "a/b/c", {}, HTTPStatus.NOT_FOUND),
         ("GET", "switch", {}, HTTPStatus.NOT_FOUND),
-        ("GET", "status", {}, HTTPStatus.BAD_REQUEST),
     ],
 )
 def test_what_cannot_be_done_says_so_and_sends_nothing(

@@ -161,10 +161,17 @@ def two_active(world: World) -> RegistrySeen:
     return RegistrySeen(tuple(entries), "old", world.state.directive, 0, world.later().now_ms)
 
 
+def active_as_proposed(world: World) -> RegistrySeen:
+    """A broker's plugin, or a client of it, made another one active where the proposal has entries."""
+    at_ms = world.later().now_ms
+    return RegistrySeen(world.state.entries, "old", world.state.directive, 0, at_ms, ("old", "third"))
+
+
 CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
     "a later directive": lambda w: theirs(w, w.state.epoch + 3, "new"),
     "another directive of our epoch": lambda w: theirs(w, w.state.epoch, "third"),
     "two active clusters": two_active,
+    "an active cluster in the proposal's place": active_as_proposed,
 }
 
 
@@ -190,6 +197,15 @@ def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
     assert "new and old are active in the registry at once" in alert.summary
     world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0))
     assert firing(world, CONTESTED) == []
+
+
+def test_a_first_registration_beside_what_a_plugin_made_active_is_an_alert() -> None:
+    world = WireWorld()
+    world.registered()
+    read = RegistrySeen((), "first", None, 0, world.later().now_ms, ("first",))
+    world.tell(read)
+    [alert] = firing(world, CONTESTED)
+    assert "first and old are active in the registry at once" in alert.summary
 
 
 def test_resume_directs_by_the_next_epoch_after_theirs() -> None:
