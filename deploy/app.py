@@ -28,6 +28,7 @@ from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
+from deploy.batch_log import BatchLog
 from deploy.checkpoint import Checkpoint, require_fitting
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
@@ -115,6 +116,7 @@ def query_parts(
         settings=settings.stream,
         health=health,
         tick=ticker.start,
+        on_done=BatchLog(settings.checkpoint_dir(), settings.topics.prefix, publisher.publish).on_batch,
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
     # The ticker stops first: a tick would keep the query from having decided on all there is.

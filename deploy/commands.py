@@ -380,6 +380,9 @@ def replay(
         str | None, typer.Option("--from", help="Without files: read the topics from this time on.")
     ] = None,
     to: Annotated[str | None, typer.Option(help="With --from: up to this time; by default now.")] = None,
+    in_batches: Annotated[
+        bool, typer.Option("--batches", help="As live: in the query's own batches, at their times, to the byte.")
+    ] = False,
 ) -> None:
     """Step the policies through recorded events and print what they decide, as JSON lines."""
     from deploy.replaying import replay_to_stdout
@@ -391,6 +394,7 @@ def replay(
         against=load_settings(against) if against is not None else None,
         since=_instant("--from", since),
         to=_instant("--to", to),
+        in_batches=in_batches,
     )
 
 

@@ -17,7 +17,7 @@ from deploy.checkpoint import Checkpoint, remedy_for
 from deploy.query_health import QueryHealth
 from policies.errors import UserError
 from streaming.host import PolicyHost
-from streaming.progress import ProgressListener
+from streaming.progress import BatchProgress, ProgressListener
 from streaming.query import Wiring, start_query
 from streaming.session import is_alive, kill_jvm, stop_session
 from streaming.settings import StreamSettings
@@ -50,6 +50,7 @@ class QuerySupervisor:
         settings: those of the query.
         health: told of starts, batches and failures.
         tick: makes a first batch, in which timers fire that came due while no query ran.
+        on_done: told of each finished batch: its number, and what its time was corrected by.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class QuerySupervisor:
         settings: StreamSettings,
         health: QueryHealth,
         tick: Callable[[], None],
+        on_done: Callable[[int, int], None],
     ) -> None:
         self._open_session = open_session
         self._wiring = wiring
@@ -67,6 +69,8 @@ class QuerySupervisor:
         self._settings = settings
         self._health = health
         self._tick = tick
+        self._on_done = on_done
+        self._clock_ahead_ms = 0
         self._session: SparkSession | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -105,6 +109,7 @@ class QuerySupervisor:
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()
         wiring, session = self._wiring(), self._open()
+        self._clock_ahead_ms = wiring.clock_ahead_ms
         with _ended_when_hanging(session, self._health):
             self._tick()
             query = start_query(session, wiring, self._host, self._settings)
@@ -152,8 +157,12 @@ class QuerySupervisor:
             self._close_session()
         if self._session is None:
             self._session = self._open_session()
-            self._session.streams.addListener(ProgressListener(self._health.on_batch))
+            self._session.streams.addListener(ProgressListener(self._on_batch))
         return self._session
+
+    def _on_batch(self, batch: BatchProgress) -> None:
+        self._health.on_batch(batch)
+        self._on_done(batch.batch_id, self._clock_ahead_ms)
 
     def _close_session(self) -> None:
         session, self._session = self._session, None

@@ -18,8 +18,7 @@ from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, read_record, unknown_cluster
-from streaming.output import Output
-from streaming.turn import take_turn
+from streaming.turn import Turn, take_turn
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
@@ -109,15 +108,19 @@ class RecordedBatch(NamedTuple):
 
     now_ms: int
     records: Sequence[ObservedRecord]
+    begins_run: bool = False
+    """Whether the query began without a checkpoint here."""
 
 
-def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[Output]:
-    """Give, byte for byte, what the query wrote in these batches when it began without a checkpoint.
+def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[Turn]:
+    """Give the turns that the query took in these batches; their outputs are, byte for byte, what it wrote.
 
     By policy and cluster, as the query does: first the records of each key, then the timers that are due.
     """
     kept: dict[tuple[str, str], tuple[Remembered | None, int | None]] = {}
-    for now_ms, records in batches:
+    for now_ms, records, begins_run in batches:
+        if begins_run:
+            kept.clear()
         of_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
             of_key[_key_of(host, prefix, record)].append(record)
@@ -126,7 +129,7 @@ def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatc
             before, _ = kept.get(key, (None, None))
             turn = take_turn(host, prefix, key, before, of_key.get(key, ()), now_ms)
             kept[key] = (turn.remembered, turn.wake_ms)
-            yield from turn.outputs
+            yield turn
 
 
 def _key_of(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """Reads what lies in topics between two instants, in the order it was appended."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
@@ -33,13 +34,41 @@ def read_history(
     Raises:
         UserError: the cluster does not answer, or a topic does not exist.
     """
+    with _consumer(connection) as consumer:
+        ranges = [
+            (p, _offset_at(consumer, p, since), _offset_at(consumer, p, to))
+            for topic in topics
+            for p in _partitions(consumer, topic)
+        ]
+        # One partition after the other: the whole range of each is merged by time.
+        yield from heapq.merge(*(list(_read(consumer, *each)) for each in ranges))
+
+
+def read_ranges(
+    connection: KafkaConnection, ranges: Mapping[tuple[str, int], tuple[int | None, int]]
+) -> Iterator[AppendedRecord]:
+    """Give what is still there of these offsets, one partition after the other.
+
+    Args:
+        connection: how to reach the cluster.
+        ranges: by topic and partition the first offset (None: the oldest there is), and the one after the last.
+
+    Raises:
+        UserError: the cluster does not answer, or a topic does not exist.
+    """
+    with _consumer(connection) as consumer:
+        for (topic, number), (first, end) in ranges.items():
+            partition = TopicPartition(topic, number)
+            oldest, newest = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)
+            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end))
+
+
+@contextmanager
+def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
     options = {**connection.for_confluent(), "group.id": "headgate-replay", "enable.auto.commit": False}
     consumer = Consumer(options)
     try:
-        partitions = [p for topic in topics for p in _partitions(consumer, topic)]
-        streams = [_read(consumer, partition, since, to) for partition in partitions]
-        # One partition after the other: the whole range of each is merged by time.
-        yield from heapq.merge(*(list(stream) for stream in streams))
+        yield consumer
     except KafkaException as error:
         raise UserError(f"kafka: {error.args[0].str()}") from None
     finally:
@@ -53,9 +82,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in found.partitions]
 
 
-def _read(consumer: Consumer, partition: TopicPartition, since: datetime, to: datetime) -> Iterator[AppendedRecord]:
-    start = _offset_at(consumer, partition, since)
-    end = _offset_at(consumer, partition, to)
+def _read(consumer: Consumer, partition: TopicPartition, start: int, end: int) -> Iterator[AppendedRecord]:
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
     position = start
     while position < end:

@@ -7,6 +7,7 @@ collectors get a principal of their own, which can write that policy's topic and
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from policies.batches import BATCHES
 from policies.errors import UserError
 from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics, observed_topics
 from policies.timers import TICKS, TIMERS
@@ -56,7 +57,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         "decide": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS),
-            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS),
+            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
         "act": (

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies import registry
+from policies.batches import BATCHES
 from policies.timers import TICKS, TIMERS
 from policies.units import PositiveDuration, Size, millis_of, parse_duration
 from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
@@ -85,13 +86,14 @@ class TopicDifference:
 
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
-    """All topics of the loop, by name: observed and decided, audit, applied quotas, dead letters, timers and ticks."""
+    """All topics of the loop, by name: observed and decided, audit, applied quotas, dead letters, the query's time."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _kept(settings.audit_retention, settings.large_record)
     configs[registry.APPLIED_QUOTAS] = _decided(settings)
     configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
     configs[TICKS] = _ticks()
+    configs[BATCHES] = _kept(settings.observed_retention, ByteSize(_MEBIBYTE))
     configs[registry.DEAD_LETTERS] = _kept(settings.dead_letter_retention, settings.large_record)
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(

@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
 from deploy.reference.shapes import first_paragraph
+from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import ReportKind
@@ -88,7 +89,7 @@ class EventKind:
 
 
 def catalogue() -> tuple[EventKind, ...]:
-    """All kinds of events: observed, decided, audit, what the actuators did, dead letters, timers, ticks."""
+    """All kinds of events: observed, decided, audit, what the actuators did, dead letters, timers, ticks, batches."""
     observed = (
         _observed(topic, reading, kind.written_by.get(reading, "the collectors"))
         for kind in POLICIES.values()
@@ -190,4 +191,5 @@ def _of_the_loop() -> tuple[EventKind, ...]:
         ),
         _written(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),
         _written(Tick.event_type, TICKS, "the reason", "the query's process, for the query to read", Tick),
+        _written(Batch.event_type, BATCHES, "`query`", "the query's process", Batch),
     )

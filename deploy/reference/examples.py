@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
 from policies.errors import UserError
 from policies.examples import START, Examples
 from policies.observations import Observation
@@ -104,6 +105,8 @@ def _timers() -> Iterator[Example]:
     yield Example(TIMERS, timer_key("throttle", "payments"), json.loads(timer))
     tick = tick_event(TickReason.TIMER, id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
+    taken = (Range(topic="observed.log-dirs", partition=0, start=42, end=44),)
+    yield Example(BATCHES, BATCHES_KEY, json.loads(batch_event(Batch(number=17, at=due_at, taken=taken))))
 
 
 def _standing() -> Iterator[Example]:

@@ -26,6 +26,7 @@ from deploy.reference.metrics_page import parts
 from deploy.reference.shapes import classes_in, rows
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
+from policies.batches import Batch
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
@@ -107,7 +108,8 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     acted = {
         kind.event_type for kind in (QuotaApplication, AppliedQuota, BookieQuarantined, BundleUnloaded, BundleReOwned)
     }
-    types = registered | acted | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Timer.event_type, Tick.event_type}
+    of_time = {Timer.event_type, Tick.event_type, Batch.event_type}
+    types = registered | acted | of_time | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     assert {kind.event_type for kind in KINDS} == types
     assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}
 

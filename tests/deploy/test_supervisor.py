@@ -156,6 +156,7 @@ class Loop:
             StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
             self.health,
             lambda: self.said.append("ticked"),
+            lambda number, clock_ahead_ms: None,
         )
         monkeypatch.setattr(supervisor, "time", self.time)
         monkeypatch.setattr(supervisor, "start_query", self._start_query)

@@ -88,7 +88,7 @@ def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> N
         records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in rows]
         batches.append(RecordedBatch(to_millis(at(seconds)), random.Random(seed).sample(records, len(records))))
     live = [(r.topic.removeprefix("headgate."), r.key, r.value) for out in UNBROKEN for r in out if r.topic != TIMERS]
-    replayed = [tuple(output) for output in replay_batches(host, "headgate", batches)]
+    replayed = [tuple(output) for turn in replay_batches(host, "headgate", batches) for output in turn.outputs]
     assert sorted(replayed) == sorted(live)
     assert STANDING.removeprefix("headgate.") in {topic for topic, _, _ in replayed}
 

@@ -48,6 +48,7 @@ from connectors.poll_metrics import PollMetrics
 from deploy.embedded import LOOPBACK, EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import run_java
+from policies.batches import BATCHES
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics
@@ -564,7 +565,7 @@ PARTS: dict[str, set[str]] = {
     "collect-throttle": {"observed.log-dirs"},
     "collect-isolation": {"observed.bookies"},
     "collect-sessions": {"observed.sessions"},
-    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS},
+    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES},
     "export": set(),
     "act": {AUDIT, APPLIED_QUOTAS, "observed.switches"},
     "command": {COMMANDS},

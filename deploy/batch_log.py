@@ -1,0 +1,80 @@
+"""Publishes what each finished micro-batch took, and when, so that a live run can be replayed as it was.
+
+The checkpoint says it: ``offsets/N`` was written before batch N began. It keeps the last twenty, so what a process that
+was killed had not published yet, the next one publishes.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
+from policies.registry import observed_topics
+from policies.units import from_millis
+
+
+class _Plan(NamedTuple):
+    at_ms: int
+    ends: Mapping[str, Mapping[str, int]]
+    """By topic and partition."""
+
+
+class BatchLog:
+    """Follows the plans of one checkpoint.
+
+    Args:
+        checkpoint_dir: of the query.
+        prefix: of all topics.
+        publish: takes topic, key and value of a record.
+    """
+
+    def __init__(self, checkpoint_dir: Path, prefix: str, publish: Callable[[str, str, bytes], None]) -> None:
+        self._offsets = checkpoint_dir / "offsets"
+        self._prefix = prefix
+        self._publish = publish
+        self._told = -1
+
+    def on_batch(self, number: int, clock_ahead_ms: int) -> None:
+        """Batch `number` is done: publish it, and those before it that this process has not.
+
+        Args:
+            number: as Spark counts.
+            clock_ahead_ms: what the batch's time was corrected by.
+        """
+        if number <= self._told:
+            self._told = -1  # a new checkpoint
+        for each in range(self._first(number), number + 1):
+            if (batch := self._batch(each, clock_ahead_ms)) is not None:
+                self._publish(f"{self._prefix}.{BATCHES}", BATCHES_KEY, batch_event(batch))
+        self._told = number
+
+    def _first(self, number: int) -> int:
+        if self._told >= 0:
+            return self._told + 1
+        return min((int(p.name) for p in self._offsets.glob("*") if p.name.isdigit()), default=number)
+
+    def _batch(self, number: int, clock_ahead_ms: int) -> Batch | None:
+        """None where it cannot be told any more: the plan before it is gone, or the checkpoint is."""
+        plan, before = self._plan(number), self._plan(number - 1) if number else _Plan(0, {})
+        if plan is None or before is None:
+            return None
+        taken = tuple(_ranges(plan, before, self._prefix))
+        return Batch(number=number, at=from_millis(plan.at_ms - clock_ahead_ms), taken=taken)
+
+    def _plan(self, number: int) -> _Plan | None:
+        try:
+            _, conditions, ends = (self._offsets / str(number)).read_text().splitlines()
+            return _Plan(int(json.loads(conditions)["batchTimestampMs"]), json.loads(ends))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _ranges(plan: _Plan, before: _Plan, prefix: str) -> Iterator[Range]:
+    for topic in sorted(observed_topics()):
+        name = f"{prefix}.{topic}"
+        earlier = before.ends.get(name, {})
+        for partition, end in sorted(plan.ends.get(name, {}).items(), key=lambda each: int(each[0])):
+            start = earlier.get(partition)
+            if end != (start or 0):
+                yield Range(topic=topic, partition=int(partition), start=start, end=end)

@@ -1,0 +1,117 @@
+"""Where replay takes recorded events from: files, as events or as `kcat -J` writes records, and the observed topics."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from connectors.kafka.history import AppendedRecord, read_history, read_ranges
+from deploy.settings import Settings
+from policies.batches import BATCHES, Batch
+from policies.errors import UserError
+from policies.registry import observed_topics
+from policies.units import from_millis, to_millis
+from policies.wire import Event
+from streaming.dead_letters import ObservedRecord
+from streaming.recording import Recording, needed, recording
+from streaming.replay import Recorded
+
+
+class Line(NamedTuple):
+    """A line of a file, and the Kafka record that it holds; None: it holds an event alone."""
+
+    place: str
+    text: bytes
+    record: ObservedRecord | None
+
+
+def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
+    """The events; of a Kafka record with its topic, and from when it was appended.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    observed = {f"{prefix}.{topic}" for topic in observed_topics()}
+    for place, text, record in _lines(files):
+        if record is None:
+            yield Recorded(place, text)
+        elif record.topic in observed:
+            appended_at = from_millis(record.appended_ms)
+            yield Recorded(place, record.value or b"", appended_at, record.topic.removeprefix(f"{prefix}."))
+
+
+def events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
+    """Those of the observed topics in this time; raises as `read_history` does."""
+    prefix = settings.topics.prefix
+    topics = [settings.topics.topic(name) for name in observed_topics()]
+    for record in read_history(settings.loop_kafka(), topics, since, to):
+        name = record.place.split("/")[0].removeprefix(f"{prefix}.")
+        yield Recorded(record.place, record.value, record.appended_at, name)
+
+
+def run_of_files(files: Sequence[Path], prefix: str) -> Recording:
+    """A live run that `kcat -J` recorded: the observed topics and that of the batches.
+
+    Raises:
+        UserError: a file cannot be read, or there is no batch in it.
+    """
+    records = [line.record for line in _lines(files) if line.record is not None]
+    told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
+    batches = list(_batches((f"{r.topic}/{r.partition}/{r.offset}", r.value or b"") for r in told))
+    where = ", ".join(map(str, files))
+    return recording(_some(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix)
+
+
+def run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
+    """The live run of this time, from the topics; raises as `read_history` does, and where there was no batch."""
+    prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
+    told = read_history(settings.loop_kafka(), [topic], since, to)
+    batches = _some(list(_batches((r.place, r.value) for r in told)), topic, "name another --from")
+    records = read_ranges(settings.loop_kafka(), needed(batches, prefix))
+    return recording(batches, map(_observed, records), prefix)
+
+
+def _some(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
+    if not batches:
+        raise UserError(f"{where}: no batch of the query is recorded there; {remedy}, or replay without --batches")
+    return batches
+
+
+def _batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
+    for place, value in values:
+        try:
+            yield Event[Batch].model_validate_json(value).data
+        except ValidationError:
+            raise UserError(f"{place}: it is no batch of the query") from None
+
+
+def _observed(record: AppendedRecord) -> ObservedRecord:
+    topic, partition, offset = record.place.split("/")
+    return ObservedRecord(topic, int(partition), int(offset), to_millis(record.appended_at), record.value)
+
+
+def _lines(files: Sequence[Path]) -> Iterator[Line]:
+    for file in files:
+        try:
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    if text := line.strip():
+                        yield Line(f"{file}:{number}", text, _record(text))
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _record(line: bytes) -> ObservedRecord | None:
+    """The record in a line of `kcat -J`."""
+    if b'"payload"' not in line:
+        return None
+    try:
+        said = json.loads(line)
+        value = said["payload"]
+        place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), int(said["ts"]))
+        return ObservedRecord(*place, None if value is None else str(value).encode())
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

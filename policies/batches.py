@@ -1,0 +1,59 @@
+"""What each micro-batch of the query took, and when: the one thing about a live run that its topics do not show.
+
+Each step has the batch's time as `now` and the batch's records as its observations. So the observed topics together
+with this give the very decisions again, byte for byte (`streaming/recording.py`).
+"""
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.decisions import deterministic_id
+from policies.units import Instant, to_millis
+from policies.wire import Event
+
+BATCHES = "batches"
+"""The topic (without its prefix) of what each batch took."""
+BATCHES_KEY = "query"
+"""Of all its records: they are read in the order of the batches, whatever partitions there are."""
+
+
+class Range(BaseModel):
+    """Records of one partition."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    topic: str = Field(description="An observed topic, without the prefix.")
+    partition: int = Field(ge=0)
+    start: int | None = Field(description="The first offset; null: the oldest there was.")
+    end: int = Field(ge=0, description="The offset after the last one.")
+
+
+class Batch(BaseModel):
+    """A micro-batch: its time and the records it took. Repeated after a restart, with the same id."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    event_type: ClassVar[str] = "headgate.batch.v1"
+
+    number: int = Field(ge=0, description="Grows by one; 0 begins a run that knows nothing of what was before.")
+    at: Instant = Field(description="What every step in it had as `now`.")
+    taken: tuple[Range, ...] = Field(description="In the order of topic and partition; empty where timers alone fired.")
+
+
+def batch_event(batch: Batch) -> bytes:
+    """Encode a batch; the same batch gives the same bytes."""
+    event = Event[Any](
+        id=batch_id(batch.number, batch.at),
+        source="headgate/query",
+        type=batch.event_type,
+        subject=BATCHES,
+        time=batch.at,
+        data=batch.model_dump(mode="json"),
+    )
+    return event.model_dump_json().encode()
+
+
+def batch_id(number: int, at: datetime) -> str:
+    """The id of its event."""
+    return deterministic_id(BATCHES, number, to_millis(at))
