@@ -83,6 +83,12 @@ class BlockMap(Generic[Key, Value, Tag]):
             inside = self._inside(place)
             yield from (inside[key] for key in sorted(inside))
 
+    def since(self, first: Key) -> Iterator[Value]:
+        """Those from a key on, in the order of their keys."""
+        for place in range(self._place(first), max(1, len(self._blocks))):
+            inside = self._inside(place)
+            yield from (inside[key] for key in sorted(inside) if not key < first)
+
     def get(self, key: Key) -> Value | None:
         """The value of a key."""
         return self._inside(self._place(key)).get(key)

@@ -34,6 +34,10 @@ class Intents(Protocol):
         """An intent; None where there is none."""
         ...
 
+    def since(self, first: JournalKey, /) -> Iterator[CopyIntent]:
+        """Those from a key on, in their order."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SwitchFacts:

@@ -72,8 +72,9 @@ class SwitchingSettings(PolicySettings):
     )
     automatic_rollback: bool = Field(
         default=False,
-        description="Undo a switch without being asked, while that takes nothing from anybody: when a broker cannot "
-        "reach the target, or does not follow within `ack_timeout`.",
+        description="Undo a switch without being asked, while ids allow brokers to return: before it is live, when a "
+        "broker cannot make its client of the target or does not follow within `ack_timeout`; after that, within "
+        "`rollback_window`, when one cannot make its client for `ack_timeout`.",
     )
     precheck_validity: PositiveDuration = Field(
         default=parse_duration("10m"), description="How long what a precheck read, and so its report, counts."

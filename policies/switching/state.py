@@ -261,7 +261,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     halted: str = ""
     """Why nothing is ordered until a person drives it on; empty when it goes on."""
     settled: dict[LedgerStage, int] = field(default_factory=dict)
-    """Once it is done, how many ledgers stand where: the ledgers themselves are of no more use."""
+    """Once it is over, how many ledgers stand where: the ledgers themselves are of no more use."""
     blocks: tuple[PlanBlock, ...] = ()
     """The ledgers of a plan of many, in the order of their ids."""
     stage_ms: int = NEVER

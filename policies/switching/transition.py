@@ -186,15 +186,17 @@ class Transition:
             self._journalled = True
 
     def _settle_plan(self) -> None:
-        """Keep of a switch that is done how many ledgers stand where: a plan of 100,000 weighs 8 MB in each batch.
+        """Keep of a switch that is over how many ledgers stand where: a plan of 100,000 weighs 8 MB in each batch.
 
-        What was copied is the target's own from now on: without its intent nobody takes it for a copy to delete.
+        Once it is done, what was copied is the target's own: without its intent nobody takes it for a copy to delete.
         """
-        instance = self.facts().instance(self.facts().switch.target)
         self._update_switch(self.plan.packed())
         self._update_switch({"settled": dict(sorted(stage_counts(self.facts().switch).items()))})
         self.plan = LedgerPlan()
         self.plan.changed = True
+        if self.facts().switch.stage is not SwitchStage.DONE:
+            return
+        instance = self.facts().instance(self.facts().switch.target)
         kept = [intent for intent in self._journal if intent.target != instance]
         self._journal = BlockMap(CopyIntent, _key_of, _target_of, kept)
         self._journalled = True

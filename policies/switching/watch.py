@@ -29,6 +29,8 @@ class Deviation:
     """Whether it says so itself; else nothing is heard of it, which may pass."""
     follows: bool = False
     """Whether it acked the directive in force, and does otherwise."""
+    cannot: bool = False
+    """Whether it says that it cannot reach the cluster it is directed to."""
 
 
 def deviations(state: SwitchingState) -> Iterator[Deviation]:
@@ -52,7 +54,7 @@ def _does_not_follow(name: str, report: BrokerReport | None, since_ms: int, epoc
         return Deviation(name, "is not heard of", since_ms, said_so=False)
     said_so = report.at_ms > since_ms
     if report.failed_epoch == epoch:
-        return Deviation(name, "cannot reach its target", max(since_ms, report.since_ms), said_so=said_so)
+        return Deviation(name, "cannot reach its target", max(since_ms, report.since_ms), said_so=said_so, cannot=True)
     at = f"follows epoch {report.acked_epoch}" if report.acked_epoch >= 0 else "follows no directive"
     writes = f" and writes to {', '.join(report.writes)}" if report.writes else ""
     return Deviation(name, at + writes, max(since_ms, report.since_ms), said_so=said_so)

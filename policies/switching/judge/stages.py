@@ -6,6 +6,7 @@ made for it.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -32,9 +33,12 @@ from policies.switching.judge.changes import (
 from policies.switching.judge.ways_out import roll_back
 from policies.switching.references import LedgerKind
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
-from policies.switching.watch import awaited, named
+from policies.switching.watch import LIVE, awaited, named
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
+_UNDOABLE = LIVE - {SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES} | {SwitchStage.TRIGGERED}
+_ANY_ACTION = tuple(action for action in SwitchAction if action is not SwitchAction.NONE)
+_NOT_TAKEN_BACK = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
 
@@ -43,15 +47,14 @@ def go_on(facts: SwitchFacts) -> Iterator[Change]:
     switch = facts.state.switch
     if switch is None or facts.stands_still or guards.holds_lease(facts):
         return iter(())
+    if why := _must_be_undone(facts):
+        return _undo(facts, why)
     step = _STEPS.get(switch.stage)
     return step(facts) if step else iter(())
 
 
 def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     """Row 6."""
-    if why := _must_be_undone(facts):
-        yield from _undo(facts, why)
-        return
     if guards.all_brokers_acked(facts):
         yield from _blocked(facts, "", "")
         return
@@ -71,12 +74,21 @@ def _blocked(facts: SwitchFacts, why: str, sentence: str) -> Iterator[Change]:
 
 
 def _must_be_undone(facts: SwitchFacts) -> str:
-    """Why brokers cannot follow, where the settings say that this undoes the switch, and undoing takes from nobody."""
-    if not facts.limits.automatic_rollback or guards.it_is_known_what_target_gave(facts):
+    """Why brokers cannot follow, where the settings say that this undoes the switch, and undoing takes from nobody.
+
+    Once all followed, one that is late is an alert; one that cannot make its client has nowhere to write.
+    """
+    stage = facts.switch.stage
+    if not facts.limits.automatic_rollback or stage not in _UNDOABLE or guards.it_is_known_what_target_gave(facts):
         return ""
-    late = tuple(d for d in awaited(facts.state) if facts.now_ms >= d.since_ms + facts.limits.ack_timeout_ms)
-    why = named(late) or ("a broker cannot reach its target" if facts.switch.degraded else "")
-    return "" if guards.way_back_is_beyond(facts, facts.switch.home) else why
+    is_live = stage is not SwitchStage.TRIGGERED
+    late = tuple(
+        d for d in awaited(facts.state)
+        if (d.cannot or not is_live) and facts.now_ms >= d.since_ms + facts.limits.ack_timeout_ms
+    )  # fmt: skip
+    why = named(late) or ("a broker cannot reach its target" if facts.switch.degraded and not is_live else "")
+    may_not = guards.way_back_is_beyond(facts, facts.switch.home) or (is_live and guards.before_rollback_end(facts))
+    return "" if may_not else why
 
 
 def _undo(facts: SwitchFacts, why: str) -> Iterator[Change]:
@@ -144,9 +156,9 @@ def _way(task: LedgerTask) -> SwitchAction:
 def _rollback(facts: SwitchFacts) -> Iterator[Change]:
     """Row 19."""
     free = facts.limits.window - facts.plan.asked(*_PROMOTE_ACTIONS)
-    for task in facts.plan.idle(free, LedgerStage.PROMOTED, LedgerStage.PROMOTING):
+    for task in facts.plan.idle(free, *_NOT_TAKEN_BACK):
         yield AskExecutor(task, SwitchAction.REVERT, SwitchReason.COMMANDED)
-    if facts.plan.unfinished(LedgerStage.PROMOTED, LedgerStage.PROMOTING):
+    if facts.plan.unfinished(*_NOT_TAKEN_BACK):
         return
     if not facts.switch.attribution_only and guards.brokers_are_home(facts):
         yield from _send_home(facts)
@@ -182,9 +194,10 @@ def _touched_references(facts: SwitchFacts) -> bool:
 def _rolled_back_now(facts: SwitchFacts) -> Advance:
     """With everything by name that was not taken back."""
     switch = facts.switch
-    kept = [t for t in facts.plan if t.stage in (LedgerStage.PROMOTED, LedgerStage.PROMOTING)]
+    kept = [t for t in facts.plan if t.stage in _NOT_TAKEN_BACK]
     over = [t for t in facts.plan if t.stage is LedgerStage.PROMOTED_VIA_ROLLOVER]
-    parts = [f"{facts.plan.count(LedgerStage.REVERTED)} ledgers are attributed to {switch.source}"]
+    back = switch.settled.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
+    parts = [f"{back} ledgers are attributed to {switch.source}"]
     parts += [f"given up: {_names([t.paths[0] for t in kept])}"] if kept else []
     parts += [f"rolled over, so they stay in {switch.target}: {_names([t.paths[0] for t in over])}"] if over else []
     if switch.unplanned_count:
@@ -198,13 +211,24 @@ def _names(paths: list[str]) -> str:
 
 
 def _rolled_back(facts: SwitchFacts) -> Iterator[Change]:
-    """Row 19, the delayed part: our copies of what was taken back."""
+    """Row 19, the delayed part: our copies of what was taken back. Then nothing of the plan is needed any more."""
     free = facts.limits.max_deletions - facts.plan.asked(SwitchAction.DELETE_COPY)
-    if free <= 0 or guards.window_elapsed(facts):
+    if free <= 0 or not facts.plan.count(LedgerStage.REVERTED) or guards.window_elapsed(facts):
         return
-    recorded = (t for t in facts.plan if _is_left_over(facts, t))
-    for task, _ in zip(recorded, range(free), strict=False):
+    found = list(islice(_left_over(facts), free))
+    for task in found:
         yield AskExecutor(task, SwitchAction.DELETE_COPY, SwitchReason.WINDOW_ELAPSED)
+    if not found and not facts.plan.asked(*_ANY_ACTION) and not facts.plan.count(*_NOT_TAKEN_BACK):
+        yield SettlePlan()
+
+
+def _left_over(facts: SwitchFacts) -> Iterator[LedgerTask]:
+    """By the journal, which only has copies that are there: the plan is long."""
+    instance = facts.target_instance
+    for intent in facts.journal.since((instance, -1, False)):
+        if intent.target != instance:
+            return
+        yield from (task for task in facts.plan.of(intent.ledger_id) if _is_left_over(facts, task))
 
 
 def _is_left_over(facts: SwitchFacts, task: LedgerTask) -> bool:

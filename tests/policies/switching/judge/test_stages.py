@@ -3,11 +3,8 @@
 import pytest
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import (
-    Cleanup,
-    Rollback,
-    StatusResult,
-)
+from policies.switching.events import Cleanup, LedgerResult, Rollback, StatusResult
+from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.world import World, verdicts
@@ -112,6 +109,31 @@ def test_a_rollback_puts_every_attribution_back_and_deletes_our_copies_later() -
     assert not world.clusters["new"].ledgers.keys() & set(copies.values())
     assert world.clusters["old"].ledgers.keys() >= set(copies.values())
     assert world.state.journal == ()
+
+
+def test_once_no_copy_is_left_a_switch_that_was_taken_back_carries_no_plan_any_more() -> None:
+    world = World().to(S.ROLLED_BACK)
+    planned = len(world.switch.tasks)
+    world.now_ms = world.switch.cleanup_from_ms
+    world.tell(world.members_event())
+    assert len(world.switch.tasks) == planned, "its copies are being deleted"
+    world.work()
+    assert (world.switch.tasks, world.switch.settled, world.stage) == ((), {L.REVERTED: planned}, S.ROLLED_BACK)
+    before = world.state
+    world.later().tell(world.members_event())
+    assert (world.state.switch, world.orders) == (before.switch, [])
+
+
+def test_what_was_not_taken_back_stays_in_the_plan() -> None:
+    world = World(SwitchLimits(retries=1)).to(S.HOLD)
+    world.tell(Rollback(key=world.key()))
+    kept = world.orders.pop()
+    world.tell(LedgerResult(kept.task.ledger_id, kept.op, LedgerOutcome.FAILED))  # type: ignore[union-attr]
+    world.work()
+    world.later(16 * DAY_MS).tell(world.members_event())
+    world.work()
+    assert (world.stage, world.switch.settled) == (S.ROLLED_BACK, {})
+    assert L.PROMOTED in world.stages().values()
 
 
 @pytest.mark.parametrize("stage", [S.BUILD, S.PROMOTE])

@@ -269,6 +269,42 @@ def test_nothing_is_undone_by_itself_where_ids_would_run_backwards() -> None:
     assert world.is_at(S.TRIGGERED)
 
 
+def with_a_way_back(stage: SwitchStage, limits: SwitchLimits) -> World:
+    """A live switch whose source has been advanced beyond what the target gave; b1 starts anew."""
+    world = World(limits).to(stage)
+    world.clusters["old"].hob, world.clusters["old"].created = 9, 0
+    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
+    return world
+
+
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize("automatic", [True, False])
+def test_within_the_window_a_broker_that_cannot_make_its_client_undoes_it_where_the_settings_say_so(
+    stage: SwitchStage, automatic: bool
+) -> None:
+    world = with_a_way_back(stage, SwitchLimits(ack_timeout_ms=60_000, automatic_rollback=automatic))
+    world.tell(world.broker_event("b1", failed=True, epoch=world.state.epoch))
+    world.later(58_000).tell(world.members_event())
+    assert world.is_at(stage), "a broker that starts anew may need a while"
+    world.later(2000).tell(world.members_event())
+    assert world.is_at(S.ROLLBACK if automatic else stage)
+    assert world.state.active() == ("old" if automatic else "new")
+
+
+def test_after_the_window_or_towards_lower_ids_or_for_one_that_is_only_late_nothing_is_undone_by_itself() -> None:
+    limits = SwitchLimits(ack_timeout_ms=60_000, automatic_rollback=True)
+    late = with_a_way_back(S.HOLD, limits)
+    late.tell(late.broker_event("b1", epoch=late.state.epoch - 1))
+    late.later(90_000).tell(late.members_event())
+    over = with_a_way_back(S.HOLD, limits)
+    over.later(limits.rollback_window_ms)
+    lower = World(limits).to(S.HOLD)
+    for world in (over, lower):
+        world.tell(world.members_event(), world.broker_event("b1", failed=True, epoch=world.state.epoch))
+        world.later(90_000).tell(world.members_event())
+    assert [w.stage for w in (late, over, lower)] == [S.HOLD] * 3
+
+
 # --- over the wire
 
 
