@@ -7,6 +7,9 @@ SETTINGS ?=
 PYTEST ?=
 AGAINST ?=
 
+# Else each of the hundreds of processes that the tests start would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help run test unit lean system again long walk check lint types layers generated setup generate requirements bench docker audit clean
 
 help: ## What there is to make

@@ -15,6 +15,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PATTERN = rf"^{_WHOLE.pattern}$"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = timedelta(days=36_500)
 """No setting is longer: instants that lie so far ahead can still be written."""
 
@@ -105,7 +106,7 @@ Instant = Annotated[AwareDatetime, PlainSerializer(format_instant, return_type=s
 
 def to_millis(instant: datetime) -> int:
     """Milliseconds since the epoch, rounded down."""
-    return (instant - EPOCH) // timedelta(milliseconds=1)
+    return (instant - EPOCH) // _MILLISECOND
 
 
 def from_millis(milliseconds: int) -> datetime:
@@ -115,7 +116,7 @@ def from_millis(milliseconds: int) -> datetime:
 
 def millis_of(duration: timedelta) -> int:
     """A duration in whole milliseconds."""
-    return duration // timedelta(milliseconds=1)
+    return duration // _MILLISECOND
 
 
 def human_bytes(count: float) -> str:

@@ -3,6 +3,7 @@
 They run the same examples each time, so that a failure in CI is a failure at home, and however slow the machine.
 """
 
+import gc
 import os
 
 import pytest
@@ -36,6 +37,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         measure_machine()
         config.pluginmanager.register(Progress(writes_seconds=config.getoption("--write-seconds")), "headgate progress")
+
+
+def pytest_sessionstart() -> None:
+    """Thousands of tests are collected, and stay: no use in looking through them again and again for garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on what tests leave behind is looked for, and nothing else."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:
