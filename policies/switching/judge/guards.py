@@ -293,12 +293,6 @@ def is_unreferenced(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     return f"ledger {task.ledger_id} is still attributed to {facts.switch.source}" if still else None
 
 
-def is_recorded(task: LedgerTask, intent: CopyIntent | None) -> Refusal:
-    """INV-7, of our copy: the journal says that we made it in this target."""
-    same = intent is not None and (intent.ledger_id, intent.remap) == (task.ledger_id, task.remap)
-    return None if same else f"ledger {task.ledger_id} is not in the journal"
-
-
 def nobody_shares_the_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """No other kind of reference needs the copy that is to be deleted."""
     others = (t for t in facts.plan.of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)

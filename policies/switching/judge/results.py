@@ -168,8 +168,6 @@ def _copy_again(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, why:
     again = _failed_once_more(task)
     if exhausted := guards.has_tries_left(again, facts.limits.retries):
         return _end_copying(facts, again, f"{why}; {exhausted}")
-    if unrecorded := guards.is_recorded(task, facts.intent(task)):
-        return _end_copying(facts, again, unrecorded)
     if guards.nobody_shares_the_copy(facts, task):
         return iter([AskExecutor(again, SwitchAction.COPY, reason)])
     return iter([AskExecutor(again, SwitchAction.DELETE_COPY, reason)])

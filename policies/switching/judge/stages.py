@@ -223,18 +223,18 @@ def _rolled_back(facts: SwitchFacts) -> Iterator[Change]:
 
 
 def _left_over(facts: SwitchFacts) -> Iterator[LedgerTask]:
-    """By the journal, which only has copies that are there: the plan is long."""
+    """By the journal (INV-7), which only has copies that may be there: the plan is long."""
     instance = facts.target_instance
     for intent in facts.journal.since((instance, -1, False)):
         if intent.target != instance:
             return
-        yield from (task for task in facts.plan.of(intent.ledger_id) if _is_left_over(facts, task))
+        yield from (task for task in facts.plan.of(intent.ledger_id) if _is_left_over(facts, task, remap=intent.remap))
 
 
-def _is_left_over(facts: SwitchFacts, task: LedgerTask) -> bool:
+def _is_left_over(facts: SwitchFacts, task: LedgerTask, *, remap: bool) -> bool:
     if task.stage is not LedgerStage.REVERTED or task.awaiting is not SwitchAction.NONE:
         return False
-    return not (guards.is_recorded(task, facts.intent(task)) or guards.nobody_shares_the_copy(facts, task))
+    return task.remap == remap and not guards.nobody_shares_the_copy(facts, task)
 
 
 def _cleanup(facts: SwitchFacts) -> Iterator[Change]:

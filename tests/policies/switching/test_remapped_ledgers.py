@@ -123,7 +123,7 @@ def test_after_a_rollback_references_have_their_old_ids_and_copies_under_new_one
     world.work()
     assert task.target_id not in world.clusters["new"].ledgers
     assert world.state.journal == ()
-    assert is_untouched(world, world.task("/s1").ledger_id)
+    assert is_untouched(world, task.ledger_id)
 
 
 def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback_too() -> None:
@@ -132,11 +132,12 @@ def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback
     assert lost
     world.tell(Rollback(key=world.key()))
     world.work()
-    assert (world.stage, world.task("/s1").target_id) == (S.ROLLED_BACK, None)
+    task = world.task("/s1")
+    assert (world.stage, task.target_id) == (S.ROLLED_BACK, None)
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
     assert not [held for held in world.clusters["new"].ledgers.values() if held.by_headgate]
-    assert is_untouched(world, world.task("/s1").ledger_id)
+    assert is_untouched(world, task.ledger_id)
 
 
 @pytest.mark.parametrize("remapped", [frozenset(), frozenset({LedgerKind.CURSOR})], ids=["same id", "remap"])

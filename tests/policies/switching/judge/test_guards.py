@@ -193,16 +193,6 @@ def endless_tries() -> None:
     forbid(world.task("/c1").tries > world.limits.retries, "tried without end")
 
 
-def unrecorded_copy() -> None:
-    """After a rollback amid the build: what was never copied is not deleted either."""
-    world = World().to(S.BUILD)
-    world.clusters["new"].ledgers[world.refs["/c2"].ledger_id] = Held("foreign", world.now_ms)
-    world.tell(Rollback(key="x"))
-    world.later(15 * DAY_MS).tell(world.members_event())
-    world.work()
-    unharmed(world)
-
-
 def close_contested() -> None:
     world = World().to(S.DONE)
     world.later().tell(world.members_event(), *(world.broker_event(b) for b in world.brokers), world.inventory_event())
@@ -365,7 +355,6 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "no_delete_intent": [after_deletions],
     "window_elapsed": [early_cleanup],
     "is_unreferenced": [referenced],
-    "is_recorded": [unrecorded_copy],
     "nobody_shares_the_copy": [copy_that_a_schema_needs],
     "was_promoted": [unpromoted],
     "is_unread": [client_in_use],

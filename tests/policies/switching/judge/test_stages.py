@@ -7,7 +7,7 @@ from policies.switching.events import Cleanup, LedgerResult, Rollback, StatusRes
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.world import World, verdicts
+from tests.policies.switching.world import Held, World, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -134,6 +134,16 @@ def test_what_was_not_taken_back_stays_in_the_plan() -> None:
     world.work()
     assert (world.stage, world.switch.settled) == (S.ROLLED_BACK, {})
     assert L.PROMOTED in world.stages().values()
+
+
+def test_what_was_never_copied_is_not_deleted_after_a_rollback() -> None:
+    world = World().to(S.BUILD)
+    world.clusters["new"].ledgers[world.refs["/c2"].ledger_id] = Held("foreign", world.now_ms)
+    world.tell(Rollback(key="x"))
+    world.later(15 * DAY_MS).tell(world.members_event())
+    world.work()
+    assert world.clusters["new"].ledgers[world.refs["/c2"].ledger_id].content == "foreign"
+    assert SwitchVerdict.HALT not in verdicts(world.said)
 
 
 @pytest.mark.parametrize("stage", [S.BUILD, S.PROMOTE])
