@@ -111,6 +111,7 @@ def query_parts(
             settings.topics.prefix,
             settings.checkpoint_dir(),
             health.clock_watch.ahead_ms,
+            settings.loop_kafka().signatures(),
         ),
         host=settings.policy_host(),
         settings=settings.stream,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.registration import ClusterSources, connectors_of
 from deploy.jars import default_cache_dir
@@ -121,9 +121,7 @@ class Settings(BaseSettings):
         default_factory=default_cache_dir,
         description="Where fetched jars are kept. Default: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`.",
     )
-    kafka: KafkaConnection | None = Field(
-        default=None, description="The loop's own Kafka. `headgate up` starts one itself."
-    )
+    kafka: LoopKafka | None = Field(default=None, description="The loop's own Kafka. `headgate up` starts one itself.")
     topics: TopicSettings = Field(default_factory=TopicSettings)
     clusters: dict[str, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
     policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
@@ -161,7 +159,7 @@ class Settings(BaseSettings):
         """What decides with these settings."""
         return PolicyHost(self.policy_settings(), self.watched())
 
-    def loop_kafka(self) -> KafkaConnection:
+    def loop_kafka(self) -> LoopKafka:
         """The loop's own Kafka.
 
         Raises:

@@ -6,8 +6,8 @@ from typing import Any
 
 import structlog
 
-from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topic_admin import create_topics
 from connectors.part import Part
 from deploy.act import actuator_parts
@@ -94,7 +94,7 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     )
     return settings.model_copy(
         update={
-            "kafka": KafkaConnection(bootstrap_servers=bootstrap_servers),
+            "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),
             "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
             "policies": _with_limits(settings),
         }

@@ -40,6 +40,10 @@ class ObservedRecord(NamedTuple):
     value: bytes | None
     cut: Cut | None = None
     """None: `value` is whole."""
+    key: bytes | None = None
+    """Given where records are signed."""
+    signature: str | None = None
+    """The header as it came, where records are signed; None: there was none."""
 
     def appended_at(self) -> datetime:
         """When it was appended.

@@ -67,6 +67,7 @@ class Intake:
     def _read(self, record: ObservedRecord) -> Event[Reading]:
         if record.cut is not None:
             raise too_large(record.cut.bytes)
+        self._order.believe(record)
         event = read_record(record.value or b"", record.topic.removeprefix(f"{self._prefix}."))
         name = event.data.cluster
         if not self._host.knows(name):

@@ -6,12 +6,14 @@ without observations, which changes nothing. Each timer that is set is said on a
 batch, so somebody must know when one is due (`policies/timers.py`).
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from policies.signatures import Signatures
 from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
 from streaming.dead_letters import Cut, ObservedRecord
@@ -19,7 +21,7 @@ from streaming.host import PolicyHost, recall, remember
 from streaming.output import Output
 from streaming.turn import take_turn
 
-OUTPUT_SCHEMA = "topic string, key string, value binary"
+OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
 STATE_SCHEMA = "value binary, timer_ms bigint"
 
 
@@ -30,14 +32,19 @@ class PolicyOperator(StatefulProcessor):
         host: the policies and clusters there are.
         prefix: of all topics.
         clock_ahead_ms: how far the driver's clock, which gives a batch its time, is ahead of Kafka's.
+        signatures: by which records are believed, and signed; None: nobody signs.
 
     Input rows: ``value binary, topic string, partition int, offset long, appended_ms long`` and, of one that is too
-    large, ``cut struct<bytes int, sha256 string>``; then its value is its head.
+    large, ``cut struct<bytes int, sha256 string>``; then its value is its head. Where records are signed, ``key binary,
+    signature string``, too.
     Output rows: `OUTPUT_SCHEMA`.
     """
 
-    def __init__(self, host: PolicyHost, prefix: str, clock_ahead_ms: int = 0) -> None:
+    def __init__(
+        self, host: PolicyHost, prefix: str, clock_ahead_ms: int = 0, signatures: Signatures | None = None
+    ) -> None:
         self._host = host
+        self._signatures = signatures
         self._prefix = prefix
         self._clock_ahead_ms = clock_ahead_ms
 
@@ -66,7 +73,9 @@ class PolicyOperator(StatefulProcessor):
         kept = self._state.get()
         value, timer_ms = kept if kept else (None, None)
         before = recall(bytes(value)) if value is not None else None
-        turn = take_turn(self._host, self._prefix, _split(key), before, records, now_ms - self._clock_ahead_ms)
+        turn = take_turn(
+            self._host, self._prefix, _split(key), before, records, now_ms - self._clock_ahead_ms, self._signatures
+        )
         outputs = turn.outputs
         if turn.remembered is not None:
             before_ms, timer_ms = timer_ms, self._timer(turn.wake_ms, timer_ms, now_ms)
@@ -86,7 +95,12 @@ class PolicyOperator(StatefulProcessor):
         return due_ms
 
     def _row(self, output: Output) -> Row:
-        return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
+        topic, signature = f"{self._prefix}.{output.topic}", None
+        if self._signatures is not None:
+            # By the clock, not the batch's time: a batch that is repeated after a restart has an old one.
+            now_ms = time.time_ns() // 1_000_000 - self._clock_ahead_ms
+            signature = self._signatures.sign(topic, output.key, output.value, now_ms)
+        return Row(topic=topic, key=output.key, value=output.value, signature=signature)
 
 
 def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:
@@ -102,4 +116,5 @@ def _record(row: Row) -> ObservedRecord:
     cut = getattr(row, "cut", None)
     # A Row in Spark's tester, a dict in the query.
     known = None if cut is None else Cut(int(cut["bytes"]), cut["sha256"])
-    return ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value, known)
+    signed = (row.key, row.signature) if hasattr(row, "signature") else (None, None)
+    return ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value, known, *signed)

@@ -7,10 +7,11 @@ before the batch was made, so no time lies after it.
 Invariant: within a partition, times grow with offsets, up to `FARTHEST_MS` after the batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from policies.signatures import REPEATED_MS, Signatures
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
@@ -31,6 +32,8 @@ class Place(Struct, array_like=True, frozen=True):
     partition: int
     offset: int
     at_ms: int
+    signed_ms: int = 0
+    """When the newest record there was signed, as far as it was appended by then; 0: nobody asked."""
 
 
 class Order:
@@ -39,10 +42,13 @@ class Order:
     Args:
         places: as the last batch left them.
         now_ms: the time of the batch.
+        signatures: by which records are believed; None: nobody signs.
     """
 
-    def __init__(self, places: Iterable[Place], now_ms: int) -> None:
+    def __init__(self, places: Sequence[Place], now_ms: int, signatures: Signatures | None = None) -> None:
         self._now_ms = now_ms
+        self._signatures = signatures
+        self._before = {(place.topic, place.partition): place.signed_ms for place in places}
         self._places = {(place.topic, place.partition): place for place in places}
 
     def check(self, record: ObservedRecord) -> None:
@@ -58,6 +64,29 @@ class Order:
                 DeadLetterReason.FROM_THE_FUTURE, f"timestamp: appended at {at}, {ahead_ms / 1000:.0f} s after {now}"
             )
 
+    def believe(self, record: ObservedRecord) -> None:
+        """Refuse what is not signed as it should be, and what was signed before what is known already.
+
+        Records of one batch are asked about in any order, so what is known is what the last one left.
+
+        Raises:
+            BadRecordError: the record is not believed.
+        """
+        if self._signatures is None:
+            return
+        why = self._signatures.refusal(record.topic, record.key, record.value, record.signature, record.appended_ms)
+        if why is None:
+            why = self._repetition(record)
+        if why is not None:
+            raise BadRecordError(DeadLetterReason.UNSIGNED, f"signature: {why}")
+
+    def _repetition(self, record: ObservedRecord) -> str | None:
+        newest_ms = self._before.get((record.topic, record.partition), 0)
+        behind_ms = newest_ms - self._signed_ms(record)
+        if not newest_ms or behind_ms <= REPEATED_MS:
+            return None
+        return f"signed {behind_ms / 1000:.0f} s before one that came earlier: repeated, or by a clock that is behind"
+
     def at_ms(self, record: ObservedRecord) -> int:
         """When the observation counts from; records of a partition are asked for by offset."""
         key = (record.topic, record.partition)
@@ -67,8 +96,14 @@ class Order:
             # Set back by more than clocks differ: its times say nothing, but it is newer than what was there before.
             leapt = claimed_ms < last.at_ms - LEAP_MS
             at_ms = min(max(last.at_ms + 1, self._now_ms if leapt else 0), self._now_ms + FARTHEST_MS)
-        self._places[key] = Place(record.topic, record.partition, record.offset, at_ms)
+        signed_ms = max(self._signed_ms(record), last.signed_ms if last else 0)
+        self._places[key] = Place(record.topic, record.partition, record.offset, at_ms, signed_ms)
         return at_ms
+
+    def _signed_ms(self, record: ObservedRecord) -> int:
+        # One whose clock is ahead must not make those of others old.
+        signed_ms = self._signatures.signed_ms(record.topic, record.signature) if self._signatures is not None else 0
+        return min(signed_ms, record.appended_ms)
 
     def places(self) -> tuple[Place, ...]:
         """What is to be kept: the places read last."""

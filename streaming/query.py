@@ -9,6 +9,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policies.registry import observed_topics
+from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
@@ -34,12 +35,14 @@ class Wiring:
         prefix: of all topics.
         checkpoint_dir: where state and position are kept.
         clock_ahead_ms: how far this machine's clock is ahead of Kafka's, where that is too far.
+        signatures: by which records are believed, and signed; None: nobody signs.
     """
 
     kafka: Mapping[str, str]
     prefix: str
     checkpoint_dir: Path
     clock_ahead_ms: int = 0
+    signatures: Signatures | None = None
 
     def options(self) -> dict[str, str]:
         """The client properties as Spark's connector wants them."""
@@ -48,19 +51,20 @@ class Wiring:
 
 def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
     """Start the query from its checkpoint, or from the oldest records when there is none."""
-    routed = _routed(_source(spark, wiring, settings), wiring.prefix, host.clusters)
+    routed = _routed(_source(spark, wiring, settings), wiring, host.clusters)
     if settings.shuffle_partitions == 1:
         # With one state partition there is nothing to shuffle: one stage less in each batch.
         routed = routed.coalesce(1)
     keyed = routed.groupBy("policy", "cluster")
     decided = keyed.transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock_ahead_ms),
+        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock_ahead_ms, wiring.signatures),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",
     )
     writer = (
-        decided.withColumn("headers", _content_type())
+        decided.withColumn("headers", _headers())
+        .drop("signature")
         .writeStream.format("kafka")
         .queryName(QUERY_NAME)
         .outputMode("append")
@@ -86,11 +90,12 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
         .option("kafka.fetch.max.wait.ms", "10")
         # Readings are levels: what retention deleted while the loop was down is replaced by the next reading.
         .option("failOnDataLoss", "false")
+        .option("includeHeaders", str(wiring.signatures is not None).lower())
     )
     return reader.load()
 
 
-def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) -> DataFrame:
+def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None) -> DataFrame:
     """With the key of its state: the policy by topic, the cluster by content.
 
     What names no cluster there is goes to the key '': no name that anybody invents has a state. What is too large to be
@@ -102,8 +107,8 @@ def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) ->
     named = fn.when(~is_too_large, fn.get_json_object(value.cast("string"), "$.data.cluster"))
     known = named if clusters is None else fn.when(named.isin(sorted(clusters)), named)
     cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
-    routed = records.where(fn.col("topic") != f"{prefix}.{TICKS}").select(
-        _policy_of_topic(prefix).alias("policy"),
+    routed = records.where(fn.col("topic") != f"{wiring.prefix}.{TICKS}").select(
+        _policy_of_topic(wiring.prefix).alias("policy"),
         fn.coalesce(known, fn.lit("")).alias("cluster"),
         fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",
@@ -111,6 +116,7 @@ def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) ->
         "offset",
         appended.alias("appended_ms"),
         fn.when(is_too_large, cut).alias("cut"),
+        *(() if wiring.signatures is None else ("key", _signature().alias("signature"))),
     )
     times = (
         fn.min("appended_ms").alias("oldest_ms"),
@@ -120,10 +126,20 @@ def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) ->
     return routed.observe(BATCH_TIMES, *times)
 
 
-def _content_type() -> Column:
-    """What the record's value is, as CloudEvents wants it said beside it."""
-    value = fn.lit(CONTENT_TYPE).cast("binary")
-    return fn.array(fn.struct(fn.lit("content-type").alias("key"), value.alias("value")))
+def _headers() -> Column:
+    """What the record's value is, as CloudEvents wants it said beside it, and its signature where it has one."""
+    content_type, signature = _header("content-type", fn.lit(CONTENT_TYPE)), _header(HEADER, fn.col("signature"))
+    return fn.when(fn.col("signature").isNull(), fn.array(content_type)).otherwise(fn.array(content_type, signature))
+
+
+def _header(name: str, value: Column) -> Column:
+    return fn.struct(fn.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def _signature() -> Column:
+    """The header as it came; the last one, where somebody added another."""
+    found = fn.filter("headers", lambda header: header["key"] == HEADER)
+    return fn.try_element_at(found, fn.lit(-1))["value"].cast("string")
 
 
 def _policy_of_topic(prefix: str) -> Column:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from policies.decisions import Decision
+from policies.signatures import Signatures
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
@@ -39,6 +40,7 @@ def take_turn(
     before: Remembered | None,
     records: Iterable[ObservedRecord],
     now_ms: int,
+    signatures: Signatures | None = None,
 ) -> Turn:
     """Take the records of a batch; without any, and before its time, nothing is decided.
 
@@ -49,10 +51,11 @@ def take_turn(
         before: what the last turn kept; None: nothing.
         records: in whatever order.
         now_ms: the time of the batch.
+        signatures: by which records are believed; None: nobody signs.
     """
     kept = before or NEVER
     box = LetterBox(*key, kept.letters, now_ms)
-    order = Order(kept.places, kept.now_ms if now_ms < kept.now_ms <= now_ms + LEAP_MS else now_ms)
+    order = Order(kept.places, kept.now_ms if now_ms < kept.now_ms <= now_ms + LEAP_MS else now_ms, signatures)
     intake = Intake(host, prefix, key[1], box, order)
     outputs = [*box.counted(), *intake.take(records)]
     observed = intake.observed()

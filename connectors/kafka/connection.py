@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from connectors.kafka.oauth import ClientCredentials
 from connectors.redaction import RedactedBlock, read_text, secret, unreadable_files
 from connectors.tls import Tls
 from policies.errors import UserError
+from policies.signatures import Signatures
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
@@ -129,11 +130,11 @@ class KafkaConnection(RedactedBlock):
 
         Comparable within this process only. A file that is away for the moment is a change, no error.
         """
-        digest = hashlib.blake2b(key=_FINGERPRINT_KEY, digest_size=16)
-        for block in (self.tls, self.sasl):
-            for name, file in block.files().items() if block is not None else ():
-                digest.update(f"{name}={_digest_of(file)};".encode())
-        return digest.hexdigest()
+        return "/".join(digest_of_files(block.files() if block is not None else {}) for block in (self.tls, self.sasl))
+
+    def signatures(self) -> Signatures | None:
+        """How records are signed and checked; None: not at all. Only the loop's own cluster has such."""
+        return None
 
     def for_confluent(self) -> dict[str, Any]:
         """Properties for librdkafka, and so for confluent-kafka."""
@@ -240,6 +241,14 @@ def _plain(value: str | SecretStr | None) -> str | None:
 
 def _present(options: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def digest_of_files(files: Mapping[str, Path | None]) -> str:
+    """Changes when the content of one of these files does; comparable within this process only."""
+    digest = hashlib.blake2b(key=_FINGERPRINT_KEY, digest_size=16)
+    for name, file in files.items():
+        digest.update(f"{name}={_digest_of(file)};".encode())
+    return digest.hexdigest()
 
 
 def _digest_of(file: Path | None) -> str:

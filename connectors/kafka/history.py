@@ -9,7 +9,9 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.headers import refusal
 from policies.errors import UserError
+from policies.signatures import Signatures
 from policies.units import from_millis, to_millis
 
 _TIMEOUT_SECONDS = 10.0
@@ -29,7 +31,7 @@ class AppendedRecord(NamedTuple):
 def read_history(
     connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime
 ) -> Iterator[AppendedRecord]:
-    """Give the records appended from `since` up to `to`, by append time.
+    """Give the records appended from `since` up to `to`, by append time, without those whose signature does not hold.
 
     Raises:
         UserError: the cluster does not answer, or a topic does not exist.
@@ -41,7 +43,7 @@ def read_history(
             for p in _partitions(consumer, topic)
         ]
         # One partition after the other: the whole range of each is merged by time.
-        yield from heapq.merge(*(list(_read(consumer, *each)) for each in ranges))
+        yield from heapq.merge(*(list(_read(consumer, *each, connection.signatures())) for each in ranges))
 
 
 def read_ranges(
@@ -60,7 +62,7 @@ def read_ranges(
         for (topic, number), (first, end) in ranges.items():
             partition = TopicPartition(topic, number)
             oldest, newest = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)
-            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end))
+            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end), connection.signatures())
 
 
 @contextmanager
@@ -82,7 +84,9 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in found.partitions]
 
 
-def _read(consumer: Consumer, partition: TopicPartition, start: int, end: int) -> Iterator[AppendedRecord]:
+def _read(
+    consumer: Consumer, partition: TopicPartition, start: int, end: int, signatures: Signatures | None
+) -> Iterator[AppendedRecord]:
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
     position = start
     while position < end:
@@ -92,7 +96,7 @@ def _read(consumer: Consumer, partition: TopicPartition, start: int, end: int) -
             raise UserError(f"{partition.topic}: Kafka gave no records for {_TIMEOUT_SECONDS:g} s")
         for message in messages:
             position = (message.offset() or 0) + 1
-            if position <= end and message.error() is None:
+            if position <= end and message.error() is None and refusal(signatures, message) is None:
                 place = f"{partition.topic}/{partition.partition}/{position - 1}"
                 yield AppendedRecord(from_millis(message.timestamp()[1]), place, position - 1, message.value() or b"")
 

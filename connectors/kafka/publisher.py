@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry, Counter
 
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.headers import record_headers
 from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
 from policies.observations import Reading
-from policies.wire import CONTENT_TYPE, observation_event
+from policies.wire import observation_event
 
 DELIVERY_TIMEOUT_SECONDS = 10.0
 """A record that the cluster has not taken by then is given up, and counted.
@@ -24,9 +25,6 @@ DELIVERY_TIMEOUT_SECONDS = 10.0
 Short on purpose: an observation's age counts from when Kafka appended it, so one that waited here for minutes would
 look fresh. Its successor is on the way anyhow.
 """
-
-CONTENT_TYPE_HEADER: dict[str, str | bytes | None] = {"content-type": CONTENT_TYPE}
-"""The headers of each record."""
 
 _POLL_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
@@ -83,6 +81,7 @@ class Publisher(Closing):
         self._options = _options(client_id, delivery_timeout_seconds)
         self._lock = threading.Lock()
         self._fingerprint = connection.fingerprint()
+        self._signatures = connection.signatures()
         self._producer = self._build()
         self._retiring: list[Producer] = []
         self._failing: set[str] = set()
@@ -133,9 +132,8 @@ class Publisher(Closing):
                 producer.flush(1.0)
 
     def _produce(self, topic: str, key: str, value: bytes | None) -> None:
-        self._producer.produce(
-            topic, value=value, key=key, headers=CONTENT_TYPE_HEADER, on_delivery=self._count_delivery
-        )
+        headers = record_headers(self._signatures, topic, key, value)
+        self._producer.produce(topic, value=value, key=key, headers=headers, on_delivery=self._count_delivery)
 
     def _retry_once(self, topic: str, key: str, value: bytes | None) -> None:
         try:
@@ -186,7 +184,7 @@ class Publisher(Closing):
         if fingerprint == self._fingerprint:
             return
         try:
-            producer = self._build()
+            producer, signatures = self._build(), self._connection.signatures()
         except UserError as error:
             # Half of the files may have been written so far; the old client is kept, and the next look tries again.
             _log.warning("connection files changed but cannot be used", detail=str(error))
@@ -195,7 +193,7 @@ class Publisher(Closing):
         with self._lock:
             # The old one still delivers what it has, or gives it up in time.
             self._retiring.append(self._producer)
-            self._producer, self._fingerprint = producer, fingerprint
+            self._producer, self._fingerprint, self._signatures = producer, fingerprint, signatures
 
     def _drop_empty(self) -> None:
         with self._lock:

@@ -14,8 +14,10 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.headers import refusal
 from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
+from policies.signatures import Signatures
 from policies.units import millis_of
 
 _BATCH = 1000
@@ -23,6 +25,7 @@ _REFRESH_SECONDS = 10.0
 _RETRY_REFRESH_SECONDS = 1.0
 """While topics are missing or Kafka does not answer."""
 _REQUEST_SECONDS = 2.0
+_SAY_AGAIN_SECONDS = 60.0
 
 _NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
@@ -52,6 +55,7 @@ class _Clients:
     """
 
     fingerprint: str
+    signatures: Signatures | None
     consumer: Consumer
     metadata_client: Consumer
 
@@ -78,8 +82,24 @@ class _Progress:
         self.behind.pop(place, None)
 
 
+class _Unbelieved:
+    """Says of records that are not signed as they should be: the first of a topic, then how many every minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._say_at: dict[str, float] = {}
+
+    def note(self, topic: str, detail: str) -> None:
+        self._counts[topic], now = self._counts.get(topic, 0) + 1, time.monotonic()
+        if now >= self._say_at.get(topic, now):
+            _log.warning("records are left out: their signatures do not hold", count=self._counts[topic], last=detail)
+            self._counts[topic], self._say_at[topic] = 0, now + _SAY_AGAIN_SECONDS
+
+
 class Tail(Closing):
     """Reads topics as they are and grow; new partitions and topics are found by themselves.
+
+    Where the connection has keys, a record whose signature does not hold is as if it were not there.
 
     Use it from one thread, as a context manager. What does not exist yet has nothing to catch up with.
 
@@ -103,6 +123,7 @@ class Tail(Closing):
         self._unreachable: str | None = None
         self._last_error: KafkaError | None = None
         self._fatal = False
+        self._unbelieved = _Unbelieved()
         self._clients = self._connect()
 
     def close(self) -> None:
@@ -155,6 +176,9 @@ class Tail(Closing):
             self._progress.reached(place, offset)
             return None
         self._progress.reached(place, offset + 1)
+        if (why := refusal(self._clients.signatures, message)) is not None:
+            self._unbelieved.note(place[0], f"{place[0]}/{place[1]}/{offset}: {why}")
+            return None
         return Record(place[0], _bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
@@ -268,13 +292,13 @@ class Tail(Closing):
         self._clients, self._fatal = clients, False
 
     def _connect(self) -> _Clients:
-        fingerprint = self._connection.fingerprint()
+        fingerprint, signatures = self._connection.fingerprint(), self._connection.signatures()
         options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
         try:
             consumer, metadata_client = (Consumer(options, logger=LOGGER) for _ in range(2))
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
-        return _Clients(fingerprint, consumer, metadata_client)
+        return _Clients(fingerprint, signatures, consumer, metadata_client)
 
     def _note(self, error: KafkaError) -> None:
         self._fatal = self._fatal or error.fatal()

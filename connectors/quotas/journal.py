@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.headers import record_headers
 from connectors.kafka.librdkafka import LOGGER
-from connectors.kafka.publisher import CONTENT_TYPE_HEADER
 from policies.errors import UserError
+from policies.signatures import Signatures
 
 
 class QuotaJournalError(Exception):
@@ -29,6 +30,7 @@ class QuotaJournal:
         self._timeout_seconds = timeout_seconds
         self._producer: Producer | None = None
         self._fingerprint = ""
+        self._signatures: Signatures | None = None
 
     def write(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Write entries (key, value) and wait.
@@ -47,7 +49,8 @@ class QuotaJournal:
         try:
             producer = self._current()
             for key, value in entries:
-                producer.produce(self._topic, value, key, headers=CONTENT_TYPE_HEADER, on_delivery=delivered)
+                headers = record_headers(self._signatures, self._topic, key, value)
+                producer.produce(self._topic, value, key, headers=headers, on_delivery=delivered)
             left = producer.flush(self._timeout_seconds + 1.0)
         except (KafkaException, UserError) as error:
             self._producer = None
@@ -60,9 +63,10 @@ class QuotaJournal:
             raise QuotaJournalError(f"{self._topic} cannot be written to: {why}")
 
     def _current(self) -> Producer:
-        """The producer, made anew when a certificate or password file has changed."""
+        """The producer, made anew when the content of one of the connection's files has changed."""
         fingerprint = self._connection.fingerprint()
         if self._producer is None or fingerprint != self._fingerprint:
+            self._signatures = self._connection.signatures()
             self._producer, self._fingerprint = Producer(self._options(), logger=LOGGER), fingerprint
         return self._producer
 

@@ -1,16 +1,20 @@
 """When an observation counts from: the order of offsets holds, whatever a clock says."""
 
+import contextlib
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.signatures import REPEATED_MS, Author, Signatures
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
 from streaming.order import FARTHEST_MS, LEAP_MS, Order, Place
 
 NOW = 1_800_000_000_000
+SIGNED_TOPIC = "headgate.observed.log-dirs"
+SIGNATURES = Signatures({Author.OBSERVER: (b"k" * 64,)})
 DAY_MS = 86_400_000
 
 
@@ -55,6 +59,45 @@ def test_records_that_are_read_again_count_from_when_they_did() -> None:
     first = [order.at_ms(record(n, NOW - 1_000_000 + n)) for n in range(10)]
     again = Order(order.places(), NOW + 5000)
     assert [again.at_ms(record(n, NOW - 1_000_000 + n)) for n in range(10)] == first
+
+
+def signed(offset: int, signed_ms: int, appended_ms: int) -> ObservedRecord:
+    signature = SIGNATURES.sign(SIGNED_TOPIC, "c", b"", signed_ms)
+    return ObservedRecord(SIGNED_TOPIC, 0, offset, appended_ms, b"", None, b"c", signature)
+
+
+@pytest.mark.parametrize(
+    ("signed_at", "appended", "believed"),
+    [
+        (-REPEATED_MS, 0, True),
+        (-REPEATED_MS - 1, 0, False),
+        (-60_000, 0, False),
+        (60_000, 0, True),
+    ],
+    ids=["just late", "repeated", "repeated after a minute", "a clock ahead"],
+)
+def test_a_record_signed_long_before_what_came_earlier_is_a_repetition(
+    signed_at: int, appended: int, believed: bool
+) -> None:
+    first = Order((), NOW, SIGNATURES)
+    first.at_ms(signed(0, NOW, NOW))
+    order = Order(first.places(), NOW, SIGNATURES)
+    refused = contextlib.nullcontext() if believed else pytest.raises(BadRecordError, match=r"unsigned: .* repeated")
+    with refused:
+        order.believe(signed(1, NOW + signed_at, NOW + appended))
+
+
+def test_one_clock_that_is_ahead_makes_no_other_record_old() -> None:
+    first = Order((), NOW, SIGNATURES)
+    first.at_ms(signed(0, NOW + 250_000, NOW))
+    Order(first.places(), NOW, SIGNATURES).believe(signed(1, NOW + 1, NOW + 2))
+
+
+def test_what_nobody_checked_leaves_no_mark() -> None:
+    """Else a forged time would shut out whoever signs, once signatures are required."""
+    first = Order((), NOW, Signatures(SIGNATURES.keys, required=False))
+    first.at_ms(signed(0, NOW, NOW))
+    assert [place.signed_ms for place in first.places()] == [0]
 
 
 def test_partitions_have_clocks_of_their_own() -> None:

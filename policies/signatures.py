@@ -1,0 +1,119 @@
+"""Records signed with keys that only some know: who may write a topic, or holds its brokers, is not yet believed.
+
+A signature is a record header, `headgate-signature: v1;KEY ID;SIGNED AT;HMAC-SHA256 in hexadecimal`, over topic, key,
+value and that time. So a record counts for its own topic and key, and near the time it was signed at. Whoever can check
+can also sign: give each side its own keys. Rules: docs/design/threats.md. Pure.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from policies.closed_enum import ClosedEnum
+from policies.registry import COMMANDS, observed_topics
+
+HEADER = "headgate-signature"
+REPEATED_MS = 30_000
+"""A record signed so much before one that was appended earlier is repeated: a publisher gives a record up after ten
+seconds, and clocks that are kept differ by less."""
+
+_VERSION = "v1"
+_LONGEST_HEADER = 128
+_ABSENT = b"\xff" * 8
+
+
+class Author(ClosedEnum):
+    """Whose keys a topic's records are signed with."""
+
+    OBSERVER = "observed", "What collectors and executors read."
+    LOOP = "decided", "What the query decides, and what actuators did."
+    PERSON = "commands", "What people ask for."
+
+
+@dataclass(frozen=True)
+class Signatures:
+    """Signs records and checks signatures.
+
+    Args:
+        keys: of each author; the first signs, each is believed. Of an author without keys nothing is signed or checked.
+        required: whether a record without a valid signature is refused; else signatures are made and not asked for.
+        tolerance_ms: what may lie between signing and appending, either way.
+    """
+
+    keys: Mapping[Author, tuple[bytes, ...]] = field(repr=False)
+    required: bool = True
+    tolerance_ms: int = 300_000
+
+    def sign(self, topic: str, key: str, value: bytes | None, now_ms: int) -> str | None:
+        """The header's value; None where this topic's records are not signed.
+
+        Args:
+            topic: with its prefix.
+            key: of the record.
+            value: None for a tombstone.
+            now_ms: milliseconds since the epoch.
+        """
+        keys = self.keys.get(author(topic), ())
+        if not keys:
+            return None
+        return f"{_VERSION};{key_id(keys[0])};{now_ms};{_mac(keys[0], topic, key.encode(), value, now_ms)}"
+
+    def signed_ms(self, topic: str, signature: str | None) -> int:
+        """When a record that is believed was signed; 0 where signatures do not matter."""
+        return (_signed_at_ms(signature) or 0) if self.required and self.keys.get(author(topic)) else 0
+
+    def refusal(
+        self, topic: str, key: bytes | None, value: bytes | None, signature: str | None, appended_ms: int
+    ) -> str | None:
+        """Why a record is not believed, in one clause; None: it is."""
+        keys = self.keys.get(author(topic), ())
+        if not keys or not self.required:
+            return None
+        if signature is None:
+            return f"no header {HEADER}"
+        parts = signature[:_LONGEST_HEADER].split(";")
+        if len(parts) != 4 or parts[0] != _VERSION or (signed_ms := _signed_at_ms(signature)) is None:
+            return f"the header {HEADER} is no signature of version {_VERSION}"
+        signer = next((each for each in keys if key_id(each) == parts[1]), None)
+        if signer is None:
+            return "signed with a key that is not among those of this topic"
+        if not hmac.compare_digest(_mac(signer, topic, key or b"", value, signed_ms).encode(), parts[3].encode()):
+            return "signed, but not this topic, key and value"
+        if abs(appended_ms - signed_ms) > self.tolerance_ms:
+            return f"signed {abs(appended_ms - signed_ms) / 1000:.0f} s {_side(signed_ms, appended_ms)} it was appended"
+        return None
+
+
+def _signed_at_ms(signature: str | None) -> int | None:
+    """When a record says it was signed; None where it does not say so. Nothing is checked."""
+    parts = (signature or "")[:_LONGEST_HEADER].split(";")
+    # isdecimal knows digits that int() takes and no signer writes; none is 19 long.
+    return int(parts[2]) if len(parts) == 4 and len(parts[2]) < 16 and parts[2].isdecimal() else None
+
+
+@cache
+def author(topic: str) -> Author:
+    """Who writes a topic, by its full name."""
+    if topic.endswith(f".{COMMANDS}"):
+        return Author.PERSON
+    observed = tuple(f".{name}" for name in observed_topics())
+    return Author.OBSERVER if topic.endswith(observed) else Author.LOOP
+
+
+def key_id(key: bytes) -> str:
+    """Eight hexadecimal digits that name a key and do not give it away."""
+    return hashlib.sha256(b"headgate key id" + key).hexdigest()[:8]
+
+
+def _side(signed_ms: int, appended_ms: int) -> str:
+    return "before" if signed_ms < appended_ms else "after"
+
+
+def _mac(secret: bytes, topic: str, key: bytes, value: bytes | None, signed_ms: int) -> str:
+    """Each part with its length, so that no two records have the same text."""
+    mac = hmac.new(secret, f"headgate {_VERSION}".encode(), hashlib.sha256)
+    for part in (topic.encode(), str(signed_ms).encode(), key, value):
+        mac.update(_ABSENT if part is None else len(part).to_bytes(8, "big") + part)
+    return mac.hexdigest()
