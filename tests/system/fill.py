@@ -109,13 +109,13 @@ def fill_cluster(
 
 
 class Load:
-    """Producers with `acks=all` that together want to write at a fixed rate, with librdkafka's own defaults.
+    """Producers with `acks=all` that together want to write at a rate, with librdkafka's own defaults.
 
     What the brokers do not take waits in a queue of one second and is then not asked for: no burst follows a release.
     """
 
-    def __init__(self, servers: str, bytes_per_second: float) -> None:
-        self.bytes_per_second = bytes_per_second
+    def __init__(self, servers: str, bytes_per_second: float | Callable[[], float]) -> None:
+        self._wanted = bytes_per_second
         self.acknowledged: Counter[int] = Counter()
         """Records by partition."""
         self.last_offset: dict[int, int] = {}
@@ -147,6 +147,11 @@ class Load:
         """All that was taken."""
         return sum(self.acknowledged.values()) * _RECORD_BYTES
 
+    @property
+    def bytes_per_second(self) -> float:
+        """What they want to write now."""
+        return self._wanted() if callable(self._wanted) else self._wanted
+
     def stop(self) -> None:
         """Ask for no more, and give up what waits."""
         self._stop.set()
@@ -158,10 +163,10 @@ class Load:
 
     def _write(self) -> None:
         payload, owed, before = os.urandom(_RECORD_BYTES), 0.0, time.monotonic()
-        most_waiting = self.bytes_per_second / _PRODUCERS / _RECORD_BYTES
         while not self._stop.wait(_TICK_SECONDS):
-            now = time.monotonic()
-            owed, before = min(owed + (now - before) * self.bytes_per_second, self.bytes_per_second / 5), now
+            now, wanted = time.monotonic(), self.bytes_per_second
+            most_waiting = wanted / _PRODUCERS / _RECORD_BYTES
+            owed, before = min(owed + (now - before) * wanted, wanted / 5), now
             while owed >= _RECORD_BYTES * _PRODUCERS:
                 owed -= _RECORD_BYTES * _PRODUCERS
                 for producer in self._producers:

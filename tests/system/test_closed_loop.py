@@ -24,12 +24,13 @@ from tests.system.fill import (
     set_quota,
 )
 from tests.system.loop import Headgate, Topic, await_ready, write_settings
+from tests.system.pace import Pace
 from tests.system.waiting import eventually, on_this_machine
 
 LOAD = 20 * MEGABYTE
-"""What producers want to write on an idle machine of two cores; less, as this one is slower or busier."""
-LEAST_LOAD = 4 * MEGABYTE
-"""So that the floors of three brokers are far less than a tenth of it."""
+"""What producers want to write at the most: less, as long as the loop on this machine is behind."""
+LEAST_LOAD = 3 * MEGABYTE
+"""So that the floors of three brokers are less than a tenth of it."""
 MIN_HOLD_SECONDS = 3
 FLOOR = 65_536
 REST_SECONDS = 5.0
@@ -60,6 +61,11 @@ class Case:
     @property
     def hard(self) -> int:
         return int(self.limits["hard"]["available_bytes_below"])
+
+    @property
+    def reserve(self) -> int:
+        """What may be written while the loop reacts; as much again is for Kafka, until it holds producers back."""
+        return self.hard // 4
 
 
 HARD_ONLY = Case(200 * MEBIBYTE, {"hard": {"available_bytes_below": 80 * MEBIBYTE}}, None, 0.0)
@@ -108,20 +114,25 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
     if (why := why_not_mountable()) is not None:
         pytest.skip(why)
     with fill_cluster(tmp_path, kafka_jars, disk_bytes=case.disk) as cluster:
-        case = replace(case, load=max(LOAD / on_this_machine(1.0), LEAST_LOAD))
+        case = replace(case, load=max(LOAD / on_this_machine(1.0), LEAST_LOAD))  # at the most; pace follows from there
         if case.quota_before:
             set_quota(cluster.servers, case.quota_before)
         with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as decided:
-            with Load(cluster.servers, case.load) as load, Recorder(cluster, load) as recorder:
+            pace = Pace(free_port, reserve_bytes=case.reserve, least=LEAST_LOAD, most=case.load)
+            with pace, Load(cluster.servers, pace) as load, Recorder(cluster, load) as recorder:
                 _await_the_stop(case, load, recorder, decided)
                 _assert_nothing_is_lost(case, cluster, load)
                 cluster.retain(1000)
                 eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before)
-                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * case.load)
+                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * pace())
             assert quota_now(cluster.servers) == case.quota_before
             least_free = min(sample.least_free for sample in recorder.samples)
             longest = round(max(seconds for _, seconds in load.throttled), 1)
-            said = {"least_free_mebibytes": least_free // MEBIBYTE, "longest_throttle_seconds": longest}
+            said = {
+                "least_free_mebibytes": least_free // MEBIBYTE,
+                "longest_throttle_seconds": longest,
+                "slowest_reaction_seconds": round(pace.slowest_seconds, 1),
+            }
             record_testsuite_property(request.node.name, {**said, "factors": [d["factor"] for d in decided.data()]})
             assert least_free > case.hard // 4
             assert cluster.dead() == set()
@@ -135,7 +146,7 @@ def _await_the_stop(case: Case, load: Load, recorder: Recorder, decided: Topic) 
     eventually("the factor falls", lambda: any(d["factor"] <= case.lowest for d in decided.data()))
     eventually("the quota follows", lambda: _slowed(case, recorder))
     eventually("producers are told to wait", lambda: bool(load.throttled))
-    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * case.load)
+    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * load.bytes_per_second)
     threading.Event().wait(REST_SECONDS)  # nothing is awaited but that the disks go on not to fill
 
 
