@@ -5,6 +5,7 @@ Headgate's own policies declare it in `by_policy`, those of installed packages i
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,7 @@ from policies.errors import UserError
 from policies.observations import Reading
 from policies.policy import PolicyKind
 from policies.registry import AUDIT
+from policies.units import format_duration
 
 Setting = TypeVar("Setting", bound=BaseModel)
 
@@ -48,6 +50,25 @@ class ClusterSources(BaseModel):
         """A policy's own setting of this cluster, by its model; None where it is not set."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return next((value for value in values if type(value) is kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something in the settings that is allowed, and hardly what was meant."""
+
+    place: tuple[str, ...]
+    """The path of the setting."""
+    sentence: str
+    """What follows from it, and what to set instead; its place goes before."""
+
+
+def too_seldom(place: tuple[str, ...], interval: timedelta, policy: str, validity: timedelta) -> Doubt:
+    """The doubt about an interval at which each reading has gone stale before the next one comes."""
+    return Doubt(
+        place,
+        f"{format_duration(interval)} is not shorter than policies.{policy}.validity ({format_duration(validity)}): "
+        "each reading is too old before the next one comes; make it a third of that, or less",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +151,10 @@ def _no_actuators(context: ActuatorContext) -> Iterator[Part]:  # noqa: ARG001 -
     yield from ()
 
 
+def _no_doubts(settings: Any, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:  # noqa: ARG001 - by default
+    yield from ()
+
+
 @dataclass(frozen=True)
 class PolicyConnectors:
     """A policy's part with I/O; what is left out it does not have."""
@@ -138,6 +163,8 @@ class PolicyConnectors:
     """By name, in `clusters.<name>`."""
     mistakes: Callable[[ClusterSources], Iterator[str]] = _nothing_wrong
     """What in the settings of a cluster does not go together, one sentence each."""
+    doubts: Callable[[Any, Mapping[str, ClusterSources]], Iterator[Doubt]] = _no_doubts
+    """From the policy's block and the watched clusters to what is allowed, and hardly what was meant."""
     informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = _as_they_are
     """From the policy's block and the watched clusters to the block with what these settings say of it."""
     collectors: Callable[[CollectorContext], Iterator[Part]] = _no_collectors

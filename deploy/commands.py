@@ -258,11 +258,20 @@ def promise(
 
 
 @app.command()
-def check(file: Annotated[Path, typer.Argument(help="The settings file.")]) -> None:
-    """Say whether a settings file is good, and of every mistake where it is."""
-    settings = load_settings(file)
-    watched = ", ".join(settings.clusters) or "no cluster"
-    typer.echo(f"{file} is good: {watched} watched.")
+def check(
+    file: Annotated[Path | None, typer.Argument(help="The settings file; or name it with --settings.")] = None,
+    settings: SettingsFile = None,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="Print the settings in force for each cluster; secrets stay hidden.")
+    ] = False,
+) -> None:
+    """Say whether settings are good: every mistake with its place, and what is allowed but hardly meant."""
+    if file is not None and settings is not None and file != settings:
+        raise UserError(f"two files are named, {file} and {settings}: check one after the other")
+    set_up_logging()
+    from deploy.checking.command import check as check_file
+
+    check_file(file or settings, effective=effective)
 
 
 @app.command("import-strimzi")

@@ -6,11 +6,20 @@ the file: ``HEADGATE_KAFKA__SASL__PASSWORD``.
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
@@ -20,7 +29,7 @@ from connectors.registration import ClusterSources, connectors_of
 from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
-from policies.settings import PolicySettings
+from policies.settings import PolicySettings, at_once
 from streaming.host import PolicyHost
 from streaming.settings import StreamSettings
 
@@ -34,17 +43,35 @@ class Block(BaseModel):
 class WatchedClusterBase(ClusterSources):
     """One watched cluster: what to read it by, and how its decisions are carried out."""
 
-    @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        for kind in POLICIES.values():
-            registered = connectors_of(kind)
-            for name, setting in registered.cluster_settings.items():
-                lacking = [path for path in setting.needs if getattr(self, path.partition(".")[0]) is None]
-                if getattr(self, name) is not None and lacking:
-                    raise ValueError(f"{name}: needs {lacking[0]}, too")
-            for mistake in registered.mistakes(self):
-                raise ValueError(mistake)
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _goes_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Whatever its blocks hold: what each of them needs besides shows at once with their own mistakes."""
+        try:
+            cluster = handler(value)
+        except ValidationError as error:
+            given = value if isinstance(value, Mapping) else {}
+            raise at_once(cls.__name__, _lacking(given.get), error) from None
+        found = [*_lacking(lambda name: getattr(cluster, name)), *_mistakes(cluster)]
+        if found:
+            raise at_once(cls.__name__, found)
+        return cluster
+
+
+def _lacking(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
+    """The settings of a cluster that need others which it has not, and a sentence each."""
+    for kind in POLICIES.values():
+        for name, setting in connectors_of(kind).cluster_settings.items():
+            lacking = [path for path in setting.needs if given(path.partition(".")[0]) is None]
+            if given(name) is not None and lacking:
+                yield name, f"needs {lacking[0]}, too"
+
+
+def _mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
+    for kind in POLICIES.values():
+        for mistake in connectors_of(kind).mistakes(cluster):
+            path, _, what = mistake.partition(": ")
+            yield path, what
 
 
 def _watched_cluster() -> Any:
@@ -60,6 +87,17 @@ def _watched_cluster() -> Any:
 
 
 WatchedCluster: Any = _watched_cluster()
+
+
+def _named(name: str) -> str:
+    if not 1 <= len(name) <= MAX_CLUSTER_NAME:
+        raise ValueError(f"a cluster's name has 1 to {MAX_CLUSTER_NAME} characters")
+    return name
+
+
+ClusterName = Annotated[str, AfterValidator(_named)]
+MAX_CLUSTER_NAME = 249
+"""As readings have it."""
 
 
 class HttpSettings(Block):
@@ -123,7 +161,7 @@ class Settings(BaseSettings):
     )
     kafka: LoopKafka | None = Field(default=None, description="The loop's own Kafka. `headgate up` starts one itself.")
     topics: TopicSettings = Field(default_factory=TopicSettings)
-    clusters: dict[str, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
+    clusters: dict[ClusterName, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
     policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)

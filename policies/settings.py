@@ -1,7 +1,7 @@
 """What all policies' settings have in common: a block of defaults, and overrides per cluster by name or glob."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Self, get_args
@@ -141,6 +141,25 @@ def _at(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails
         InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
         for e in error.errors(include_url=False)
     ]
+
+
+def at_once(title: str, found: Iterable[tuple[str, str]], error: ValidationError | None = None) -> ValidationError:
+    """One error with all that is wrong: what pydantic found, and what was found besides.
+
+    Args:
+        title: the model's name.
+        found: the path of each mistake, as ``health.member_url``, and a sentence.
+        error: pydantic's, if there is one.
+    """
+    of_fields = [] if error is None else error.errors(include_url=False)
+    all_of_them = [(each["type"], each["loc"], each["msg"]) for each in of_fields]
+    all_of_them += [("value_error", tuple(path.split(".")), sentence) for path, sentence in found]
+    details = [
+        # Made again, as the context of those that were is gone; without what was given, which may hold a secret.
+        InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": said}), loc=place, input="(hidden)")
+        for kind, place, said in all_of_them
+    ]
+    return ValidationError.from_exception_data(title, details, hide_input=True)
 
 
 def _kind(error: ErrorDetails) -> str | PydanticCustomError:

@@ -8,7 +8,18 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ByteSize, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -16,6 +27,11 @@ _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PATTERN = rf"^{_WHOLE.pattern}$"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_WORDED = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|s|m|h|d|w)[a-z]*", re.IGNORECASE)
+_SECONDS_IN = {"milli": ("ms", 1), "w": ("d", 7)}
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})")
+_SIZE = re.compile(r"\s*\d*\.?\d+\s*\w*\s*")
+_SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])\w*", re.IGNORECASE)
 _LONGEST = timedelta(days=36_500)
 """No setting is longer: instants that lie so far ahead can still be written."""
 
@@ -30,11 +46,26 @@ def parse_duration(text: str) -> timedelta:
         ValueError: the text is not a duration; the message shows how one is written.
     """
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"'{text}' is not a duration: write it as 30s, 5m, 1h30m or 250ms")
+        raise ValueError(
+            f"'{text}' is not a duration: write it as {_duration_meant(text) or '30s, 5m, 1h30m or 250ms'}"
+        )
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
     if seconds > _LONGEST.total_seconds():
         raise ValueError(f"'{text}' is too long: at most {_LONGEST.days}d")
     return timedelta(seconds=seconds)
+
+
+def _duration_meant(text: str) -> str | None:
+    """What is to be written for ``5 minutes``, ``5 min`` or ``00:05:00``; None where it is unclear."""
+    worded = _WORDED.fullmatch(text.strip())
+    if worded and not text.strip().endswith("M"):  # minutes or months?
+        unit = worded[2].lower()
+        unit, times = _SECONDS_IN.get(unit, (unit, 1))
+        return f"{float(worded[1]) * times:g}{unit}"
+    if clock := _CLOCK.fullmatch(text):
+        parts = zip(map(int, clock.groups()), "hms", strict=True)
+        return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
+    return None
 
 
 def format_duration(duration: timedelta) -> str:
@@ -76,16 +107,29 @@ PositiveDuration = Annotated[Duration, AfterValidator(_not_zero)]
 """A length of time, longer than zero."""
 
 
-def _not_bool(value: Any) -> Any:
+def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is not a size: write it as 5GB, 5GiB or plain bytes")  # noqa: TRY004 - pydantic's
-    return value
+    if not isinstance(value, str):
+        return handler(value)
+    try:
+        if _SIZE.fullmatch(value):  # pydantic would take `5,5GB` for 5 bytes, and pass over the rest
+            return handler(value)
+    except ValidationError:
+        pass
+    raise ValueError(f"'{value}' is not a size: write it as {_size_meant(value) or '5GB, 5GiB or plain bytes'}")
+
+
+def _size_meant(text: str) -> str | None:
+    """What is to be written for ``5 gigs``; None where it is unclear."""
+    found = _SIZE_IN_WORDS.fullmatch(text.strip())
+    return f"{found[1]}{found[2].upper()}B or {found[1]}{found[2].upper()}iB" if found else None
 
 
 Size = Annotated[
     ByteSize,
     Field(ge=0, le=MAX_INT64),
-    BeforeValidator(_not_bool),
+    WrapValidator(_checked_size),
     PlainSerializer(int, return_type=int),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["5GB", "5GiB", 42]}),
 ]

@@ -15,6 +15,7 @@ from connectors.registration import (
     ClusterSetting,
     ClusterSources,
     CollectorContext,
+    Doubt,
     PolicyConnectors,
 )
 from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
@@ -32,6 +33,17 @@ def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources
             for name, cluster in clusters.items()
         }
     )
+
+
+def _doubts(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+    """Quarantine where no bookies are watched: a block of defaults counts when nobody's are."""
+    without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in _WATCHED)]
+    asked = [name for name in clusters if settings.for_cluster(name).quarantine is Quarantine.ON]
+    if asked and set(asked) <= set(without):
+        yield Doubt(
+            ("policies", "isolation", "quarantine"),
+            f"quarantines nothing: no bookies are watched; set clusters.{asked[0]}.bookies (or pulsar_bookies)",
+        )
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -92,6 +104,7 @@ CONNECTORS = PolicyConnectors(
         ),
     },
     mistakes=_mistakes,
+    doubts=_doubts,
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,

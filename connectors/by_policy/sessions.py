@@ -1,6 +1,9 @@
 """The sessions policy's I/O: sessions, ownership and health are read, bundles are unloaded through the admin REST."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
 
 import connectors.pulsar.health
 import connectors.zookeeper.ownership
@@ -9,11 +12,19 @@ from connectors.part import Part
 from connectors.prometheus.sessions_view import SessionsView
 from connectors.pulsar.connection import plain_http_problem
 from connectors.pulsar.health import MemberHealthCollector, WatchedHealth
-from connectors.registration import ActuatorContext, ClusterSetting, ClusterSources, CollectorContext, PolicyConnectors
+from connectors.registration import (
+    ActuatorContext,
+    ClusterSetting,
+    ClusterSources,
+    CollectorContext,
+    Doubt,
+    PolicyConnectors,
+    too_seldom,
+)
 from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
 from connectors.zookeeper.ownership import OwnershipCollector, WatchedOwnership
 from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
-from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, ZkSession
+from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -48,6 +59,24 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
         yield Part("unload actuator", actuator.run, None, actuator.caught_up)
 
 
+def _doubts(settings: SessionsSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+    for name, cluster in clusters.items():
+        place, validity = ("clusters", name), settings.for_cluster(name).validity
+        if cluster.setting(UnloadSettings) is not None and cluster.setting(WatchedOwnership) is None:
+            yield Doubt((*place, "unload"), f"has nothing to do: set clusters.{name}.ownership, too")
+        for block, kind in _POLLED.items():
+            watched: Any = cluster.setting(kind)
+            if watched is not None and watched.poll_interval >= validity:
+                yield too_seldom((*place, block, "poll_interval"), watched.poll_interval, "sessions", validity)
+
+
+_POLLED: Mapping[str, type[BaseModel]] = {
+    "sessions": WatchedSessions,
+    "ownership": WatchedOwnership,
+    "health": WatchedHealth,
+}
+
+
 def _mistakes(cluster: ClusterSources) -> Iterator[str]:
     for name, block in (("health", cluster.setting(WatchedHealth)), ("unload", cluster.setting(UnloadSettings))):
         if block is not None:
@@ -78,6 +107,7 @@ CONNECTORS = PolicyConnectors(
         ),
     },
     mistakes=_mistakes,
+    doubts=_doubts,
     collectors=_collectors,
     actuators=_actuators,
     view=SessionsView,

@@ -12,7 +12,9 @@ from connectors.registration import (
     ClusterSetting,
     ClusterSources,
     CollectorContext,
+    Doubt,
     PolicyConnectors,
+    too_seldom,
 )
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
@@ -24,6 +26,25 @@ def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
     return settings.with_defaults(
         {name: {"has_actuator": cluster.setting(QuotaSettings) is not None} for name, cluster in clusters.items()}
     )
+
+
+def _doubts(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+    for name, cluster in clusters.items():
+        if cluster.kafka is None:
+            continue
+        own, place = settings.for_cluster(name), ("clusters", name)
+        if not own.limited and cluster.setting(QuotaSettings) is not None:
+            yield Doubt((*place, "quotas"), f"carries nothing out: {_NO_LIMIT}")
+        elif not own.limited:
+            yield Doubt((*place, "kafka"), f"is watched and never throttled: {_NO_LIMIT}")
+        if own.limited and cluster.kafka.poll_interval >= own.validity:
+            yield too_seldom((*place, "kafka", "poll_interval"), cluster.kafka.poll_interval, "throttle", own.validity)
+
+
+_NO_LIMIT = (
+    "policies.throttle has no limit for it; set hard: {available_bytes_below: 5GB}, or soft: {available_ratio_below: "
+    "0.15}, or both"
+)
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -74,6 +95,7 @@ CONNECTORS = PolicyConnectors(
             needs=("kafka.bootstrap_servers",),
         )
     },
+    doubts=_doubts,
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,

@@ -125,8 +125,8 @@ def test_whether_anything_carries_a_factor_out_is_known_of_watched_clusters(
 # Bad files
 
 BAD = [
-    ("unknown name", "brokers: 3", ["headgate.yaml:1: brokers: no such setting"]),
-    ("unknown name within", "http:\n  porte: 1", ["headgate.yaml:2: http.porte: no such setting"]),
+    ("unknown name", "brokers: 3", ["headgate.yaml:1: brokers: no such setting here; there is embedded.brokers"]),
+    ("unknown name within", "http:\n  porte: 1", ["headgate.yaml:2: http.porte: no such setting; did you mean port?"]),
     (
         "unknown policy",
         "policies:\n  throttle: {}\n  weather: {}",
@@ -191,20 +191,39 @@ BAD = [
     (
         "an override in an override",
         "policies:\n  throttle:\n    clusters:\n      dev-*: {clusters: {a: {}}}",
-        ["headgate.yaml:4: policies.throttle.clusters.dev-*.clusters: no such setting"],
+        ["headgate.yaml:4: policies.throttle.clusters.dev-*.clusters: no such setting: overrides hold none themselves"],
     ),
     ("a list", "- kafka", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
     ("a word", "kafka", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
-    ("names that are none", "1: 2", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
-    ("a block that is a word", "http: fast", ["headgate.yaml:1: http: must hold settings by name"]),
-    ("a secret block that is a list", "kafka: [a]", ["headgate.yaml:1: kafka: must hold settings by name"]),
+    (
+        "names that are none",
+        "1: 2",
+        [
+            "headgate.yaml:1: the name 1 is a number to YAML: "
+            "must hold settings by name, such as `kafka:` or `policies:`"
+        ],
+    ),
+    (
+        "a block that is a word",
+        "http: fast",
+        ["headgate.yaml:1: http: must hold settings by name, such as http: {host: …}"],
+    ),
+    (
+        "a secret block that is a list",
+        "kafka: [a]",
+        ["headgate.yaml:1: kafka: must hold settings by name, such as kafka: {bootstrap_servers: …}"],
+    ),
     ("clusters that are a list", "clusters: [a]", ["headgate.yaml:1: clusters: must hold settings by name"]),
     (
         "no YAML",
         "kafka: {bootstrap_servers: [",
-        ["headgate.yaml:1: expected the node content, but found '<stream end>'"],
+        ["headgate.yaml:1: the file ends within what is opened here: a } or ] is missing"],
     ),
-    ("a tab", "kafka:\n\tbootstrap_servers: x", ["headgate.yaml:2: found character '\\t' that cannot start any token"]),
+    (
+        "a tab",
+        "kafka:\n\tbootstrap_servers: x",
+        ["headgate.yaml:2: is indented with a tab: YAML takes ordinary spaces"],
+    ),
     (
         "a list within itself",
         "embedded:\n  ports: &a [*a]",
@@ -221,7 +240,7 @@ BAD = [
     (
         "no space after the colon",
         "http: {port:9408}",
-        ["headgate.yaml:1: http.(not a name): no such setting"],
+        ["headgate.yaml:1: http.(not a name): no such setting: is a space missing after the colon?"],
     ),
     (
         "code",
@@ -293,16 +312,16 @@ def test_all_mistakes_are_told_at_once(written: Written) -> None:
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [
-        (lambda file: None, "No such file or directory"),
-        (lambda file: file.mkdir(), "Is a directory"),
-        (lambda file: file.write_bytes(b"kafka: \xff"), "not UTF-8 text"),
+        (lambda file: None, "No such file or directory)"),
+        (lambda file: file.mkdir(), "Is a directory)"),
+        (lambda file: file.write_bytes(b"kafka: \xff"), "not UTF-8 text): save it as UTF-8"),
     ],
     ids=["missing", "a folder", "not text"],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, prepare: Callable[[Path], object], reason: str) -> None:
     file = tmp_path / "headgate.yaml"
     prepare(file)
-    assert mistakes(file) == [f"{file}: cannot be read ({reason})"]
+    assert mistakes(file) == [f"{file}: cannot be read ({reason}"]
 
 
 # Secrets
@@ -379,7 +398,7 @@ def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_mistake_in_the_environment_names_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_HTTP__PORT", "many")
     assert mistakes(None) == [
-        "environment: http.port: input should be a valid integer, unable to parse string as an integer"
+        "environment: HEADGATE_HTTP__PORT: input should be a valid integer, unable to parse string as an integer"
     ]
 
 

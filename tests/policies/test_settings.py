@@ -125,7 +125,7 @@ def test_an_override_replaces_a_limit_whole_even_by_one_of_the_other_kind() -> N
         ),
         ({"hard": {"available_bytes": 5}}, "hard.available_bytes", "not permitted"),
         ({"hard": {"available_bytes_below": -1}}, "hard.available_bytes_below", ""),
-        ({"hard": {"available_bytes_below": "5 apples"}}, "hard.available_bytes_below", "unit"),
+        ({"hard": {"available_bytes_below": "5 apples"}}, "hard.available_bytes_below", "5GB"),
         ({"hard": {"available_bytes_below": float("nan")}}, "hard.available_bytes_below", ""),
         ({"hard": {"available_ratio_below": 1.01}}, "hard.available_ratio_below", "less than or equal to 1"),
         ({"hard": {"available_ratio_below": -0.01}}, "hard.available_ratio_below", "greater than or equal to 0"),

@@ -49,7 +49,7 @@ def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> N
     "text", ["", "5", "s", "5 m", "-5m", "5M", "5m ", "1h30", "PT5M", "five minutes", "nan", ".5s"]
 )
 def test_what_is_no_duration_is_refused_with_how_one_is_written(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration: write it as 30s, 5m, 1h30m or 250ms"):
+    with pytest.raises(ValueError, match=r"is not a duration: write it as "):
         parse_duration(text)
 
 

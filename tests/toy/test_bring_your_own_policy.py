@@ -96,7 +96,7 @@ clusters:
 """
 MISTAKES = (
     "clusters.payments.replication.poll_interval: ",
-    "clusters.orders: replication: needs kafka.bootstrap_servers, too",
+    "clusters.orders.replication: needs kafka.bootstrap_servers, too",
     "policies.replication.degraded_above: ",
     "policies.replication.clusters.dev-*.hold: ",
 )

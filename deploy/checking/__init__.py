@@ -1,0 +1,1 @@
+"""What is said of a settings file: mistakes, doubts, and what is in force."""

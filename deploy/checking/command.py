@@ -1,0 +1,63 @@
+"""`headgate check`: every mistake at once, then what is allowed and hardly meant."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from connectors.registration import Doubt
+from deploy.checking.doubts import doubts_about_environment, doubts_about_settings, doubts_about_text
+from deploy.checking.effective import effective_settings
+from deploy.checking.files import unusable_files
+from deploy.checking.wording import Wording
+from deploy.console import SafeConsole
+from deploy.settings import Settings
+from deploy.settings_file import ReadFile, read_file, settings_of
+from policies.errors import UserError
+from policies.units import counted
+
+
+def check(file: Path | None, *, effective: bool) -> None:
+    """Say whether a file is good; with `effective` print the settings in force, and warnings on standard error.
+
+    Raises:
+        UserError: it is not; all mistakes, one a line.
+    """
+    read = read_file(file)
+    warnings = [_line(read.wording, each) for each in doubts_about_text(read.tree)]
+    console = SafeConsole(stderr=effective, highlight=False, soft_wrap=True)
+    try:
+        settings = _good(read)
+    except UserError:
+        _warn(console, [*warnings, *_of_environment(None)])
+        raise
+    is_empty = not read.content and file is not None
+    warnings += [_line(read.wording, each) for each in doubts_about_settings(settings, is_empty=is_empty)]
+    warnings += _of_environment(settings)
+    _warn(console, warnings)
+    if effective:
+        SafeConsole(highlight=False, soft_wrap=True).print(effective_settings(settings), end="", markup=False)
+    else:
+        watched = ", ".join(settings.clusters) or "no cluster"
+        but = f", with {counted(len(warnings), 'warning')}" if warnings else ""
+        console.print(f"{file or 'the environment'} is good{but}: {watched} watched.", markup=False)
+
+
+def _good(read: ReadFile) -> Settings:
+    settings = settings_of(read)
+    mistakes = [f"{read.wording.where(place)}: {what}" for place, what in unusable_files(settings)]
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return settings
+
+
+def _line(wording: Wording, doubt: Doubt) -> str:
+    return f"{wording.where(doubt.place)}: {doubt.sentence}"
+
+
+def _of_environment(settings: Settings | None) -> Iterator[str]:
+    for name, sentence in doubts_about_environment(settings):
+        yield f"environment: {name}: {sentence}"
+
+
+def _warn(console: SafeConsole, warnings: list[str]) -> None:
+    for each in warnings:
+        console.print(f"warning: {each}", style="yellow", markup=False)

@@ -1,0 +1,61 @@
+"""The settings in force, as a settings file that means the same: each cluster with its own, overrides merged."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from deploy.settings import Settings
+
+
+def effective_settings(settings: Settings) -> str:
+    """All settings as YAML, defaults included and secrets hidden.
+
+    Below each policy's `clusters` every watched cluster has its whole block, as the policy has it. Where no cluster is
+    named, each override has its own.
+    """
+    return "".join(_section(name, block) for name, block in _blocks(settings).items())
+
+
+def _blocks(settings: Settings) -> dict[str, Any]:
+    blocks = {name: value for name, value in _shown(settings).items() if name != "policies"}
+    blocks["policies"] = {name: _policy(settings, block) for name, block in settings.policy_settings().items()}
+    return blocks
+
+
+def _policy(settings: Settings, block: Any) -> dict[str, Any]:
+    own = _shown(block)
+    named = {name: block.for_cluster(name) for name in settings.clusters}
+    others = {} if named else {name: block._resolved[name] for name in block.clusters}
+    return {**own, "clusters": {name: _override(own, each) for name, each in (named or others).items()}}
+
+
+def _override(own: Mapping[str, Any], block: BaseModel) -> dict[str, Any]:
+    """A whole block as an override of the defaults: what they have and it has not is null."""
+    whole = {**dict.fromkeys(own), **_shown(block)}
+    return {name: value for name, value in whole.items() if name != "clusters"}
+
+
+def _shown(block: BaseModel) -> dict[str, Any]:
+    """A block as JSON has it, without what is not there and is not by default."""
+    written = block.model_dump(mode="json")
+    return {
+        name: _shown_value(getattr(block, name), written[name])
+        for name, field in type(block).model_fields.items()
+        if not (getattr(block, name) is None and field.default is None)
+    }
+
+
+def _shown_value(value: Any, written: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return _shown(value)
+    if isinstance(value, Mapping):
+        return {name: _shown_value(each, written[str(name)]) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_shown_value(each, one) for each, one in zip(value, written, strict=True)]
+    return written
+
+
+def _section(name: str, block: Any) -> str:
+    return yaml.safe_dump({name: block}, sort_keys=False, allow_unicode=True, width=120)

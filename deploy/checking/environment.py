@@ -1,0 +1,78 @@
+"""Variables that begin with HEADGATE_: which of them a mistake comes from, and which are no setting."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from deploy.checking.near import meant
+from deploy.checking.schema import Place
+
+PREFIX, DELIMITER = "HEADGATE_", "__"
+
+_OF_OTHERS = frozenset({"HEADGATE_IVY_SETTINGS"})
+"""Those that are no settings, and have a meaning all the same."""
+
+_KUBERNETES = re.compile(
+    r"HEADGATE(?:_[A-Z0-9]+)*_(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_\w+)?)?)"
+)
+"""What a pod is told of services named headgate-…; `HEADGATE_…_PORT` among them holds an address."""
+
+
+def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
+    """The variable that a setting comes from; None when it is none.
+
+    Either the setting's own, or one of a block around it, with the setting somewhere in its JSON.
+    """
+    given = {name.upper(): name for name in environment}
+    parts = [str(part) for part in place]
+    for length in range(len(parts), 0, -1):
+        name = given.get(variable_for(parts[:length]))
+        if name is not None and (length == len(parts) or _holds(environment[name], parts[length:])):
+            return name
+    return None
+
+
+def variable_for(parts: Sequence[int | str]) -> str:
+    """The name of a setting's variable: ``HEADGATE_KAFKA__SASL__PASSWORD``."""
+    return PREFIX + DELIMITER.join(str(part) for part in parts).upper()
+
+
+def unknown_variables(
+    environment: Mapping[str, str], names: Iterable[str], settings: Iterable[Place]
+) -> Iterator[tuple[str, str]]:
+    """Variables that look like settings and have no effect: the name, and a sentence.
+
+    Args:
+        environment: as `os.environ`.
+        names: the settings at the top of the file.
+        settings: every setting there is.
+    """
+    top = {name.upper() for name in names}
+    unknown = [
+        name
+        for name, value in environment.items()
+        if name.upper().startswith(PREFIX)
+        and name.upper().removeprefix(PREFIX).partition(DELIMITER)[0] not in top
+        and name.upper() not in _OF_OTHERS
+        and not _is_kubernetes(name, value)
+    ]
+    known = [variable_for(place) for place in settings] if unknown else []
+    for name in sorted(unknown):
+        yield name, f"is no setting, and so without effect{meant(name, [*known, *_OF_OTHERS])}"
+
+
+def _is_kubernetes(name: str, value: str) -> bool:
+    is_port = name.endswith("_PORT") and not name.endswith("_SERVICE_PORT")
+    return bool(_KUBERNETES.fullmatch(name)) and (not is_port or value.startswith(("tcp://", "udp://")))
+
+
+def _holds(text: str, parts: Sequence[str]) -> bool:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    for part in parts:
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True

@@ -1,0 +1,44 @@
+"""Files that settings name and that hold something else than they should: found before anything connects."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.kafka.connection import KafkaConnection
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.zookeeper.connection import ZooKeeperConnection
+from deploy.settings import Settings
+from policies.errors import UserError
+
+
+def unusable_files(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The connections that cannot be built from their files: the path of each, and why."""
+    yield from _tried(("kafka",), settings.kafka)
+    yield from _tried(("alertmanager",), settings.alertmanager)
+    if settings.kafka is not None:  # Spark's Java client takes fewer kinds of keys than the others
+        yield from _refused(("kafka",), settings.kafka.for_spark)
+    for name, cluster in settings.clusters.items():
+        for block in ("kafka", "zookeeper", "pulsar"):
+            yield from _tried(("clusters", name, block), getattr(cluster, block))
+
+
+def _tried(place: tuple[str, ...], connection: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    match connection:
+        case KafkaConnection():
+            yield from _refused(place, connection.for_kafka_python)
+        case ZooKeeperConnection():
+            yield from _refused(place, connection.credential)
+        case PulsarAdmin():
+            yield from _refused(place, connection.bearer_token)
+            yield from _refused(place, lambda: connection.http_client().close())
+        case AlertmanagerSettings():
+            yield from _refused(place, lambda: connection.http_client().close())
+    if isinstance(connection, ZooKeeperConnection) and connection.tls is not None:
+        yield from _refused(place, connection.tls.ssl_context)
+
+
+def _refused(place: tuple[str, ...], build: Callable[[], object]) -> Iterator[tuple[tuple[str, ...], str]]:
+    try:
+        build()
+    except UserError as error:
+        yield place, str(error)

@@ -1,0 +1,177 @@
+"""Mistakes in settings as sentences that name the place and the remedy; none shows what was given."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from deploy.checking.environment import variable_of
+from deploy.checking.near import meant, nearest
+from deploy.checking.schema import Place, field_at, is_secret, names_at, places
+from deploy.checking.yaml_text import line_of, node_at, shown_name
+from policies.registry import POLICIES
+
+_MAX_MISTAKES = 100
+_PERCENT = re.compile(r"(\d{1,3}(?:[.,]\d+)?) ?%")
+_CHOICE = re.compile(r"'([^']+)'")
+_NOT_TEXT = (
+    "tag:yaml.org,2002:int",
+    "tag:yaml.org,2002:float",
+    "tag:yaml.org,2002:bool",
+    "tag:yaml.org,2002:timestamp",
+)
+_OF_A_KEY = "[key]"
+"""What pydantic adds to the place of a name that is wrong itself."""
+_BLOCKS = ("model_type", "dict_type", "model_attributes_type", "dataclass_type")
+
+
+class Wording:
+    """Says what is wrong with one file, and the environment over it.
+
+    Args:
+        root: the model of all settings.
+        tree: the file's; None without a file.
+        file: how the file is named; None without one.
+        environment: as `os.environ`.
+    """
+
+    def __init__(
+        self, root: type[BaseModel], tree: yaml.Node | None, file: str | None, environment: Mapping[str, str]
+    ) -> None:
+        self._root = root
+        self._tree = tree
+        self._file = file
+        self._environment = environment
+
+    def mistakes(self, error: ValidationError) -> Iterator[str]:
+        """A line for each mistake, the first hundred."""
+        # The input is not shown: it may hold a secret.
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        for each in found[:_MAX_MISTAKES]:
+            yield f"{self.where(each['loc'])}: {self._message(each)}"
+        if (more := len(found) - _MAX_MISTAKES) > 0:
+            yield f"{self._file or 'environment'}: and {more} more mistakes"
+
+    def where(self, place: Place) -> str:
+        """Where a setting is: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
+        place = tuple(part for part in place if part != _OF_A_KEY)
+        variable = variable_of(place, self._environment)
+        if variable is not None:
+            return f"environment: {variable}"
+        line = line_of(self._tree, place)
+        path = "".join(f"{'.' if number else ': '}{shown_name(part)}" for number, part in enumerate(place))
+        return f"{self._file or 'environment'}{f':{line}' if line else ''}{path}"
+
+    def _message(self, mistake: ErrorDetails) -> str:
+        kind, place = mistake["type"], mistake["loc"]
+        match kind:
+            case "extra_forbidden":
+                return self._unknown(place)
+            case "missing":
+                return "is needed"
+            case kind if kind in _BLOCKS:
+                return self._no_block(place)
+        said = mistake["msg"].removeprefix("Value error, ")
+        said = said[:1].lower() + said[1:] if said[:2].istitle() else said
+        return said + self._remedy(kind, place, said)
+
+    def _unknown(self, place: Place) -> str:
+        *around, name = place
+        if around == ["policies"]:
+            return f"no such policy in this version; there is {', '.join(POLICIES)}"
+        if name == "clusters" and "clusters" in around:
+            return "no such setting: overrides hold none themselves"
+        if ":" in str(name):
+            return "no such setting: is a space missing after the colon?"
+        if str(name)[:1].isdigit():
+            return "no such setting: is it what follows a comma in a number? Decimals are written with a point"
+        here = names_at(self._root, tuple(around))
+        if (near := nearest(str(name), here)) is not None:
+            return f"no such setting; did you mean {near}?"
+        elsewhere = self._elsewhere(tuple(around), str(name))
+        return f"no such setting here; there is {elsewhere}" if elsewhere else f"no such setting{meant('', here)}"
+
+    def _elsewhere(self, around: Place, name: str) -> str | None:
+        """The path of a setting of this name that stands nearest to where it was looked for."""
+        clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
+        found = [each for each in places(self._root, clusters) if each[-1] == name]
+        found.sort(key=lambda each: (-_shared(each, around), len(each)))
+        return ".".join(map(shown_name, found[0])) if found else None
+
+    def _no_block(self, place: Place) -> str:
+        names = names_at(self._root, place)
+        example = f", such as {shown_name(place[-1])}: {{{names[0]}: …}}" if names and place else ""
+        share = self._as_share(place)
+        if share and "available_ratio_below" in names:
+            return f"must hold settings by name: {share} is written {{available_ratio_below: {share.value}}}"
+        return f"must hold settings by name{example}"
+
+    def _remedy(self, kind: str, place: Place, said: str) -> str:
+        share = self._as_share(place)
+        if share is not None and kind.startswith(("float", "int", "decimal", "less_than", "greater_than")):
+            return f"; write {share} as {share.value}"
+        if share is not None and str(place[-1]) == "available_bytes_below":
+            return f"; for {share} write available_ratio_below: {share.value}"
+        node = node_at(self._tree, place)
+        match kind:
+            case "enum" | "literal_error" if isinstance(node, yaml.ScalarNode):
+                near = nearest(node.value, _CHOICE.findall(said))
+                return f"; did you mean {near}?" if near else ""
+            case "string_type" if isinstance(node, yaml.SequenceNode):
+                return ": write it as one text, with commas between its parts"
+            case "string_type" if isinstance(node, yaml.ScalarNode) and node.tag in _NOT_TEXT:
+                return ": put it in quotes"
+            case "tuple_type" | "list_type" | "set_type":
+                return ": write it as [first, second], also where there is one"
+            case "path_type":
+                return ": give one path, in quotes"
+            case "string_pattern_mismatch":
+                return self._default_of(place)
+        return ""
+
+    def _as_share(self, place: Place) -> "_Share | None":
+        node = node_at(self._tree, place)
+        if not isinstance(node, yaml.ScalarNode) or is_secret(self._root, place):
+            return None
+        found = _PERCENT.fullmatch(node.value)
+        if found is not None:
+            return _Share(found[0], float(found[1].replace(",", ".")) / 100)
+        is_ratio = str(place[-1]).endswith("_ratio_below") if place else False
+        if is_ratio and re.fullmatch(r"[1-9]\d?(?:\.\d+)?", node.value) and float(node.value) > 1:
+            return _Share(f"{node.value}%", float(node.value) / 100)
+        return None
+
+    def _default_of(self, place: Place) -> str:
+        field = field_at(self._root, place)
+        default: Any = None if field is None else field.default
+        return f": write it as {default}" if isinstance(default, str) else ""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Percent as somebody wrote them, and the share that they are."""
+
+    text: str
+    share: float
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def value(self) -> str:
+        """As settings have it: ``0.15``."""
+        return f"{self.share:.6g}"
+
+
+def _shared(one: Place, other: Place) -> int:
+    """How many parts both paths begin with."""
+    count = 0
+    for mine, its in zip(one, other, strict=False):
+        if mine != its:
+            break
+        count += 1
+    return count

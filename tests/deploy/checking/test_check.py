@@ -1,0 +1,215 @@
+"""`headgate check`: what is allowed and hardly meant, and the settings in force."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from deploy.cli import _guarded
+from deploy.commands import app
+from deploy.settings_file import load_settings
+from policies.errors import UserError
+
+SECRET = "hunter2-and-more"
+WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
+LIMITED = "policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "headgate.yaml"
+
+
+def check(*arguments: str | Path) -> tuple[str, str]:
+    """What is printed, and what on standard error; a mistake is raised."""
+    result = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+def warnings(file: Path) -> list[str]:
+    said = check(file)[0].replace(f"{file}:", "").replace(str(file), "")
+    return [line.removeprefix("warning:").strip() for line in said.splitlines() if line.startswith("warning:")]
+
+
+def test_good_settings_have_no_warning(file: Path) -> None:
+    file.write_text(WATCHED + LIMITED)
+    assert check(file)[0] == f"{file} is good: payments watched.\n"
+
+
+DOUBTS = [
+    ("", "nothing is set: see docs/reference/settings.yaml"),
+    ("http: {port: 1}", "names no cluster, so nothing is watched; that is enough for `headgate replay` alone"),
+    (WATCHED, "1: clusters.payments.kafka: is watched and never throttled: policies.throttle has no limit for it"),
+    (
+        "clusters:\n  a:\n    kafka: {bootstrap_servers: 'k:1'}\n    quotas: {entities: [{user: u}]}",
+        "4: clusters.a.quotas: carries nothing out: policies.throttle has no limit for it; set hard:",
+    ),
+    (
+        WATCHED + "policies:\n  throttle:\n    hard: {available_bytes_below: 1GB}\n    clusters:\n      paymnts: {}",
+        "6: policies.throttle.clusters.paymnts: matches no cluster, and so changes nothing; did you mean payments?",
+    ),
+    (
+        WATCHED + LIMITED[:-3] + ", clusters: {'dev-*': {}}}}",
+        "policies.throttle.clusters.dev-*: matches no cluster, and so changes nothing; there is payments",
+    ),
+    (
+        WATCHED + LIMITED[:-3] + ", clusters: {'*': {}, payments: {}}}}",
+        "policies.throttle.clusters.payments: is never in force: * stands before it, and the first match wins",
+    ),
+    (
+        "clusters: {a: {kafka: {bootstrap_servers: 'k:1', poll_interval: 5m}}}\n" + LIMITED,
+        "1: clusters.a.kafka.poll_interval: 5m is not shorter than policies.throttle.validity (5m)",
+    ),
+    (
+        "clusters: {a: {zookeeper: {servers: 'z:1'}, sessions: {poll_interval: 10m}}}",
+        "1: clusters.a.sessions.poll_interval: 10m is not shorter than policies.sessions.validity (5m)",
+    ),
+    (
+        "clusters: {a: {pulsar: {admin_url: 'http://p'}, unload: {}}}",
+        "1: clusters.a.unload: has nothing to do: set clusters.a.ownership, too",
+    ),
+    (
+        WATCHED + "policies: {throttle: {hard: {available_bytes_below: 1GB}}, isolation: {quarantine: on}}",
+        "2: policies.isolation.quarantine: quarantines nothing: no bookies are watched; set clusters.payments.bookies",
+    ),
+    (
+        "clusters: {a: {kafka: {bootstrap_servers: 'k:1,l:1'}}, b: {kafka: {bootstrap_servers: 'l:1,k:1'}}}\n"
+        + LIMITED,
+        "1: clusters.b.kafka.bootstrap_servers: names the brokers of a",
+    ),
+    (
+        "clusters:\n  a:\n    zookeeper: {servers: 'z:1'}\n    bookies:\n",
+        "4: clusters.a.bookies: is empty, and so off: write {} for it to be there",
+    ),
+    (
+        "clusters: {a: {zookeeper: }}",
+        "clusters.a.zookeeper: is empty, and so off: write {} for it to be there, with ",
+    ),
+    (
+        "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password: '${KAFKA_PASWORD}'}}",
+        "1: kafka.sasl.password: holds a variable, and none is put in here: set HEADGATE_KAFKA__SASL__PASSWORD instead",
+    ),
+    (
+        "data_dir: $HEADGATE_HOME",
+        "1: data_dir: holds a variable, and none is put in here: set HEADGATE_DATA_DIR",
+    ),
+    ("http: {host: “127.0.0.1”}", "1: http.host: begins with a curly quote"),
+    (
+        "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password: p}}",
+        "1: kafka.sasl: sends the password in the clear: set tls: {}, or use SCRAM-SHA-512",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), DOUBTS, ids=[case[1][:40] for case in DOUBTS])
+def test_what_is_hardly_meant_is_a_warning_with_its_place(file: Path, text: str, says: str) -> None:
+    file.write_text(text)
+    assert any(says in each for each in warnings(file)), warnings(file)
+
+
+def test_a_policy_that_a_cluster_overrides_is_limited_there(file: Path) -> None:
+    limit = "{hard: {available_bytes_below: 1GB}}"
+    file.write_text(WATCHED + f"policies: {{throttle: {{clusters: {{'pay*': {limit}}}}}}}")
+    assert warnings(file) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("HEADGATE_KAFKA_SASL_PASSWORD", SECRET, "; did you mean HEADGATE_KAFKA__SASL__PASSWORD?"),
+        ("HEADGATE_HTTP_PORT", "9408", "; did you mean HEADGATE_HTTP__PORT?"),
+        (
+            "HEADGATE_CLUSTER__PAYMENTS__KAFKA__SASL__PASSWORD",
+            SECRET,
+            "did you mean HEADGATE_CLUSTERS__PAYMENTS__",
+        ),
+        ("HEADGATE_WEATHER", "fine", "is no setting, and so without effect"),
+        ("HEADGATE_HTTP__PORT", "9408", None),
+        ("HEADGATE_IVY_SETTINGS", "/mirror.xml", None),
+        ("HEADGATE_SERVICE_HOST", "10.0.0.1", None),
+        ("HEADGATE_DECIDE_SERVICE_PORT_HTTP", "9408", None),
+        ("HEADGATE_PORT", "tcp://10.0.0.1:9408", None),
+        ("HEADGATE_PORT_9408_TCP_ADDR", "10.0.0.1", None),
+    ],
+)
+def test_a_variable_without_effect_is_named_and_kubernetes_own_are_not(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str | None
+) -> None:
+    file.write_text(WATCHED + LIMITED)
+    monkeypatch.setenv(name, value)
+    found = warnings(file)
+    assert [name in each and (says or "") in each for each in found] == ([] if says is None else [True])
+    assert SECRET not in "".join(found)
+
+
+def test_warnings_are_told_beside_mistakes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("http: {port: many}\nclusters: {a: {bookies: }}\n")
+    assert _guarded(lambda: app(["check", str(file)], standalone_mode=False)) == 2
+    said = capsys.readouterr()
+    assert f"{file}:1: http.port: input should be a valid integer" in said.err
+    assert f"warning: {file}:2: clusters.a.bookies: is empty" in said.out
+
+
+def test_the_file_is_named_as_for_every_command(file: Path) -> None:
+    file.write_text(WATCHED + LIMITED)
+    assert check("-s", file) == check("--settings", file) == check(file)
+    with pytest.raises(UserError, match="two files are named"):
+        check("-s", file, file.with_name("other.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("not a certificate", "kafka: tls.ca_file: .* holds no certificates in PEM form"),
+        ("", "kafka: tls.ca_file: .* holds no certificates in PEM form"),
+    ],
+    ids=["text", "empty"],
+)
+def test_a_file_that_holds_something_else_is_a_mistake(file: Path, content: str, says: str) -> None:
+    (file.parent / "ca.pem").write_text(content)
+    file.write_text(f"kafka: {{bootstrap_servers: 'k:1', tls: {{ca_file: {file.parent / 'ca.pem'}}}}}")
+    with pytest.raises(UserError, match=says):
+        check(file)
+
+
+EFFECTIVE = f"""\
+kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: SCRAM-SHA-512, username: u, password: {SECRET}}}}}
+clusters:
+  payments:
+    kafka: {{bootstrap_servers: 'k:2'}}
+    quotas: {{entities: [{{client_id: default, base: 10MB}}], max_told_wait: none}}
+  dev-1: {{kafka: {{bootstrap_servers: 'k:3'}}}}
+policies:
+  throttle:
+    hard: {{available_bytes_below: 1GB}}
+    soft: {{available_ratio_below: 0.05}}
+    clusters: {{"dev-*": {{preset: strimzi, soft: null}}}}
+  sessions: {{zombie_after: null}}
+"""
+
+
+def test_the_settings_in_force_are_a_file_that_means_the_same(file: Path) -> None:
+    file.write_text(EFFECTIVE)
+    printed, _ = check("--effective", file)
+    assert SECRET not in printed
+    again = file.with_name("again.yaml")
+    again.write_text(printed)
+    before, after = load_settings(file), load_settings(again)
+    assert after.clusters == before.clusters
+    for name, block in before.policy_settings().items():
+        for cluster in before.clusters:
+            mine, its = block.for_cluster(cluster), after.policy_settings()[name].for_cluster(cluster)
+            assert its.fingerprint() == mine.fingerprint(), (name, cluster)
+    dev = yaml.safe_load(printed)["policies"]["throttle"]["clusters"]["dev-1"]
+    assert (dev["min_hold"], dev["hard"]["available_bytes_below"], dev.get("soft")) == ("0s", 1_000_000_000, None)
+
+
+def test_warnings_do_not_stand_within_the_settings_in_force(file: Path) -> None:
+    file.write_text(WATCHED)
+    printed, said = check("--effective", file)
+    assert "never throttled" in said
+    assert "warning" not in printed

@@ -1,0 +1,214 @@
+"""Wrong settings files as people write them: each is told with its place and its remedy, and never as a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.settings_file import load_settings
+from policies.errors import UserError
+
+KAFKA = "kafka: {bootstrap_servers: 'k:1', "
+LIMIT = "policies: {throttle: {hard: "
+VALIDITY = "policies: {throttle: {validity: "
+A_COLON = "a colon too many: either the line is indented deeper"
+DURATION = "is not a duration: write it as "
+
+WRONG = [
+    # Braces, quotes, indentation
+    (
+        "kafka: {bootstrap_servers: 'x:1'\nhttp: {port: 1}",
+        ":1: the { that is opened here is not closed: a } is missing",
+    ),
+    ("http: {}\nkafka: {bootstrap_servers: x:1\nhttp: {port: 1}", ":2: the { that is opened here is not closed"),
+    ("http: {port: 1\n", ":1: the { that is opened here is not closed"),
+    ("http: {port: 1}}", ":1: a } that closes nothing"),
+    ("embedded:\n  ports: [1, 2\nhttp: {}", ":2: the [ that is opened here is not closed: a ] is missing"),
+    ("embedded:\n  ports: 1]\nhttp: [", "a } or ] is missing"),
+    ("kafka:\n  bootstrap_servers: 'x:1\nhttp: {}\n", ":2: the quote that is opened here is not closed"),
+    ('kafka:\n  bootstrap_servers: "x:1\nhttp: {}\n', ":2: the quote that is opened here is not closed"),
+    ("kafka:\n\tbootstrap_servers: x:1", ":2: is indented with a tab: YAML takes ordinary spaces"),
+    ("kafka:\n  tls: {}\n\tbootstrap_servers: x:1", ":3: is indented with a tab"),
+    ("kafka:\n  bootstrap_servers: x:1\n tls: {}\n", ":3: is indented otherwise than the lines of its block"),
+    ("kafka:\n  bootstrap_servers: x:1\n    tls: {}\n", f":3: {A_COLON}"),
+    ("kafka\n  bootstrap_servers: x:1\n", f":2: {A_COLON}"),
+    ("kafka: bootstrap_servers: x:1\n", f":1: {A_COLON}"),
+    ("a:\n  - b\n c: d", ":3: is indented otherwise"),
+    (
+        "kafka:\n- bootstrap_servers: x:1",
+        ":1: kafka: must hold settings by name, such as kafka: {boot",
+    ),
+    ("@foo", ":1: begins with a sign that YAML keeps for itself: put the value in quotes"),
+    ("---\nhttp: {}\n---\nkafka: {}", ":3: a second document begins (`---`): a settings file is one"),
+    ("http: {port: 1}\n\x07", ": holds a control character (U+0007): save it as plain text"),
+    ("http:\n\u00a0\u00a0port: 1", ":2: (not a name): no such setting; there is data_dir"),
+    # Names
+    ("policy: {throttle: {}}", ":1: policy: no such setting; did you mean policies?"),
+    ("throttle: {hard: {}}", ":1: throttle: no such setting here; there is policies.throttle"),
+    (
+        "kafka: {bootstrapServers: 'k:1'}",
+        ":1: kafka.bootstrapServers: no such setting; did you mean bootstrap_",
+    ),
+    ("kafka: {bootstrap.servers: 'k:1'}", "no such setting; did you mean bootstrap_servers?"),
+    ("kafka: {BOOTSTRAP-SERVERS: 'k:1'}", "no such setting; did you mean bootstrap_servers?"),
+    ("http:\n  hots: x", ":2: http.hots: no such setting; did you mean host?"),
+    ("http: {timeout: 5s}", ":1: http.timeout: no such setting here; there is "),
+    (
+        "clusters: {a: {kafka: {bootstrap_servers: 'k:1'}, poll_interval: 5s}}",
+        ":1: clusters.a.poll_interval: no such setting here; there is clusters.a.kafka.poll_interval",
+    ),
+    ("policies: {throtle: {}}", ":1: policies.throtle: no such policy in this version; there is throttle, isolation"),
+    (
+        "policies: {throttle: {clusters: {a: {fallback: 1}}}}",
+        "a.fallback: no such setting; did you mean fallback_",
+    ),
+    ("http: {port:9408}", "no such setting: is a space missing after the colon?"),
+    ("clusters: {no: {}}", ":1: the name no is true or false to YAML: put it in quotes"),
+    ("clusters:\n  1: {}", ":2: the name 1 is a number to YAML: put it in quotes"),
+    ("clusters:\n  2024-01-01: {}", ":2: the name 2024-01-01 is a date to YAML: put it in quotes"),
+    ("clusters: {'': {}}", ": a cluster's name has 1 to 249 characters"),
+    ("http: {}\nhttp: {}\nkafka: {sasl: {}, sasl: {}}", ":2: http is set twice\nF:3: sasl is set twice"),
+    ("http: &h {port: 1}\nhttp2: *h", ":2: http2: no such setting; did you mean http?"),
+    ("clusters:\n  a: {}\n  b: *y", ":3: found undefined alias 'y'"),
+    # Numbers and units
+    (
+        LIMIT + "{available_ratio_below: 15%}}}",
+        "available_ratio_below: input should be a valid number, unable to",
+    ),
+    (LIMIT + "{available_ratio_below: 15%}}}", "; write 15% as 0.15"),
+    (LIMIT + "{available_ratio_below: 7.5 %}}}", "; write 7.5 % as 0.075"),
+    (LIMIT + "{available_ratio_below: 15}}}", "less than or equal to 1; write 15% as 0.15"),
+    (LIMIT + "15%}}", "must hold settings by name: 15% is written {available_ratio_below: 0.15}"),
+    (
+        LIMIT + "{available_ratio_below: 0,15}}}",
+        ":1: a comma begins a new setting here, and 15 is none: write",
+    ),
+    ("policies: {throttle: {recovery_margin: 10%}}", "recovery_margin: input should be a valid number, unable"),
+    ("policies: {throttle: {recovery_margin: 10%}}", "; write 10% as 0.1"),
+    ("policies: {throttle: {fallback_factor: 50%}}", "; write 50% as 0.5"),
+    (LIMIT + "{available_bytes_below: 5 gigs}}}", "'5 gigs' is not a size: write it as 5GB or 5GiB"),
+    (LIMIT + "{available_bytes_below: 5 gigabytes}}}", "write it as 5GB or 5GiB"),
+    (LIMIT + "{available_bytes_below: 500 megs}}}", "write it as 500MB or 500MiB"),
+    (LIMIT + "{available_bytes_below: -5GB}}}", "'-5GB' is not a size: write it as 5GB, 5GiB or plain bytes"),
+    (LIMIT + "{available_bytes_below: lots}}}", "'lots' is not a size: write it as 5GB, 5GiB or plain bytes"),
+    (LIMIT + "{available_bytes_below: 5,5GB}}}", "a comma begins a new setting here, and 5GB is none"),
+    (LIMIT + "{available_bytes_below: 15%}}}", "plain bytes; for 15% write available_ratio_below: 0.15"),
+    (VALIDITY + "5 minutes}}", f"'5 minutes' {DURATION}5m"),
+    (VALIDITY + "5min}}", f"'5min' {DURATION}5m"),
+    (VALIDITY + "2 Hours}}", f"'2 Hours' {DURATION}2h"),
+    (VALIDITY + "1w}}", f"'1w' {DURATION}7d"),
+    (VALIDITY + "300 millis}}", f"'300 millis' {DURATION}300ms"),
+    (VALIDITY + "00:05:00}}", f"'00:05:00' {DURATION}5m"),
+    (VALIDITY + "PT5M}}", f"'PT5M' {DURATION}30s, 5m, 1h30m or 250ms"),
+    (VALIDITY + "-5m}}", f"'-5m' {DURATION}30s"),
+    (VALIDITY + "300}}", "300 is not a duration: write it with its unit, as 30s, 5m or 1h30m"),
+    (VALIDITY + "}}", "is not a duration: write it with its unit"),
+    (VALIDITY + "0s}}", "must be longer than 0s"),
+    (LIMIT + "{available_bytes_below: '5,5GB'}}}", "'5,5GB' is not a size"),
+    (LIMIT + "{available_bytes_below: 10GB/s}}}", "'10GB/s' is not a size"),
+    ("http: {port: 99999}", ":1: http.port: input should be less than or equal to 65535"),
+    ("http: {port: http}", ":1: http.port: input should be a valid integer"),
+    ("topics: {replication_factor: three}", "topics.replication_factor: input should be a valid integer"),
+    # Choices and types
+    ("policies: {throttle: {mode: shadw}}", "input should be 'active' or 'shadow'; did you mean shadow?"),
+    ("policies: {throttle: {preset: strimsi}}", "input should be 'strimzi'; did you mean strimzi?"),
+    (KAFKA + "sasl: {mechanism: SCRAM-SHA512, username: u, password: p}}", "did you mean SCRAM-SHA-512?"),
+    (KAFKA + "sasl: {mechanism: plain, username: u, password: p}}", "did you mean PLAIN?"),
+    (
+        KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}",
+        "kafka.sasl.password: input should be a",
+    ),
+    (KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}", ": put it in quotes"),
+    (
+        KAFKA + "sasl: {mechanism: PLAIN, username: u}}",
+        "kafka.sasl.password: mechanism PLAIN needs it (or pass",
+    ),
+    (KAFKA + "tls: true}", "kafka.tls: must hold settings by name, such as tls: {ca_file: …}"),
+    ("kafka: {bootstrap_servers: ['a:1', 'b:2']}", "write it as one text, with commas between its parts"),
+    ("alertmanager: {urls: 'http://a:1'}", "write it as [first, second], also where there is one"),
+    ("data_dir: [a]", ":1: data_dir: input is not a valid path for <class 'pathlib.Path'>: give one path, in quotes"),
+    ("topics: {prefix: 'a b'}", "topics.prefix: string should match pattern"),
+    # Addresses and files
+    ("kafka: {bootstrap_servers: 'http://k:9092'}", "its entry 1 is not host:port, such as kafka-1.example.org:9092"),
+    ("kafka: {bootstrap_servers: 'k:99999'}", "its entry 1 is not host:port"),
+    ("kafka: {bootstrap_servers: 'a:1,,b:2'}", "its entry 2 is not host:port"),
+    ("alertmanager: {urls: ['ftp://a']}", "is not http(s)://host:port each, such as http://alertmanager-0:9093"),
+    (
+        "clusters: {a: {pulsar: {admin_url: 'p:8080'}}}",
+        "is not http(s)://host:port, such as https://pulsar.example.org",
+    ),
+    ("clusters: {a: {pulsar: {admin_url: 'http://p/admin/v2'}}}", "must end before /admin/v2"),
+    ("clusters: {a: {zookeeper: {servers: 'z:2181/a/../b'}}}", "what follows the last server is no chroot"),
+    (KAFKA + "tls: {ca_file: /nowhere/ca.pem}}", "kafka.tls.ca_file: /nowhere/ca.pem cannot be read: No such file"),
+    # What goes together
+    (
+        "clusters:\n  a:\n    bookies: {}\n    sessions: {}\n    health: {}",
+        ":3: clusters.a.bookies: needs zookeeper.servers, too\nF:4: clusters.a.sessions: needs zookeeper.servers, too\n"
+        "F:5: clusters.a.health: needs pulsar.admin_url, too",
+    ),
+    (
+        "clusters:\n  a:\n    kafka: {bootstrap_servers: nowhere}\n    bookies: {}",
+        ":3: clusters.a.kafka.bootstrap_servers: its entry 1 is not host:port, such as kafka-1.example.org:9092\n"
+        "F:4: clusters.a.bookies: needs zookeeper.servers, too",
+    ),
+    ("clusters: {a: {quotas: {entities: []}}}", "clusters.a.quotas: needs kafka.bootstrap_servers, too"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG, ids=[f"{n}: {case[0][:50]!r}" for n, case in enumerate(WRONG)])
+def test_a_wrong_file_is_told_with_its_place_and_remedy(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as raised:
+        load_settings(file)
+    said = str(raised.value).replace(str(file), "F")
+    assert says in said
+    assert all(line.startswith("F:") for line in said.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\ufeffhttp: {port: 1}", "http:\r\n  port: 1\r\n", "http: {port: 1} # 15%\n  \n"],
+    ids=["BOM", "CRLF", "blank"],
+)
+def test_what_editors_do_to_a_file_is_no_mistake(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(text, newline="")
+    assert load_settings(file).http.port == 1
+
+
+def test_a_mistake_in_what_is_merged_in_has_the_line_where_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text("clusters:\n  a: &x\n    kafka: {bootstrap_servers: nowhere}\n  b:\n    <<: *x\n")
+    with pytest.raises(UserError) as raised:
+        load_settings(file)
+    lines = str(raised.value).splitlines()
+    assert [line.split(": ")[0].rpartition(":")[2] for line in lines] == ["3", "3"]
+
+
+def test_a_file_that_is_not_there_names_the_one_that_is(tmp_path: Path) -> None:
+    (tmp_path / "headgate.yml").touch()
+    with pytest.raises(UserError, match=r"No such file or directory\); did you mean .*/headgate\.yml\?"):
+        load_settings(tmp_path / "headgate.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("HEADGATE_HTTP__PORT", "many", "environment: HEADGATE_HTTP__PORT: input should be a valid integer"),
+        ("headgate_http__port", "many", "environment: headgate_http__port: input should be a valid integer"),
+        ("HEADGATE_HTTP", '{"port": "many"}', "environment: HEADGATE_HTTP: input should be a valid integer"),
+        (
+            "HEADGATE_KAFKA__SASL__PASSWORT",
+            "p",
+            "HEADGATE_KAFKA__SASL__PASSWORT: no such setting; did you mean password",
+        ),
+        ("HEADGATE_CLUSTERS", "[", 'environment: error parsing value for field "clusters"'),
+    ],
+)
+def test_a_wrong_variable_is_told_by_its_own_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as raised:
+        load_settings(None)
+    assert says in str(raised.value)
