@@ -1,23 +1,37 @@
 """How fast a whole switch goes through the loop: two real BookKeeper clusters, the query, the executor, three agents.
 
-Prints how long each stage took and how many ledgers a second went through it, from the times of the switch's records.
-`python bench/ledger_copy.py` says what the copier alone does.
+Prints how long each stage took and how many ledgers a second went through it, from the times of the switch's records,
+and what the copier does alone in the same clusters, before and after it: the build is to reach four fifths of that.
+`python bench/ledger_copy.py` compares the copier with a plain Java program.
 """
 
 import argparse
 import itertools
+import statistics
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from connectors.bookkeeper.copier import LedgerCopier
+from connectors.bookkeeper.copy_clusters import LedgerCluster
+from connectors.bookkeeper.copy_journal import ZnodeCopyJournal
+from connectors.bookkeeper.copy_outcomes import CopyOutcome
+from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
+from deploy.jvm import find_java
+from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import CommandName
-from tests.system.switching import BrokerCluster, Clusters, SwitchLoop
+from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 
 NAME = "bench"
 STAGES = ("triggered", "live_dual_read", "build", "promote", "cleanup")
@@ -28,13 +42,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ledgers", type=int, default=1000, help="half of schemas, half of cursors")
     parser.add_argument("--concurrency", type=int, default=16, help="policies.switching.copy_concurrency")
+    parser.add_argument("--alone", type=int, default=400, help="ledgers that the copier copies alone; 0: none")
     options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
-        for line in _run(Path(folder), options.ledgers, options.concurrency):
-            print(line)
+        for line in _run(Path(folder), options.ledgers, options.concurrency, options.alone):
+            print(line, flush=True)
 
 
-def _run(folder: Path, ledgers: int, concurrency: int) -> Iterator[str]:
+def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[str]:
     cache = default_cache_dir()
     policies = {
         "switching": {
@@ -42,6 +58,7 @@ def _run(folder: Path, ledgers: int, concurrency: int) -> Iterator[str]:
             "cleanup_after": "1s",
             "copy_concurrency": concurrency,
             "max_deletions": concurrency,
+            "target_policy": "shared",  # what is copied alone stands there as well
         }
     }
     with (
@@ -57,15 +74,44 @@ def _run(folder: Path, ledgers: int, concurrency: int) -> Iterator[str]:
             with brokers:
                 clusters.advance_new(1)
                 brokers.fill(schemas=ledgers // 4, cursors=ledgers // 2)  # two versions a schema
+                planned = len(brokers.ledgers)
+                rates = [_alone(clusters, brokers, alone, concurrency, folder / "before")] if alone else []
                 brokers.start_agents()
                 loop.register(brokers)
                 loop.begin(NAME)
                 _await(loop, "hold")
+                rates += [_alone(clusters, brokers, alone, concurrency, folder / "after")] if alone else []
                 loop.command(NAME, CommandName.CLEANUP, dry_run=False)
                 _await(loop, "done")
-                yield from _table(loop.records(NAME), len(brokers.ledgers))
+                yield from _table(loop.records(NAME), planned, rates)
+                yield _places_filled([entry.data for entry in loop.decisions(NAME)], concurrency)
         finally:
             loop.close()
+
+
+def _alone(clusters: Clusters, brokers: BrokerCluster, count: int, concurrency: int, folder: Path) -> float:
+    """Ledgers a second of the copier alone, in a JVM as fresh as the executor's, of ledgers that nothing names."""
+    clusters.advance_new(2)
+    ids = [brokers.make_ledger(number) for number in range(count)]
+    places = {name: clusters.servers(name) for name in (OLD, NEW)}
+    old, new = (_cluster(clusters, name, servers) for name, servers in places.items())
+    session = ZooKeeperSession("bench", ZooKeeperConnection(servers=clusters.zookeeper.servers))
+    jvm = BookKeeperJvm(find_java(), (*ensure_jars("bookkeeper", default_cache_dir()), *support_jars()), folder)
+    with closing(session), closing(jvm):
+        journal = ZnodeCopyJournal(session, f"/copies-{folder.name}", source=old.instance_id, target=new.instance_id)
+        with closing(LedgerCopier(jvm, old, new, journal, concurrency=concurrency)) as copier:
+            list(copier.copy_many(ids[:16]))  # JVM and clients start
+            began = time.perf_counter()
+            outcomes = [result.outcome for result in copier.copy_many(ids[16:])]
+            seconds = time.perf_counter() - began
+    assert set(outcomes) == {CopyOutcome.COPIED}, set(outcomes)
+    return len(outcomes) / seconds
+
+
+def _cluster(clusters: Clusters, name: str, servers: str) -> LedgerCluster:
+    with clusters.zookeeper.client(chroot=f"/{name}") as client:
+        instance_id = client.get("/ledgers/INSTANCEID")[0].decode()
+    return LedgerCluster(instance_id, f"zk+hierarchical://{servers}/ledgers")
 
 
 def _await(loop: SwitchLoop, stage: str) -> None:
@@ -73,7 +119,25 @@ def _await(loop: SwitchLoop, stage: str) -> None:
         time.sleep(1.0)
 
 
-def _table(records: list[dict[str, Any]], ledgers: int) -> Iterator[str]:
+def _places_filled(decisions: list[dict[str, Any]], concurrency: int) -> str:
+    """How much of the build the executor had as much to do as it does at once: the rest is lost by waiting for orders."""
+    ordered = [(_at(d), 1) for d in decisions if d["verdict"] == SwitchVerdict.START_COPY]
+    ended = [
+        (_at(d), -1) for d in decisions if d["verdict"] == SwitchVerdict.LEDGER and d["ledger"]["stage"] == "built"
+    ]
+    under_way, left, filled, since = 0, len(ended), 0.0, min(ordered)[0]
+    for at, step in sorted(ordered + ended):
+        if under_way >= min(concurrency, left):
+            filled += (at - since).total_seconds()
+        under_way, left, since = under_way + step, left - (step < 0), at
+    return f"{'places filled':16} {filled / (since - min(ordered)[0]).total_seconds():.0%} of the build"
+
+
+def _at(data: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(data["decided_at"])
+
+
+def _table(records: list[dict[str, Any]], ledgers: int, alone: list[float]) -> Iterator[str]:
     began: dict[str, datetime] = {}
     for record in records:
         began.setdefault(record["verdict"], datetime.fromisoformat(record["decided_at"]))
@@ -82,7 +146,11 @@ def _table(records: list[dict[str, Any]], ledgers: int) -> Iterator[str]:
     for stage, after in itertools.pairwise(order):
         if stage in STAGES:
             seconds = (began[after] - began[stage]).total_seconds()
-            yield f"{stage:16} {seconds:8.1f} s  {ledgers / max(seconds, 0.001):8.1f} ledgers/s"
+            rate = ledgers / max(seconds, 0.001)
+            yield f"{stage:16} {seconds:8.1f} s  {rate:8.1f} ledgers/s"
+            if stage == "build" and alone:
+                each = ", ".join(f"{one:.1f}" for one in alone)
+                yield f"{'copier alone':16} {each} ledgers/s: the build reaches {rate / statistics.mean(alone):.0%}"
 
 
 if __name__ == "__main__":

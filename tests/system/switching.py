@@ -207,10 +207,17 @@ class BrokerCluster:
             client.create(f"{TOPICS}/topic-0/none", cursor_info(-1))
 
     def _ledger(self, number: int) -> int:
-        entries = [f"{self.name} {number}/{n} ".encode() * (1 + n * 37 % 50) for n in range(number % 7)]
-        ledger_id = self.clusters.ledgers.make(self.clusters.servers(OLD), entries, {"of": str(number).encode()})
-        self.ledgers[ledger_id] = entries
+        ledger_id = self.make_ledger(number)
+        self.ledgers[ledger_id] = self._entries(number)
         return ledger_id
+
+    def make_ledger(self, number: int) -> int:
+        """One of those shapes in the old cluster, which nothing names."""
+        servers = self.clusters.servers(OLD)
+        return self.clusters.ledgers.make(servers, self._entries(number), {"of": str(number).encode()})
+
+    def _entries(self, number: int) -> list[bytes]:
+        return [f"{self.name} {number}/{n} ".encode() * (1 + n * 37 % 50) for n in range(number % 7)]
 
     def attributions(self) -> dict[int, set[str | None]]:
         """By ledger, the clusters that references attribute it to."""

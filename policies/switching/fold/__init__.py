@@ -103,7 +103,7 @@ def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, Ne
         case ClusterSeen():
             return fold_cluster(state, event)
         case BrokerSeen():
-            return fold_report(state, event), event
+            return fold_report(state, event)
         case InventorySeen():
             return fold_inventory(state, event), event
         case Tick():

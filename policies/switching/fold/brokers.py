@@ -33,11 +33,17 @@ def fold_members(known: LiveBrokers | None, seen: MembersSeen) -> LiveBrokers | 
     return LiveBrokers(brokers, seen.at_ms, tuple(since.get(b, seen.at_ms) for b in brokers))
 
 
-def fold_report(state: SwitchingState, seen: BrokerSeen) -> SwitchingState | None:
-    """What the broker writes and reads, and which directive it follows; None when it was heard before."""
+def fold_report(state: SwitchingState, seen: BrokerSeen) -> tuple[SwitchingState | None, BrokerSeen | None]:
+    """What the broker writes and reads, and which directive it follows; None when it was heard before.
+
+    One that comes after a later one still says where the broker wrote once: ids were given there.
+    """
+    marks = state.marks
+    for name in seen.writes:
+        marks = written(marks, state.cluster(name), from_now=False)
     known = next((b for b in state.brokers if b.name == seen.broker), None)
     if known is not None and seen.sequence <= known.sequence:
-        return None
+        return (replace(state, marks=marks), None) if marks != state.marks else (None, None)
     report = known or BrokerReport(seen.broker, NEVER, NEVER)
     acked, failed = (NEVER, seen.epoch) if seen.failed else (seen.epoch, NEVER)
     says_the_same = (report.acked_epoch, report.failed_epoch) == (acked, failed)
@@ -46,10 +52,7 @@ def fold_report(state: SwitchingState, seen: BrokerSeen) -> SwitchingState | Non
         report.since_ms if says_the_same else seen.at_ms,
         seen.at_ms if _strays(state, seen) else report.strayed_ms,
     )  # fmt: skip
-    marks = state.marks
-    for name in seen.writes:
-        marks = written(marks, state.cluster(name), from_now=False)
-    return replace(state, brokers=put(state.brokers, report), marks=marks)
+    return replace(state, brokers=put(state.brokers, report), marks=marks), seen
 
 
 def _strays(state: SwitchingState, seen: BrokerSeen) -> bool:

@@ -52,6 +52,20 @@ def test_it_counts_under_another_name_too() -> None:
     assert max(m.given for m in world.state.marks if m.instance == "id-of-new") == world.topics["t1"][-1]
 
 
+def test_a_report_that_comes_after_a_later_one_still_says_where_a_broker_wrote() -> None:
+    world = World()
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=3)
+    world.registered()
+    read(world)
+    late = world.broker_event("b1", writes=("third",))
+    world.tell(world.broker_event("b1"))
+    before = world.state.brokers
+    world.tell(late)
+    assert world.state.brokers == before, "nothing else of it counts"
+    assert start(world, "new") == [RejectCode.PRECHECK_FAILED]
+    assert "taken by third" in world.said[-1].sentence
+
+
 def test_a_cluster_that_nobody_is_at_any_more_counts_for_what_it_gave() -> None:
     """Not for all it might have given: brokers left it, and it was read since."""
     world = World()

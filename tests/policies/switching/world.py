@@ -336,7 +336,7 @@ class World:
         ref, made = self.refs[task.paths[0]], task.target_id if task.target_id is not None else task.ledger_id
         if (ref.attribution, ref.ledger_id) == (target, made):
             return answer(LedgerOutcome.PROMOTED)
-        if ref.attribution == target and ref.ledger_id != task.ledger_id:
+        if ref.ledger_id != task.ledger_id:
             return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=ref.attribution)
         held = self.clusters[target].ledgers.get(made)
         if held is None or held.content != ref.content or not held.complete:

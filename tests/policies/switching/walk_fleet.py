@@ -1,0 +1,240 @@
+"""A fleet in which nothing comes at its time: its brokers, what is read of it, and what must never happen to it.
+
+Brokers follow directives long before they say so, or never say so; what is said may be late, doubled or lost.
+"""
+
+import re
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from policies.switching import events as every_event
+from policies.switching.decisions import ORDERS, SwitchVerdict
+from policies.switching.events import BrokerSeen, Event, InventorySeen, RegistrySeen
+from policies.switching.id_generators import MAX_HOB
+from policies.switching.judge.changes import DecisionDraft
+from policies.switching.precheck.snapshot import TargetPolicy
+from policies.switching.references import LedgerKind, owner_of
+from policies.switching.settings import SwitchLimits
+from policies.switching.state import Directive, RegistryEntry, SwitchStage
+from tests.policies.switching.world import Bookies, HarmError, Ref, World
+
+S = SwitchStage
+_REMEDY = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to HOB-(\d+)")
+_READS_ONLY = (SwitchVerdict.RUN_PRECHECK, SwitchVerdict.TAKE_INVENTORY)
+
+
+@dataclass
+class Broker:
+    """What one does, whatever it says."""
+
+    writes_to: str
+    epoch: int = 0
+
+
+class Fleet(World):
+    """A world of up to five clusters, whose brokers are on their own.
+
+    Args:
+        limits: of the switches.
+        policy: what a target may hold.
+        clusters: how many there are.
+    """
+
+    def __init__(
+        self, limits: SwitchLimits | None = None, policy: TargetPolicy = TargetPolicy.SHARED, clusters: int = 3
+    ) -> None:
+        super().__init__(limits, policy)
+        for name, hob in (("third", 1), ("fourth", None), ("fifth", 2))[: clusters - 2]:
+            self.clusters[name] = Bookies(name, f"id-of-{name}", hob=hob)
+        self.refs["/s2"] = Ref(LedgerKind.SCHEMA, self.refs["/c1"].ledger_id, "/c1")  # one ledger, named by both kinds
+        self.fleet = {name: Broker("old") for name in self.brokers}
+        self.joined = len(self.fleet)
+        self.foreign: Directive | None = None
+        """A directive that somebody else wrote."""
+        self.contested_heard = False
+        self.astray: list[tuple[str, str, int, bool]] = []
+        """Ids that topics got of brokers that did not follow: nobody can foresee those."""
+        self.known_writes = {"old"}
+        """Clusters that brokers said they wrote to."""
+        self.directed_to = {"old"}
+        self.remedies: list[tuple[str, int]] = []
+        self.just_remedied = False
+        self.listed: InventorySeen | None = None
+        """The newest list of all references that was told."""
+        self.under_way: list[Event] = []
+        """What was said, and has not come yet."""
+        self.registered()
+        self.read()
+
+    def later(self, milliseconds: int = 1000) -> "Fleet":
+        super().later(milliseconds)
+        return self
+
+    # --- brokers
+
+    def in_force(self) -> Directive | None:
+        ours = self.state.directive
+        return self.foreign if self.foreign and self.foreign.epoch > (ours.epoch if ours else 0) else ours
+
+    def where(self) -> str:
+        """Where a broker that follows writes."""
+        directive = self.in_force()
+        if directive is not None and directive.epoch > self.state.committed_epoch:
+            return directive.target
+        return self.state.committed() or "old"
+
+    def adopt(self, name: str) -> None:
+        directive = self.in_force()
+        self.fleet[name] = Broker(self.where(), directive.epoch if directive else 0)
+
+    def write_anywhere(self, topic: str, name: str) -> None:
+        """One that does not follow harms itself; whoever follows must never get a lower id."""
+        one = self.fleet[name]
+        follows = one == Broker(self.where(), self.in_force().epoch if self.in_force() else 0)  # type: ignore[union-attr]
+        ledger_id = self.clusters[one.writes_to].allocate(topic, self.now_ms)
+        if not follows or self.foreign is not None:
+            self.astray.append((topic, one.writes_to, ledger_id, one.writes_to in self.directed_to))
+            return
+        past = self.topics[topic]
+        if past and ledger_id <= max(past):
+            raise HarmError(f"ORDER: {topic} gets {ledger_id} of {one.writes_to} after {max(past)}")
+        past.append(ledger_id)
+
+    def _count_what_is_known(self) -> None:
+        """A directive must heed what brokers did out of line, where it was read that they may have."""
+        for entry in list(self.astray):
+            topic, cluster, ledger_id, directed = entry
+            seen = self.state.cluster(cluster)
+            known = seen is not None and seen.generator is not None and seen.generator.next_id > ledger_id
+            if (directed or cluster in self.known_writes) and known:
+                self.topics[topic].append(ledger_id)
+                self.astray.remove(entry)
+
+    def report(self, name: str, **more: Any) -> None:
+        self.tell(self.said_by(name, **more))
+
+    def said_by(self, name: str, **more: Any) -> BrokerSeen:
+        """What a broker says now; when it comes is another matter."""
+        one = self.fleet[name]
+        self.brokers[name] = one.writes_to
+        return self.broker_event(name, epoch=one.epoch, writes=(one.writes_to,), **more)
+
+    def members_event(self) -> Any:
+        return every_event.MembersSeen(tuple(self.fleet) if hasattr(self, "fleet") else ("b1", "b2"), self.now_ms)
+
+    # --- what is read
+
+    def read(self) -> None:
+        self.later()
+        self.tell(self.registry_event(), *(self.cluster_event(n) for n in self.clusters), self.members_event())
+        self.later()
+
+    def list_references(self) -> None:
+        switch = self.state.switch
+        if switch is not None:
+            self.tell(self.later().inventory_event(switch.target))
+
+    def naming(self, cluster: str) -> set[str]:
+        """What names a cluster, by the newest list that was told."""
+        listed = self.listed.references if self.listed else ()
+        return {r.path for r in listed if r.ledger_id >= 0 and owner_of(r, "old") == cluster}
+
+    def registry_event(self, *, two_active: bool = False, also_active: tuple[str, ...] = ()) -> RegistrySeen:
+        entries = tuple(
+            RegistryEntry(e.name, e.uri, e.instance_id, e.root, type(e.status)("active") if two_active else e.status, 3)
+            for e in self.state.entries
+        )
+        committed = self.state.committed_epoch
+        return RegistrySeen(entries, self.state.bootstrap, self.in_force(), committed, self.now_ms, also_active)
+
+    # --- what is said
+
+    def tell(self, *events: Any) -> list[DecisionDraft]:
+        said: list[DecisionDraft] = []
+        for event in events:
+            self._hear(event)
+            stage, epoch = self.state.switch.stage if self.state.switch else S.NONE, self.state.epoch
+            now = super().tell(event)
+            said += now
+            if hasattr(self, "known_writes") and self.state.epoch > epoch and self.state.directive is not None:
+                self._count_what_is_known()
+                self.directed_to.add(self.state.directive.target)
+            if hasattr(self, "foreign") and self.foreign and self.state.epoch > self.foreign.epoch:
+                self.directed_to.add(self.foreign.target)
+                self.foreign, self.contested_heard = None, False
+            self._judge(stage, now, event)
+        return said
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, BrokerSeen) and hasattr(self, "known_writes"):
+            self.known_writes.update(event.writes)
+        if isinstance(event, InventorySeen) and (self.listed is None or event.at_ms >= self.listed.at_ms):
+            self.listed = event
+
+    def _judge(self, before: SwitchStage, said: list[DecisionDraft], event: Any) -> None:
+        if not hasattr(self, "fleet"):
+            return
+        for one in said:
+            self._heed(one)
+        orders = [o for o in said if o.verdict in ORDERS and o.verdict not in _READS_ONLY]
+        if self.contested_heard and orders and type(event).__name__ != "Resume":
+            raise HarmError(f"CONTESTED: {orders[0].verdict.value} although somebody else directs")
+        if any(o.verdict is SwitchVerdict.DELETE_OLD for o in orders) and (why := self._astray()):
+            raise HarmError(f"CLEAN-UP: {why}")
+        for one in said:
+            self._must_need_nobody(one)
+        after = self.state.switch.stage if self.state.switch else S.NONE
+        if after is not before:
+            self._must_be_true(after)
+
+    def _heed(self, one: DecisionDraft) -> None:
+        """Keep a remedy in mind; one that was followed must not have halted the switch."""
+        for found in _REMEDY.finditer(one.sentence):
+            name, hob = found[1], int(found[2])
+            if hob > MAX_HOB:
+                raise HarmError(f"REMEDY: {one.sentence}")
+            if name in self.clusters:
+                self.remedies.append((name, hob))
+        if one.verdict is SwitchVerdict.HALT and self.just_remedied:
+            raise HarmError(f"REMEDY HALTS: {one.sentence}")
+
+    def _must_need_nobody(self, one: DecisionDraft) -> None:
+        """A cluster that is given up is neither written to nor named."""
+        if one.verdict not in (SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.CLOSE_CLIENT):
+            return
+        name = str(one.details.get("name") or "")
+        if name == self.state.active():
+            raise HarmError(f"GIVEN UP: {name} is active")
+        if self.naming(name):
+            raise HarmError(f"GIVEN UP: {sorted(self.naming(name))} name {name}")
+
+    def _must_be_true(self, stage: SwitchStage) -> None:
+        if stage is S.DONE and (naming := self.naming(self.switch.source)):
+            raise HarmError(f"DONE: {sorted(naming)} name {self.switch.source}")
+        asked_back = stage is S.ROLLED_BACK and not self.switch.attribution_only
+        if (stage is S.DONE or asked_back) and (why := self._astray()):
+            raise HarmError(f"{stage.value.upper()}: {why}")
+
+    def _astray(self) -> str:
+        """By what it was told: a live broker that does not follow the directive."""
+        directive, members = self.state.directive, self.state.members
+        reports = {b.name: b for b in self.state.brokers}
+        for name in members.brokers if members and directive else ():
+            said = reports.get(name)
+            if said is None or said.acked_epoch != directive.epoch:  # type: ignore[union-attr]
+                return f"{name} does not follow"
+            if set(said.writes) - {directive.target}:  # type: ignore[union-attr]
+                return f"{name} writes to {said.writes}"
+        return ""
+
+
+def fleet_of(draw: Random) -> Fleet:
+    """Of a walk: how many clusters there are, and what its settings say."""
+    limits = SwitchLimits(
+        copy_concurrency=2, max_deletions=2, retries=3, orders_ahead=draw.choice((0, 3)),
+        automatic_rollback=draw.random() < 0.3,
+        remapped=frozenset({LedgerKind.SCHEMA}) if draw.random() < 0.2 else frozenset(),
+    )  # fmt: skip
+    policy = TargetPolicy.DEDICATED if draw.random() < 0.15 else TargetPolicy.SHARED
+    return Fleet(limits, policy, clusters=draw.choice((2, 3, 3, 4, 5)))

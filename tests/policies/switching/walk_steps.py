@@ -1,0 +1,312 @@
+"""What may happen to a fleet at any time: a step of a walk each, with how often it does."""
+
+from collections.abc import Callable
+from random import Random
+
+from policies.switching import events as every_event
+from policies.switching.events import (
+    Cleanup,
+    CloseClient,
+    Event,
+    LedgerResult,
+    Precheck,
+    Register,
+    Rollback,
+    StatusResult,
+    Unregister,
+)
+from policies.switching.readings import LedgerOutcome
+from policies.switching.references import LedgerKind
+from policies.switching.settings import DAY_MS
+from policies.switching.state import ClusterStatus, Directive, SwitchStage
+from tests.policies.switching.walk_fleet import Broker, Fleet
+from tests.policies.switching.world import Held, Ref
+
+S = SwitchStage
+Step = Callable[[Fleet, Random], None]
+
+
+def _start(fleet: Fleet, draw: Random) -> None:
+    target = draw.choice(("new", *fleet.clusters))
+    if draw.random() < 0.8:
+        fleet.read()
+        fleet.tell(fleet.later().prechecked_event(target))
+    fleet.tell(fleet.start_event(target))
+
+
+def _command(name: str) -> Callable[[Fleet, Random], None]:
+    def step(fleet: Fleet, _draw: Random) -> None:
+        if (known := getattr(every_event, name, None)) is not None:
+            fleet.tell(known(key=fleet.key()))
+
+    return step
+
+
+def _roll_back(fleet: Fleet, draw: Random) -> None:
+    fleet.read()
+    fleet.tell(Rollback(key=fleet.key(), attribution_only=draw.random() < 0.5))
+
+
+def _abort(fleet: Fleet, draw: Random) -> None:
+    fleet.read()
+    _command("Abort")(fleet, draw)
+
+
+def follow_remedy(fleet: Fleet, _draw: Random) -> None:
+    """What the last refusal said is done."""
+    if fleet.remedies:
+        name, hob = fleet.remedies.pop()
+        fleet.read()
+        one = fleet.clusters[name]
+        if hob > (one.hob or 0):
+            one.hob, one.created = hob, 0
+        fleet.just_remedied = True
+        fleet.read()
+        fleet.just_remedied = False
+
+
+def _cleans_up(fleet: Fleet, draw: Random) -> None:
+    if fleet.state.switch is not None and fleet.stage is S.HOLD and draw.random() < 0.5:
+        fleet.later(16 * DAY_MS)
+        _dies(fleet, draw)
+        _luck(fleet, draw)
+    fleet.tell(Cleanup(key=fleet.key()))
+
+
+def _read(fleet: Fleet, _draw: Random) -> None:
+    fleet.read()
+
+
+def _lists(fleet: Fleet, _draw: Random) -> None:
+    fleet.list_references()
+
+
+def _drives_on(fleet: Fleet, _draw: Random) -> None:
+    if fleet.state.switch is not None:
+        fleet.tell(fleet.start_event(fleet.switch.target))
+
+
+def _luck(fleet: Fleet, _draw: Random) -> None:
+    """A stretch of it, so that walks get far."""
+    for name in fleet.fleet:
+        fleet.later().adopt(name)
+        fleet.report(name)
+    fleet.read()
+    fleet.work(limit=100)
+
+
+def _time(fleet: Fleet, draw: Random) -> None:
+    stage = fleet.state.switch.stage if fleet.state.switch else S.NONE
+    long = (DAY_MS, 15 * DAY_MS) if stage in (S.HOLD, S.CLEANUP, S.ROLLED_BACK) else (60_000,)
+    fleet.later(draw.choice((1, 1000, *long))).tell(fleet.members_event())
+
+
+def _any_broker(fleet: Fleet, draw: Random) -> str:
+    return draw.choice(sorted(fleet.fleet))
+
+
+def _adopts(fleet: Fleet, draw: Random) -> None:
+    fleet.later().adopt(_any_broker(fleet, draw))
+
+
+def _reports(fleet: Fleet, draw: Random) -> None:
+    fleet.later().report(_any_broker(fleet, draw))
+
+
+def _follows(fleet: Fleet, draw: Random) -> None:
+    name = _any_broker(fleet, draw)
+    fleet.later().adopt(name)
+    fleet.report(name)
+
+
+def _goes_back(fleet: Fleet, draw: Random) -> None:
+    name = _any_broker(fleet, draw)
+    fleet.fleet[name] = Broker(draw.choice(sorted(fleet.clusters)), max(0, fleet.fleet[name].epoch - 1))
+    if draw.random() < 0.7:
+        fleet.later().report(name)
+
+
+def _joins(fleet: Fleet, draw: Random) -> None:
+    if len(fleet.fleet) < 4:
+        fleet.joined += 1
+        name = f"b{fleet.joined}"
+        fleet.fleet[name] = Broker("old")
+        if draw.random() < 0.7:
+            fleet.adopt(name)
+        fleet.later().tell(fleet.members_event())
+        if draw.random() < 0.6:
+            fleet.report(name)
+
+
+def _leaves(fleet: Fleet, draw: Random) -> None:
+    if len(fleet.fleet) > 1:
+        name = _any_broker(fleet, draw)
+        del fleet.fleet[name]
+        fleet.brokers.pop(name, None)
+        fleet.later().tell(fleet.members_event())
+
+
+def _writes(fleet: Fleet, draw: Random) -> None:
+    fleet.write_anywhere(draw.choice(("t1", "t2")), _any_broker(fleet, draw))
+
+
+def _client_fails(fleet: Fleet, draw: Random) -> None:
+    if draw.random() < 0.3:
+        fleet.read()
+        name = _any_broker(fleet, draw)
+        fleet.brokers[name] = fleet.fleet[name].writes_to
+        fleet.tell(fleet.broker_event(name, failed=True, epoch=fleet.state.epoch))
+
+
+def _new_reference(fleet: Fleet, draw: Random) -> None:
+    """A subscription is made, where its broker writes; one that does not follow makes it in the old cluster."""
+    one, path = fleet.fleet[_any_broker(fleet, draw)], f"/n{len(fleet.refs)}"
+    if len(fleet.refs) < 8 and draw.random() < 0.3:
+        made = fleet.clusters[one.writes_to].allocate(path, fleet.now_ms)
+        fleet.refs[path] = Ref(LedgerKind.CURSOR, made, path, one.writes_to)
+
+
+def _works(fleet: Fleet, draw: Random) -> None:
+    if fleet.orders:
+        order = fleet.orders.pop(draw.randrange(len(fleet.orders)))
+        fleet.later(10).tell(*fleet.carry_out(order))
+
+
+def _dies(fleet: Fleet, _draw: Random) -> None:
+    fleet.orders.clear()
+    lease = fleet.state.lease
+    fleet.later().tell(fleet.lease_event((lease.token if lease else 0) + 1))
+
+
+def _fails(fleet: Fleet, draw: Random) -> None:
+    if fleet.orders and (order := fleet.orders[0]).task is not None:
+        del fleet.orders[0]
+        outcome = draw.choice((LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED))
+        fleet.tell(LedgerResult(order.task.ledger_id, order.op, outcome))
+
+
+def _repeats(fleet: Fleet, draw: Random) -> None:
+    if fleet.history:
+        fleet.tell(draw.choice(fleet.history[-20:])[1])
+
+
+def _somebody_else_directs(fleet: Fleet, draw: Random) -> None:
+    if draw.random() < 0.1:
+        fleet.foreign = Directive(fleet.state.epoch + draw.randrange(1, 3), draw.choice(sorted(fleet.clusters)))
+        fleet.contested_heard = True
+        fleet.orders.clear()
+        fleet.later().tell(fleet.registry_event())
+
+
+def _third_hand_makes_active(fleet: Fleet, draw: Random) -> None:
+    """A plugin's entry, where the proposal has them, says that another cluster is active."""
+    if draw.random() < 0.1 and fleet.foreign is None and len(fleet.state.entries) > 1:
+        fleet.contested_heard = True
+        fleet.later().tell(fleet.registry_event(also_active=tuple(fleet.clusters)))
+        fleet.contested_heard = False
+        fleet.later().tell(fleet.registry_event())
+
+
+def _two_are_active(fleet: Fleet, draw: Random) -> None:
+    if draw.random() < 0.1 and fleet.foreign is None and len(fleet.state.entries) > 1:
+        fleet.contested_heard = True
+        fleet.later().tell(fleet.registry_event(two_active=True))
+        fleet.contested_heard = False
+        fleet.later().tell(fleet.registry_event())
+
+
+# --- what comes late, twice or never
+
+
+def _is_said(fleet: Fleet, draw: Random) -> None:
+    """Something is said or read now, and will come later."""
+    names = sorted(fleet.clusters)
+    event: Event = draw.choice(
+        (
+            lambda: fleet.said_by(_any_broker(fleet, draw)),
+            lambda: fleet.cluster_event(draw.choice(names)),
+            fleet.members_event,
+            fleet.registry_event,
+            fleet.inventory_event,
+        )
+    )()
+    fleet.under_way.append(event)
+    fleet.later(draw.choice((1, 1000)))
+
+
+def _comes(fleet: Fleet, draw: Random) -> None:
+    """In whatever order; sometimes it comes again."""
+    if fleet.under_way:
+        event = draw.choice(fleet.under_way)
+        if draw.random() < 0.8:
+            fleet.under_way.remove(event)
+        fleet.later(draw.choice((1, 1000))).tell(event)
+
+
+def _is_lost(fleet: Fleet, draw: Random) -> None:
+    """But for what an executor answers: it says that until it is heard."""
+    lost = [e for e in fleet.under_way if not isinstance(e, LedgerResult | StatusResult)]
+    if lost:
+        fleet.under_way.remove(draw.choice(lost))
+
+
+def _answers_late(fleet: Fleet, draw: Random) -> None:
+    if fleet.orders:
+        order = fleet.orders.pop(draw.randrange(len(fleet.orders)))
+        fleet.under_way += fleet.later(10).carry_out(order)
+
+
+# --- what else people and owners do
+
+
+def _rolls_over(fleet: Fleet, draw: Random) -> None:
+    """A cursor goes on in a new ledger, where its owner writes."""
+    cursors = [r for r in fleet.refs.values() if r.kind is LedgerKind.CURSOR and r.ledger_id >= 0]
+    if cursors and draw.random() < 0.3:
+        ref, one = draw.choice(cursors), fleet.fleet[_any_broker(fleet, draw)]
+        ref.ledger_id = fleet.clusters[one.writes_to].allocate(ref.content, fleet.now_ms)
+        ref.attribution = one.writes_to
+
+
+def _plants(fleet: Fleet, draw: Random) -> None:
+    """Somebody else's ledger stands at an id that is to be imported."""
+    one, ref = fleet.clusters[draw.choice(sorted(fleet.clusters))], draw.choice(sorted(fleet.refs.values(), key=str))
+    is_free = ref.ledger_id >= 0 and ref.ledger_id not in one.ledgers and ref.ledger_id not in one.deleted
+    if draw.random() < 0.1 and is_free and ref.ledger_id < one.generator.next_id:
+        one.ledgers[ref.ledger_id] = Held("foreign", fleet.now_ms)
+
+
+def _registers(fleet: Fleet, draw: Random) -> None:
+    one = fleet.clusters[draw.choice(sorted(fleet.clusters))]
+    status = draw.choice((None, None, *ClusterStatus))
+    uri, key = f"zk://{one.name}", fleet.key()
+    fleet.tell(Register(key=key, name=one.name, uri=uri, instance_id=one.instance, root="/ledgers", status=status))
+
+
+def _unregisters(fleet: Fleet, draw: Random) -> None:
+    if draw.random() < 0.5:
+        fleet.list_references()
+    fleet.tell(Unregister(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))))
+
+
+def _closes(fleet: Fleet, draw: Random) -> None:
+    fleet.tell(CloseClient(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))))
+
+
+def _checks(fleet: Fleet, draw: Random) -> None:
+    fleet.tell(Precheck(key=fleet.key(), target=draw.choice(sorted(fleet.clusters))))
+
+
+STEPS: tuple[tuple[int, Step], ...] = (
+    (6, _start), (1, _roll_back), (1, _abort), (1, _command("Pause")), (3, _command("Resume")), (3, _luck),
+    (3, _cleans_up), (3, follow_remedy), (4, _time),
+    (6, _adopts), (6, _reports), (10, _follows), (1, _goes_back), (1, _joins), (1, _leaves), (8, _writes),
+    (1, _client_fails), (1, _new_reference), (16, _works), (1, _dies), (1, _fails), (2, _repeats),
+    (8, _read), (2, _lists),
+    (1, _somebody_else_directs), (1, _two_are_active), (1, _third_hand_makes_active),
+    (4, _is_said), (4, _comes), (1, _is_lost), (3, _answers_late),
+    (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters), (1, _closes), (1, _checks),
+)  # fmt: skip
+"""How often each of them is drawn, of all."""
+WAYS_OUT: tuple[Step, ...] = (_command("Resume"), _drives_on, _abort, _roll_back)
+"""What a person tries who wants it over."""
