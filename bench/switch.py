@@ -120,7 +120,7 @@ def _await(loop: SwitchLoop, stage: str) -> None:
 
 
 def _places_filled(decisions: list[dict[str, Any]], concurrency: int) -> str:
-    """How much of the build the executor had as much to do as it does at once: the rest is lost by waiting for orders."""
+    """How much of the build the executor had as much to do as it does at once: the rest it waited for orders."""
     ordered = [(_at(d), 1) for d in decisions if d["verdict"] == SwitchVerdict.START_COPY]
     ended = [
         (_at(d), -1) for d in decisions if d["verdict"] == SwitchVerdict.LEDGER and d["ledger"]["stage"] == "built"
