@@ -93,6 +93,11 @@ class SwitchFacts:
         """What the switch's target is; empty: not known."""
         return self.instance(self.switch.target) or ""
 
+    def cluster_read_ms(self, name: str) -> int:
+        """When a cluster was last read; -1: never."""
+        seen = self.state.cluster(name)
+        return seen.read_ms if seen else -1
+
     def generator(self, name: str) -> IdGenerator | None:
         """A cluster's id generator as last read."""
         seen = self.state.cluster(name)

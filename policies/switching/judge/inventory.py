@@ -55,11 +55,15 @@ def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
 
 
 def _unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:
-    """What names the cluster that nothing should name any more: the source, or after a rollback the target."""
+    """What names the cluster that nothing should name any more: the source, or after a rollback the target.
+
+    A cursor that was planned and went on there in another ledger was not planned as it is now.
+    """
     back = switch.stage is SwitchStage.ROLLBACK
     owner = switch.target if back else switch.source
-    planned = {p for t in facts.plan for p in t.paths} if not back else frozenset()
-    paths = sorted({r.path for r in with_ledger(seen.references) if facts.owner(r) == owner and r.path not in planned})
+    planned = {(p, t.ledger_id) for t in facts.plan for p in t.paths} if not back else frozenset()
+    naming = (r for r in with_ledger(seen.references) if facts.owner(r) == owner)
+    paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
     if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
         yield UpdateSwitch({"unplanned": tuple(paths[:_NAMED]), "unplanned_count": len(paths)})
 

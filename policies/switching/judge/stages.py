@@ -33,7 +33,7 @@ from policies.switching.judge.changes import (
 from policies.switching.judge.ways_out import roll_back
 from policies.switching.references import LedgerKind
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
-from policies.switching.watch import LIVE, awaited, named
+from policies.switching.watch import LIVE, Deviation, awaited, named
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = LIVE - {SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES} | {SwitchStage.TRIGGERED}
@@ -82,13 +82,17 @@ def _must_be_undone(facts: SwitchFacts) -> str:
     if not facts.limits.automatic_rollback or stage not in _UNDOABLE or guards.it_is_known_what_target_gave(facts):
         return ""
     is_live = stage is not SwitchStage.TRIGGERED
-    late = tuple(
-        d for d in awaited(facts.state)
-        if (d.cannot or not is_live) and facts.now_ms >= d.since_ms + facts.limits.ack_timeout_ms
-    )  # fmt: skip
-    why = named(late) or ("a broker cannot reach its target" if facts.switch.degraded and not is_live else "")
+    late = tuple(d for d in awaited(facts.state) if (d.cannot or not is_live) and facts.now_ms >= _due_ms(facts, d))
+    if not late or (not is_live and facts.cluster_read_ms(facts.switch.target) < min(_due_ms(facts, d) for d in late)):
+        return ""  # some may have followed, and nobody heard of it, since what the target gave was last read
     may_not = guards.way_back_is_beyond(facts, facts.switch.home) or (is_live and guards.before_rollback_end(facts))
-    return "" if may_not else why
+    return "" if may_not else named(late)
+
+
+def _due_ms(facts: SwitchFacts, found: Deviation) -> int:
+    """When a broker should have followed; one that cannot, before the switch is live, is not waited for."""
+    at_once = found.cannot and facts.switch.stage is SwitchStage.TRIGGERED
+    return found.since_ms + (0 if at_once else facts.limits.ack_timeout_ms)
 
 
 def _undo(facts: SwitchFacts, why: str) -> Iterator[Change]:

@@ -278,6 +278,22 @@ def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_
     assert (world.stage, world.refs["/late"].attribution) == (S.DONE, "new")
 
 
+def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_planned_for() -> None:
+    """Its broker did not follow: the ledger that was promoted is not the one it lives in."""
+    world = World().to(S.HOLD)
+    ref = world.refs["/c1"]
+    ref.ledger_id, ref.attribution = world.clusters["old"].allocate("/c1", world.now_ms), "old"
+    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert "1 references name old that nobody planned for: /c1" in world.said[-1].sentence
+    world.tell(world.start_event())
+    world.work()
+    world.later(15 * DAY_MS).tell(Cleanup(key="d"))
+    world.work()
+    assert (world.stage, world.refs["/c1"].attribution) == (S.DONE, "new")
+
+
 def test_it_is_an_alert_as_soon_as_an_inventory_shows_it() -> None:
     world = WireWorld()
     world.to(S.HOLD)

@@ -263,6 +263,18 @@ def test_a_switch_that_a_broker_does_not_follow_is_undone_only_where_the_setting
     assert ("b1 is not heard of" in world.switch.automatic) is automatic
 
 
+def test_nothing_is_undone_by_itself_on_a_reading_from_before_it_was_due() -> None:
+    """A broker may have followed since, and nobody heard of it."""
+    world = World(SwitchLimits(ack_timeout_ms=60_000, automatic_rollback=True)).to(S.TRIGGERED)
+    world.tell(world.members_event(), world.cluster_event("new"))
+    world.brokers["b1"] = "new"
+    world.write("t1", "b1")
+    world.later(90_000).tell(world.members_event())
+    assert world.is_at(S.TRIGGERED)
+    world.tell(world.cluster_event("new"))
+    assert world.is_at(S.TRIGGERED), "new gave an id"
+
+
 def test_nothing_is_undone_by_itself_where_ids_would_run_backwards() -> None:
     world = moved(World(SwitchLimits(automatic_rollback=True)).to(S.TRIGGERED))
     world.later(90_000).tell(world.members_event(), world.cluster_event("new"))
