@@ -18,6 +18,7 @@ from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.part import Part
+from connectors.policy_detail import DetailKind
 from connectors.policy_view import PolicyView
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
@@ -171,6 +172,8 @@ class PolicyConnectors:
     actuators: Callable[[ActuatorContext], Iterator[Part]] = _no_actuators
     view: Callable[[Any], PolicyView] | None = None
     """From the policy's block to its metrics; None: it has only those that all policies have."""
+    detail: DetailKind | None = None
+    """Its own part of the status page; None: its sentences and its decisions' numbers are shown."""
     metrics: Mapping[str, Callable[[CollectorRegistry], object]] = field(default_factory=dict)
     """Of its actuators, for the references: from ``The quota actuator`` to what registers its metrics."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
+from typing import NamedTuple
 
 import structlog
 from prometheus_client import (
@@ -28,6 +29,7 @@ from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
+from connectors.status_page.site import StatusSite
 from deploy.batch_log import BatchLog
 from deploy.checkpoint import Checkpoint, require_fitting
 from deploy.jar_bar import fetched_jars
@@ -148,20 +150,30 @@ def _unheard(decision: Decision, caught_up: bool) -> None:
     """Nobody at the terminal."""
 
 
-def exporter_part(
+class Exporting(NamedTuple):
+    """The exporter's parts, and what is to be seen of it."""
+
+    parts: list[Part]
+    site: StatusSite
+
+
+def exporting(
     settings: Settings, registry: CollectorRegistry, on_decision: Callable[[Decision, bool], None] = _unheard
-) -> Part:
-    """The exporter: topics to metrics, and every decision to `on_decision` as it comes in."""
+) -> Exporting:
+    """The exporter: topics to metrics and to the status page, and every decision to `on_decision` as it comes in."""
+    settings_hash = settings.fingerprint()
     exporter = Exporter(
         settings.loop_kafka(),
         settings.topics.prefix,
         settings.policy_settings(),
         registry,
-        settings_hash=settings.fingerprint(),
+        settings_hash=settings_hash,
         clusters=settings.watched(),
         on_decision=on_decision,
     )
-    return Part("exporter", exporter.run, None, exporter.caught_up)
+    site = StatusSite(exporter.picture, version=VERSION, settings_hash=settings_hash)
+    following = Part("exporter", exporter.run, None, exporter.caught_up)
+    return Exporting([following, Part("status page", site.run)], site)
 
 
 def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Part]:
@@ -184,8 +196,10 @@ def new_registry() -> CollectorRegistry:
 
 
 @contextmanager
-def serving(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> Iterator[MetricsServer]:
-    """Serve /metrics, /-/healthy and /-/ready for these parts."""
+def serving(
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+) -> Iterator[MetricsServer]:
+    """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page where there is one."""
     server = MetricsServer(
         registry,
         host=settings.http.host,
@@ -193,6 +207,8 @@ def serving(settings: Settings, registry: CollectorRegistry, parts: Sequence[Par
         healthy=_checks(parts, lambda part: part.healthy),
         ready=_checks(parts, lambda part: part.ready),
         setting="http.port",
+        site=None if site is None else site.answer,
+        access=settings.http.access,
     )
     with server:
         yield server

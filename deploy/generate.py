@@ -1,4 +1,4 @@
-"""Writes what is generated under docs/reference: schemas, AsyncAPI, and pages on settings, events, metrics and alerts.
+"""Writes docs/reference: schemas, AsyncAPI, OpenAPI, and pages on settings, events, metrics and alerts.
 
 ``python -m deploy.generate`` writes, ``--check`` only compares: status 1 where a file is stale, missing or left over.
 """
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from connectors.status_page.openapi import openapi_text
 from deploy.reference.alertmanager_page import alertmanager_page
 from deploy.reference.alerts_page import alerts_page
 from deploy.reference.asyncapi import asyncapi
@@ -35,6 +36,7 @@ def generated() -> dict[str, str]:
         "asyncapi.yaml": asyncapi(),
         "events.md": events_page(),
         "metrics.md": metrics_page(),
+        "openapi.json": openapi_text(),
         "sbom.cdx.json": sbom(),
         "settings.yaml": settings_page(),
         **schemas,

@@ -6,10 +6,11 @@ from prometheus_client import CollectorRegistry
 
 from connectors.kafka.topic_admin import check_topics
 from connectors.part import Part
+from connectors.status_page.site import StatusSite
 from deploy.act import actuator_parts, release_quotas
 from deploy.app import (
     Sessions,
-    exporter_part,
+    exporting,
     new_registry,
     notifier_parts,
     publishing,
@@ -53,7 +54,8 @@ def run_exporter(settings: Settings) -> None:
     """Run the exporter."""
     _require_topics(settings)
     registry = new_registry()
-    _run(settings, registry, [exporter_part(settings, registry), *notifier_parts(settings, registry)])
+    export = exporting(settings, registry)
+    _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
 
 
 def run_actuators(settings: Settings) -> None:
@@ -79,8 +81,10 @@ def release(settings: Settings) -> None:
         release_quotas(settings, registry, publisher)
 
 
-def _run(settings: Settings, registry: CollectorRegistry, parts: Sequence[Part]) -> None:
-    with serving(settings, registry, parts):
+def _run(
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+) -> None:
+    with serving(settings, registry, parts, site):
         run_parts(parts, stop_on_signals())
 
 

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.http_access import HttpAccess
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.registration import ClusterSources, connectors_of
@@ -101,10 +102,20 @@ MAX_CLUSTER_NAME = 249
 
 
 class HttpSettings(Block):
-    """Where /metrics, /-/healthy and /-/ready are served."""
+    """Where /metrics, /-/healthy and /-/ready are served, and by the exporter the status page."""
 
     host: str = Field(default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere.")
     port: int = Field(default=9408, ge=0, le=65535, description="0 takes a free one.")
+    access: HttpAccess | None = Field(
+        default=None,
+        description="Who may ask, and how it is encrypted. Off: whoever reaches the port, in the clear. /-/healthy and "
+        "/-/ready are for anybody.",
+    )
+
+    def url(self, port: int) -> str:
+        """Where it is, once the port is known."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.access and self.access.cert_file else 'http'}://{host}:{port}"
 
 
 class EmbeddedSettings(Block):

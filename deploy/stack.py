@@ -14,7 +14,7 @@ from deploy.act import actuator_parts
 from deploy.app import (
     VERSION,
     Sessions,
-    exporter_part,
+    exporting,
     new_registry,
     notifier_parts,
     publishing,
@@ -129,19 +129,21 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         actuators = actuator_parts(settings, registry, publisher, connections)
+        export = exporting(settings, registry, terminal.decision)
         parts = [
             *collector_parts(settings, registry, publisher, connections),
             *query_parts(settings, registry, sessions, publisher),
             *retirement_parts(settings, publisher),
             *actuators,
-            exporter_part(settings, registry, terminal.decision),
+            *export.parts,
             *notifier_parts(settings, registry),
             Part("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(settings.clusters)
         acted_on = tuple(settings.clusters) if actuators else ()
-        with sole_actuators(settings, acted_on), serving(settings, registry, parts) as server:
-            terminal.step(f"watching {watched}; metrics on http://{settings.http.host}:{server.port}/metrics")
+        with sole_actuators(settings, acted_on), serving(settings, registry, parts, export.site) as server:
+            url = settings.http.url(server.port)
+            terminal.step(f"watching {watched}; status on {url}/, metrics on {url}/metrics")
             run_parts(
                 parts,
                 stop,

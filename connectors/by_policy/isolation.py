@@ -18,6 +18,7 @@ from connectors.registration import (
     Doubt,
     PolicyConnectors,
 )
+from connectors.status_page.details.isolation import DETAIL
 from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
 from policies.isolation import BookieQuarantine, Bookies, IsolationSettings
 from policies.isolation.settings import Quarantine
@@ -109,5 +110,6 @@ CONNECTORS = PolicyConnectors(
     collectors=_collectors,
     actuators=_actuators,
     view=IsolationView,
+    detail=DETAIL,
     metrics={"The quarantine actuator": QuarantineMetrics},
 )

@@ -21,6 +21,7 @@ from connectors.registration import (
     PolicyConnectors,
     too_seldom,
 )
+from connectors.status_page.details.sessions import DETAIL
 from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
 from connectors.zookeeper.ownership import OwnershipCollector, WatchedOwnership
 from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
@@ -111,5 +112,6 @@ CONNECTORS = PolicyConnectors(
     collectors=_collectors,
     actuators=_actuators,
     view=SessionsView,
+    detail=DETAIL,
     metrics={"The unload actuator": UnloadMetrics},
 )

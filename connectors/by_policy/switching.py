@@ -12,6 +12,7 @@ from connectors.registration import (
     ClusterSources,
     PolicyConnectors,
 )
+from connectors.status_page.details.switching import DETAIL
 from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.settings import SwitchExecution
@@ -75,5 +76,6 @@ CONNECTORS = PolicyConnectors(
     mistakes=_mistakes,
     actuators=_actuators,
     view=SwitchingView,
+    detail=DETAIL,
     metrics={"The switching executor": SwitchExecutorMetrics},
 )

@@ -16,6 +16,7 @@ from connectors.registration import (
     PolicyConnectors,
     too_seldom,
 )
+from connectors.status_page.details.throttle import DETAIL
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_settings import QuotaSettings
@@ -100,5 +101,6 @@ CONNECTORS = PolicyConnectors(
     collectors=_collectors,
     actuators=_actuators,
     view=ThrottleView,
+    detail=DETAIL,
     metrics={"The quota actuator": QuotaMetrics},
 )

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry
@@ -11,10 +12,12 @@ from prometheus_client.registry import Collector
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
+from connectors.loop_picture import LoopPicture
 from connectors.metric_families import Family, Sample, metrics
 from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Decision
 from policies.settings import PolicySettings
+from policies.units import from_millis
 
 BUILD_INFO = Family("headgate_build_info", "1, with the version that runs.", ("version",))
 SETTINGS_INFO = Family("headgate_settings_info", "1, with a hash of the settings this process runs with.", ("hash",))
@@ -106,6 +109,14 @@ class Exporter(Collector):
     def caught_up(self) -> str | None:
         """Readiness: None once all that was in the topics at the start has been read."""
         return None if self._behind is None else self._problem or self._behind
+
+    def picture(self) -> LoopPicture:
+        """What there is to show at this moment; nothing until all has been read."""
+        now_ms = self._now_ms()
+        with self._lock:
+            if self._caught_up:
+                return replace(self._view.picture(now_ms), problem=self._problem)
+        return LoopPicture(from_millis(now_ms), self.caught_up())
 
     def describe(self) -> list[Metric]:
         """Every family there may be, so that a registry finds clashes and can filter by name."""

@@ -1,5 +1,6 @@
 """The present picture of the whole loop: records of its topics in, samples out. Pure; time is an argument."""
 
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -9,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import InForce, Watched
 from connectors.kafka.tail import Record
+from connectors.loop_picture import LoopPicture, PolicyPicture
 from connectors.metric_families import Family, Sample, metrics
 from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.latency import DecisionLatency
@@ -54,6 +56,8 @@ BAD_RECORDS = Family(
     ("topic", "reason"),
 )
 
+SHOWN_NEWS = 100
+"""So many of the last decisions are kept for who looks at the status page."""
 MOST_CLUSTERS = 1000
 """Where no clusters are named, more than so many are not shown: anybody who writes readings can invent names."""
 OTHER = "other"
@@ -87,8 +91,9 @@ class LoopView:
     ) -> None:
         self._clusters = clusters
         self._met: set[str] = set()
+        self._settings = {name: settings.get(name) or kind.settings() for name, kind in POLICIES.items()}
         self._views = {
-            name: view(settings.get(name) or kind.settings())
+            name: view(self._settings[name])
             for name, kind in POLICIES.items()
             if (view := connectors_of(kind).view) is not None
         }
@@ -109,6 +114,7 @@ class LoopView:
         self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
         self._decision_counts: Counter[tuple[str, str, str]] = Counter()
         self._bad: Counter[tuple[str, str]] = Counter()
+        self._news: list[Decision] = []
 
     def histories(self) -> dict[str, timedelta | None]:
         """The topics to follow, and how much of their past the picture needs; None means all of it."""
@@ -160,6 +166,35 @@ class LoopView:
         yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decision_counts.items()))
         yield from (Sample(DEAD_LETTER_COUNT, labels, count) for labels, count in sorted(self._letter_counts.items()))
 
+    def picture(self, now_ms: int) -> LoopPicture:
+        """The picture at a moment with what was decided, for who shows more than numbers."""
+        now, samples = from_millis(now_ms), self._samples_by_policy(now_ms)
+        decisions: defaultdict[tuple[str, str], list[Decision]] = defaultdict(list)
+        for decision in self._in_force.decisions():
+            decisions[decision.cluster, decision.policy].append(decision)
+        unwatched = self._in_force.unwatched(now)
+        watched = {(cluster, policy) for policy, cluster in self._in_force.watched()}
+        policies = [
+            PolicyPicture(
+                policy,
+                cluster,
+                self._settings[policy].for_cluster(cluster),
+                samples.get((cluster, policy), ()),
+                decisions.get((cluster, policy), ()),
+            )
+            for cluster, policy in sorted({*samples, *decisions, *watched})
+            if policy in self._settings
+        ]
+        return LoopPicture(now, None, None, policies, self._in_force.alerts(), self._news[::-1], unwatched)
+
+    def _samples_by_policy(self, now_ms: int) -> Mapping[tuple[str, str], Sequence[Sample]]:
+        found: defaultdict[tuple[str, str], list[Sample]] = defaultdict(list)
+        for name, view in self._views.items():
+            for sample in view.samples(now_ms):
+                if "cluster" in sample.family.labels:
+                    found[sample.labels[sample.family.labels.index("cluster")], name].append(sample)
+        return found
+
     def metrics(self, now_ms: int) -> list[Metric]:
         """The picture at a moment, and the histograms so far, such as how long decisions took."""
         histograms = (histogram.metric() for histogram in self._histograms if not histogram.is_empty)
@@ -202,14 +237,23 @@ class LoopView:
             self._forget(record, None if change is None else change.before)
         if change is None or (decision := change.decision) is None:
             return None
-        if isinstance(decision, Alert | Standing):
-            return None if isinstance(decision, Standing) else decision
+        if isinstance(decision, Standing):
+            return None
+        if change.is_news:
+            self._tell(decision)
+        if isinstance(decision, Alert):
+            return decision
         self._keys[decision.policy, decision.cluster] += change.before is None
         if live:
             self._decision_counts[decision.policy, decision.verdict, decision.reason] += 1
         if (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
             self._latency.decided(decision, record.appended_ms)
         return decision
+
+    def _tell(self, decision: Decision) -> None:
+        """Keep it among the last; of history, topics are read one after the other, so they do not come in order."""
+        insort(self._news, decision, key=lambda each: each.decided_at)
+        del self._news[:-SHOWN_NEWS]
 
     def _knows(self, cluster: str) -> bool:
         if self._clusters is not None:

@@ -1,20 +1,17 @@
 """Settings of the executor of switches: ``clusters.<name>.switching``."""
 
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.bookkeeper.copy_clusters import Replication
+from connectors.http_access import LOOPBACK, HttpAccess
 from connectors.pulsar.connection import MemberUrl
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.zookeeper.connection import ZnodePath
-from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
-
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class CopyReplication(BaseModel):
@@ -37,17 +34,13 @@ class CopyReplication(BaseModel):
         return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
 
-class SwitchAdminApi(RedactedBlock):
+class SwitchAdminApi(HttpAccess):
     """The REST verbs of PIP-477, below `/admin/v2/bookie-clusters`, served by whoever carries the switch out."""
+
+    place: ClassVar[str] = "switching.admin_api"
 
     host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(default=8089, ge=0, le=65_535, description="The port; 0 for any that is free.")
-    token: SecretStr | None = Field(
-        default=None, min_length=1, description="Who asks must send it as `Authorization: Bearer …`."
-    )
-    token_file: Path | None = Field(default=None, description="The same in a file.")
-    cert_file: Path | None = Field(default=None, description="PEM; the server's certificate and its chain.")
-    key_file: Path | None = Field(default=None, description="PEM; the certificate's key.")
     timeout: PositiveDuration = Field(
         default=parse_duration("1m"), description="How long the loop's answer to a command is awaited."
     )
@@ -56,37 +49,9 @@ class SwitchAdminApi(RedactedBlock):
         """See `RedactedBlock`."""
         if (self.token is None) == (self.token_file is None):
             yield "token", "give either token or token_file: whoever has it may move brokers"
-        if (self.cert_file is None) != (self.key_file is None):
-            given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
-            yield other, f"is needed with {given}"
-        if self.cert_file is None and self.host not in _LOOPBACK:
+        if self.cert_file is None and self.host not in LOOPBACK:
             yield "cert_file", "beyond this machine the token must be encrypted: give cert_file and key_file"
-        yield from unreadable_files(
-            {"token_file": self.token_file, "cert_file": self.cert_file, "key_file": self.key_file}
-        )
-
-    def bearer_token(self) -> str:
-        """What must be sent.
-
-        Raises:
-            UserError: its file cannot be read.
-        """
-        return secret(self.token, self.token_file, "switching.admin_api.token_file") or ""
-
-    def tls(self) -> ssl.SSLContext | None:
-        """How to encrypt; None where that is not asked for.
-
-        Raises:
-            UserError: the certificate cannot be used.
-        """
-        if self.cert_file is None:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise UserError(f"switching.admin_api.cert_file: cannot be used ({error.strerror or error})") from None
-        return context
+        yield from ((field, why) for field, why in super().problems() if field != "token")
 
 
 class SwitchExecution(RedactedBlock):

@@ -4,7 +4,6 @@ Each verb runs the command of the command line, so checks and refusals are the s
 who asks needs the token. What brokers alone can do (`/internal/promote-cursor`, `/read-mode`) is answered 501.
 """
 
-import hmac
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import structlog
 from rich.console import Console
 
+from connectors.http_access import is_let_in
 from connectors.http_server import HttpServer
 from connectors.part import Part
 from connectors.switching.cluster_sessions import ClusterSessions
@@ -304,7 +304,7 @@ class SwitchAdminServer(HttpServer):
     """
 
     def __init__(self, api: SwitchAdminApi, answer: Callable[[Asked], Answer]) -> None:
-        values = {"answer": staticmethod(answer), "token": api.bearer_token()}
+        values = {"answer": staticmethod(answer), "token": api.bearer_token() or ""}
         handler = type("Handler", (_Handler,), values)
         setting = "switching.admin_api.port"
         super().__init__(handler, api.host, api.port, name="switch admin", setting=setting, tls=api.tls())
@@ -349,8 +349,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, _refusal(str(error))
 
     def _is_let_in(self) -> bool:
-        scheme, _, sent = self.headers.get("Authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), self.token.encode())
+        return is_let_in(self.headers.get("Authorization"), self.token)
 
     def _asked(self) -> Asked:
         url = urlsplit(self.path)

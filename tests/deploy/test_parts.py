@@ -85,7 +85,11 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("collect", ["collector of payments"]), ("decide", ["ticker", "query", "retirement"]), ("export", ["exporter"])],
+    [
+        ("collect", ["collector of payments"]),
+        ("decide", ["ticker", "query", "retirement"]),
+        ("export", ["exporter", "status page"]),
+    ],
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
     COMMANDS[command](world.settings)

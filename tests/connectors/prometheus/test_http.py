@@ -1,15 +1,20 @@
 """The HTTP server: what it answers, how it refuses, and that it ends cleanly."""
 
 import gzip
+import json
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
+from connectors.http_access import HttpAccess
 from connectors.prometheus import MetricsServer
 from policies.errors import UserError
 
@@ -52,10 +57,10 @@ def server(checks: Checks) -> Iterator[MetricsServer]:
         yield server
 
 
-def get(server: MetricsServer, path: str, **headers: str) -> tuple[HTTPResponse, bytes]:
+def get(server: MetricsServer, path: str, *, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
     connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
     try:
-        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         response = connection.getresponse()
         return response, response.read()
     finally:
@@ -115,6 +120,124 @@ def test_the_index_links_to_all_there_is(server: MetricsServer) -> None:
 
 def test_anything_else_is_not_found(server: MetricsServer) -> None:
     assert get(server, "/secrets")[0].status == 404
+
+
+# What is read, and nothing else
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/nothing", "/api/v1/nothing"])
+def test_head_is_get_without_its_body(server: MetricsServer, path: str) -> None:
+    of_get, body = get(server, path)
+    of_head, nothing = get(server, path, method="HEAD")
+    assert body
+    assert nothing == b""
+    passing = ("Date", "Content-Length") if path == "/metrics" else ("Date",)
+    shown = [[(k, v) for k, v in answer.getheaders() if k not in passing] for answer in (of_get, of_head)]
+    assert (of_head.status, shown[1]) == (of_get.status, shown[0])
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "WHATEVER"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/status", "/-/ready"])
+def test_anything_but_reading_is_refused_and_what_may_be_done_is_said(
+    server: MetricsServer, method: str, path: str
+) -> None:
+    response, body = get(server, path, method=method)
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+    assert json.loads(body)["status"] == 405
+
+
+def test_a_body_nobody_asked_for_does_not_lose_the_answer(server: MetricsServer) -> None:
+    connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
+    connection.request("POST", "/api/v1/status", body=b"x" * 60_000)
+    assert connection.getresponse().status == 405
+    connection.close()
+
+
+def test_what_the_api_has_not_is_a_404_in_json(server: MetricsServer) -> None:
+    response, body = get(server, "/api/v1/status?x=1")
+    assert (response.status, response.headers["Content-Type"]) == (404, "application/json")
+    assert json.loads(body)["status"] == 404
+
+
+@pytest.mark.parametrize("path", ["//[", "/%", "/\\", "/?", "http://elsewhere/", "*"])
+def test_an_odd_path_is_answered_all_the_same(server: MetricsServer, path: str) -> None:
+    assert get(server, path)[0].status in (200, 404)
+
+
+def test_no_answer_lets_anything_be_taken_from_elsewhere(server: MetricsServer) -> None:
+    for path in ("/", "/metrics", "/nothing"):
+        headers = get(server, path)[0].headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "Python" not in (headers["Server"] or "")
+
+
+def test_who_has_it_already_is_sent_nothing(server: MetricsServer) -> None:
+    etag = get(server, "/")[0].headers["ETag"]
+    for known in (etag, f'"x", W/{etag}', "*"):
+        response, body = get(server, "/", If_None_Match=known)
+        assert (response.status, response.headers["ETag"], body) == (304, etag, b"")
+    assert get(server, "/", If_None_Match='"x"')[0].status == 200
+
+
+def test_a_fault_of_the_site_is_an_answer_and_tells_no_secret() -> None:
+    def fails(path: str) -> None:
+        raise RuntimeError("secret")
+
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, site=fails) as server:
+        response, body = get(server, "/")
+        assert response.status == 500
+        assert b"secret" not in body
+        assert get(server, "/-/healthy")[0].status == 200
+
+
+# Who may ask
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate and its key, in one file."""
+    folder = tmp_path_factory.mktemp("tls")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    subprocess.run(["openssl", "req", "-x509", *kind, *subject, *made], check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_text((folder / "cert.pem").read_text() + (folder / "key.pem").read_text())
+    return both
+
+
+def test_without_the_token_only_health_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first-token\n")
+    access = HttpAccess(token_file=token)
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:
+        for path in ("/", "/metrics", "/api/v1/status", "/static/page.js"):
+            response, body = get(server, path)
+            assert response.status == 401
+            assert 'Basic realm="headgate"' in response.headers["WWW-Authenticate"]
+            assert json.loads(body)["status"] == 401
+            assert get(server, path, Authorization="Bearer another")[0].status == 401
+        assert get(server, "/-/healthy")[0].status == get(server, "/-/ready")[0].status == 200
+        assert get(server, "/metrics", Authorization="Bearer first-token")[0].status == 200
+        token.write_text("second-token")
+        assert get(server, "/metrics", Authorization="Bearer first-token")[0].status == 401
+        assert get(server, "/metrics", Authorization="Bearer second-token")[0].status == 200
+        token.unlink()
+        assert get(server, "/metrics", Authorization="Bearer second-token")[0].status == 401
+
+
+def test_with_a_certificate_it_is_encrypted(certificate: Path) -> None:
+    access = HttpAccess(cert_file=certificate, key_file=certificate)
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:
+        trusting = ssl.create_default_context(cafile=certificate)
+        connection = HTTPSConnection(LOOPBACK, server.port, timeout=10, context=trusting)
+        connection.request("GET", "/-/ready")
+        assert connection.getresponse().read() == b"ok\n"
+        connection.close()
+        with pytest.raises((OSError, HTTPException)):
+            get(server, "/-/ready")
 
 
 def test_a_scraper_that_hangs_up_or_is_silent_disturbs_nobody(server: MetricsServer) -> None:

@@ -1,0 +1,102 @@
+// Keeps the page as it is on the server: asks every two seconds, and renews the parts that have changed.
+"use strict";
+
+const INTERVAL_MS = 2000;
+const LONGEST_WAIT_MS = 30000;
+const TIMEOUT_MS = 10000;
+const live = document.getElementById("live");
+let etag = null;
+let failures = 0;
+let answeredAt = null;
+let clockAheadMs = 0;
+const sources = new WeakMap();
+
+async function ask() {
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), TIMEOUT_MS);
+  try {
+    const headers = etag ? {"If-None-Match": etag} : {};
+    const answer = await fetch("/", {headers, cache: "no-store", signal: abort.signal});
+    if (answer.status !== 304) {
+      if (!answer.ok) throw new Error(`status ${answer.status}`);
+      const text = await answer.text();
+      renew(new DOMParser().parseFromString(text, "text/html"));
+      etag = answer.headers.get("ETag");
+    }
+    clockAheadMs = Date.now() - Date.parse(answer.headers.get("Date"));
+    answeredAt = Date.now();
+    failures = 0;
+  } catch {
+    failures += 1;
+  } finally {
+    clearTimeout(timer);
+  }
+  show();
+}
+
+// Only what differs is replaced, so that a selection, the focus and what is unfolded stay.
+function renew(fresh) {
+  document.title = fresh.title;
+  const main = document.querySelector("main");
+  const before = units(main);
+  const after = units(fresh.querySelector("main"));
+  if (before.map((each) => each.id).join() === after.map((each) => each.id).join()) {
+    before.forEach((old, i) => {
+      if (sources.get(old) !== after[i].outerHTML) swap(old, after[i]);
+    });
+  } else {
+    swap(main, fresh.querySelector("main"));
+  }
+}
+
+function units(main) {
+  return [...main.querySelectorAll("[data-unit]")];
+}
+
+function swap(old, fresh) {
+  const unfolded = [old, ...old.querySelectorAll("details")].filter((each) => each.open).map((each) => each.id);
+  remember(fresh);
+  old.replaceWith(document.adoptNode(fresh));
+  for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
+}
+
+// What the server said of each unit: what stands in the page differs from it, in the ages.
+function remember(part) {
+  for (const each of part.matches("[data-unit]") ? [part] : units(part)) sources.set(each, each.outerHTML);
+}
+
+function show() {
+  for (const each of document.querySelectorAll("main time")) each.textContent = age(Date.now() - clockAheadMs - Date.parse(each.dateTime));
+  if (failures === 0) {
+    live.textContent = answeredAt ? "live" : "";
+    live.className = answeredAt ? "live" : "";
+  } else {
+    const since = answeredAt ? ` for ${span((Date.now() - answeredAt) / 1000)}` : "";
+    live.textContent = `no answer${since}`;
+    live.className = "dead";
+  }
+}
+
+function age(ms) {
+  return ms < 0 ? `in ${span(-ms / 1000)}` : `${span(ms / 1000)} ago`;
+}
+
+function span(seconds) {
+  if (seconds < 100) return `${Math.round(seconds)} s`;
+  if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${(seconds / 3600).toFixed(1)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+async function run() {
+  for (;;) {
+    if (!document.hidden) await ask();
+    const wait = Math.min(INTERVAL_MS * 2 ** Math.min(failures, 4), LONGEST_WAIT_MS);
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}
+
+remember(document.querySelector("main"));
+setInterval(show, 1000);
+document.addEventListener("visibilitychange", () => document.hidden || ask());
+run();

@@ -1,0 +1,178 @@
+"""The status page in a real Chromium: it renews itself, fits a phone, and runs nothing that anybody named so."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.answers import Answer
+from connectors.prometheus import MetricsServer
+from tests.connectors.prometheus.loop import members
+from tests.connectors.status_page.world import World, log_dirs
+
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: chromium-headless-shell)")
+
+_SEEN = """
+addEventListener("load", () => setInterval(() => {
+  const root = document.documentElement;
+  root.dataset.width = `${root.scrollWidth} of ${root.clientWidth}`;
+  root.dataset.ground = getComputedStyle(document.body).backgroundColor;
+  root.dataset.unfolded = document.querySelectorAll("details[open]").length;
+  if (!root.dataset.touched) {
+    root.dataset.touched = "yes";
+    document.querySelectorAll("details").forEach((each) => each.setAttribute("open", ""));
+    document.getElementById("cluster-payments")?.setAttribute("data-kept", "");
+  }
+}, 100));
+addEventListener("securitypolicyviolation", (event) => {
+  document.documentElement.dataset.violation = event.violatedDirective;
+});
+"""
+
+
+class Served:
+    """A world behind a real server, with a script of the test's own that writes down what it sees."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked = 0
+        self._server = MetricsServer(
+            CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, site=self._answer
+        )
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    def _answer(self, path: str) -> Answer | None:
+        if path == "/static/seen.js":
+            return Answer(_SEEN.encode(), "text/javascript; charset=utf-8")
+        if path == "/":
+            self.asked += 1
+            if self.asked == 3:
+                self.change()
+        answer = self.world.site.answer(path)
+        if path == "/" and answer is not None:
+            seen = b'<script src="/static/seen.js"></script></head>'
+            return Answer(answer.body.replace(b"</head>", seen), answer.content_type)
+        return answer
+
+    def change(self) -> None:
+        """What happens while the page is open."""
+
+    def dom(self, profile: Path, *options: str, width: int = 1280) -> str:
+        """What the page has become after some seconds of its own time."""
+        command = [
+            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            f"--user-data-dir={profile}", f"--window-size={width},900", "--virtual-time-budget=12000",
+            "--timeout=60000", "--dump-dom", *options, f"http://127.0.0.1:{self._server.port}/",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert "</html>" in done.stdout, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with Served(World().everything()) as served:
+        yield served
+
+
+def noted(dom: str, name: str) -> str | None:
+    found = re.search(rf'<html[^>]* data-{name}="([^"]*)"', dom)
+    return found[1] if found else None
+
+
+def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served, tmp_path: Path) -> None:
+    world = served.world
+    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
+
+    def fills() -> None:
+        world.later(seconds=5)
+        world.read(members(1), log_dirs(0.01, cluster="calm"), cluster="calm")
+
+    served.change = fills  # type: ignore[method-assign]
+    dom = served.dom(tmp_path)
+    assert served.asked >= 4
+    assert re.search(r'<article class="card critical" id="cluster-calm"', dom)
+    assert re.search(r'id="live"[^>]*>live<', dom)
+    assert re.search(r"<time [^>]*>[0-9.]+ \w+ ago</time>", dom)
+    assert noted(dom, "violation") is None
+
+
+def test_what_has_not_changed_is_not_touched(served: Served, tmp_path: Path) -> None:
+    world = served.world
+    world.read(members(1), log_dirs(0.1, cluster="other"), cluster="other")
+
+    def another() -> None:
+        world.later(seconds=5)
+        world.read(members(1), log_dirs(0.08, cluster="other"), cluster="other")
+
+    served.change = another  # type: ignore[method-assign]
+    dom = served.dom(tmp_path)
+    assert "80.0 GB free" in dom
+    assert re.search(r'<article class="card warning" id="cluster-payments"[^>]* data-kept', dom)
+
+
+def test_what_is_unfolded_stays_so_when_it_changes(served: Served, tmp_path: Path) -> None:
+    world = served.world
+    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
+
+    def less() -> None:
+        world.later(seconds=5)
+        world.read(members(1), log_dirs(0.5, cluster="calm"), cluster="calm")
+
+    served.change = less  # type: ignore[method-assign]
+    dom = served.dom(tmp_path)
+    assert "500 GB free" in dom
+    assert re.search(r'<details class="row calm" id="cluster-calm"[^>]* open=', dom)
+
+
+def test_a_server_that_does_not_answer_any_more_is_said(served: Served, tmp_path: Path) -> None:
+    def fails() -> None:
+        served.asked = 2  # and so each time after it
+        raise RuntimeError
+
+    served.change = fails  # type: ignore[method-assign]
+    dom = served.dom(tmp_path)
+    assert re.search(r'id="live"[^>]*class="dead">no answer for \d+ s<', dom)
+    assert 'id="cluster-payments"' in dom
+
+
+@pytest.mark.parametrize("width", [375, 768, 960, 1440])
+def test_it_fits_its_window(served: Served, tmp_path: Path, width: int) -> None:
+    served.world.read(members(1), log_dirs(0.1, log_dir="/" + "x" * 300, broker=1), cluster="c" * 200)
+    found = noted(served.dom(tmp_path, width=width), "width")
+    assert found == f"{width} of {width}"
+
+
+def test_it_is_dark_where_that_is_preferred(served: Served, tmp_path: Path) -> None:
+    light = served.dom(tmp_path / "light", "--blink-settings=preferredColorScheme=1")
+    dark = served.dom(tmp_path / "dark", "--blink-settings=preferredColorScheme=0")
+    assert (noted(light, "ground"), noted(dark, "ground")) == ("rgb(244, 246, 244)", "rgb(15, 21, 20)")
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=document.title='owned'>", "<script>document.title='owned'</script>"]
+)
+def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(tmp_path: Path, name: str) -> None:
+    with Served(World()) as served:
+        served.world.read(members(1, cluster=name), log_dirs(0.1, name, f"/{name}"), cluster=name)
+
+        def comes() -> None:
+            served.world.later(seconds=5)
+            served.world.read(log_dirs(0.01, name, f"/{name}/2"), cluster=name)
+
+        served.change = comes  # type: ignore[method-assign]
+        dom = served.dom(tmp_path)
+    assert "owned</title>" not in dom
+    assert noted(dom, "violation") is None
+    assert "&lt;" in dom
