@@ -10,13 +10,16 @@ AGAINST ?=
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test unit lean system again long walk check lint types layers generated setup generate requirements bench docker audit clean
+.PHONY: help run test unit lean system again long thorough walk check lint types layers generated setup generate requirements bench docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
 
 run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watching this machine's disks
 	@$(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS))
+
+# Half of what servers take to start is their classes: an archive of them, made once.
+ARCHIVES := $(BIN)/python -m tests.system.class_archives
 
 # Files go to the workers whole, so that tests share servers, and the longest first.
 SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
@@ -27,16 +30,22 @@ unit: $(VENV)/.dev ## Tests without servers: under three minutes
 	$(BIN)/python -m pytest -m "not system and not streaming" -n 2
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
+	@$(ARCHIVES)
 	$(SYSTEM) -m lean
 
 system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: about 25 minutes on 2 cores
+	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not lean and not long"
 
 again: $(VENV)/.dev ## What failed last, alone
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 long: $(VENV)/.dev ## The same with every kill, outage and repetition
+	@$(ARCHIVES)
 	$(SYSTEM) -m long
+
+thorough: $(VENV)/.dev ## Unit tests with hundreds of examples a property, drawn anew each time
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not system and not streaming" -n 2 --timeout 3600
 
 WALKS = 2000
 walk: $(VENV)/.dev ## Random walks over switches of a fleet that does nothing at its time: WALKS=20000 for a long one

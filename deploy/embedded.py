@@ -35,7 +35,7 @@ _FREE_PORTS = 10_000
 
 # A small broker that starts fast: no parallel collector, no second compiler, and no shared-memory file in /tmp, which a
 # killed JVM would leave there. Out of memory it ends and says so, rather than to linger half alive.
-_JVM_FLAGS = (
+_JVM_FLAGS: tuple[str, ...] = (
     "-Xms64m",
     "-Xss512k",
     "-XX:+UseSerialGC",

@@ -1,6 +1,7 @@
 """Options of the whole suite, and how its property tests run.
 
-They run the same examples each time, so that a failure in CI is a failure at home, and however slow the machine.
+They run the same few examples each time, so that a failure in CI is a failure at home, and however slow the machine;
+`make thorough` draws hundreds anew.
 """
 
 import gc
@@ -17,10 +18,11 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=20,
+    max_examples=10,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("explore", settings.get_profile("headgate"), derandomize=False, max_examples=1500)
+settings.register_profile("thorough", settings.get_profile("headgate"), derandomize=False, max_examples=300)
+settings.register_profile("explore", settings.get_profile("thorough"), max_examples=1500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headgate"))
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,6 +28,7 @@ from policies.wire import observation_event
 from streaming.collisions import Collisions, Incomplete, Question, find_collisions, tune
 from streaming.session import start_session, stop_session
 from streaming.settings import StreamSettings
+from tests.examples import examples
 
 pytestmark = pytest.mark.streaming
 
@@ -203,7 +204,7 @@ def test_in_a_dedicated_target_every_foreign_ledger_is_in_the_way(spark: SparkSe
 # --- which set it uses
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_order_does_not_matter(spark: SparkSession, seed: int) -> None:
     shuffled = list(PLAIN)
     Random(seed).shuffle(shuffled)
@@ -219,7 +220,12 @@ def test_repeated_records_count_once_and_the_last_one_counts(spark: SparkSession
     assert found(spark, [*stale, *PLAIN, *PLAIN, PLAIN[2]]) == found(spark, PLAIN)
 
 
-@pytest.mark.parametrize("lost", range(len(PLAIN)))
+FIRST_MIDDLE_LAST = (0, len(PLAIN) // 2, len(PLAIN) - 1)
+
+
+@pytest.mark.parametrize(
+    "lost", [pytest.param(n, marks=[] if n in FIRST_MIDDLE_LAST else pytest.mark.long) for n in range(len(PLAIN))]
+)
 def test_without_any_one_of_its_records_there_is_no_result(spark: SparkSession, lost: int) -> None:
     result = found(spark, PLAIN[:lost] + PLAIN[lost + 1 :])
     assert isinstance(result, Incomplete), result
@@ -332,7 +338,7 @@ def cluster(name: str, instance_id: str) -> ClusterSnapshot:
     )  # fmt: skip
 
 
-@settings(max_examples=15)
+@examples(0.6)  # each is a job of Spark
 @given(references=FLEETS, target=TARGETS, rules=RULES, size=st.integers(1, 9))
 def test_the_batch_finds_what_the_precheck_finds(
     spark: SparkSession, references: list[Reference], target: dict[int, str | None], rules: PrecheckRules, size: int

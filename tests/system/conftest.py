@@ -11,6 +11,7 @@ from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
 from tests.progress import longest_first
+from tests.system import class_archives
 from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.zookeeper import ZooKeeper
 
@@ -25,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.system)
             item.add_marker(pytest.mark.timeout(HANGS_SECONDS))
     items[:] = longest_first(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def archives() -> None:
+    """What is started here starts with what archives of classes there are."""
+    class_archives.use()
 
 
 @pytest.fixture(scope="session")

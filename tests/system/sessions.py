@@ -147,6 +147,7 @@ def sessions_loop(
         "topics": {"prefix": prefix},
         "data_dir": str(folder / "data"),
         "http": {"port": port},
+        "stream": {"trigger_interval": "500ms"},  # else a batch for each poll of each kind would take a core
         "clusters": dict(clusters),
         "policies": {"sessions": dict(sessions)},
     }

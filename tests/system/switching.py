@@ -303,6 +303,7 @@ class SwitchLoop:
             kafka={"bootstrap_servers": self.kafka},
             topics={"prefix": self.prefix},
             data_dir=str(self.folder / "data"),
+            stream={"trigger_interval": "400ms"},  # else a batch for each poll of each cluster would take a core
             clusters=dict(clusters),
             policies=dict(policies),
         )

@@ -11,17 +11,20 @@ from policies.switching.references import LedgerKind
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 from tests.system.waiting import eventually, on_this_machine
 
-NAMES = WHOLE, BRIEF, FOREIGN, BACK, REFUSED, ANEW = "whole", "brief", "foreign", "back", "refused", "anew"
+NAMES = "whole", "brief", "foreign", "back", "refused", "anew", "anew-killed"
+WHOLE, BRIEF, FOREIGN, BACK, REFUSED, ANEW, KILLED = NAMES
 
 SLOW = {"copy_concurrency": 8, "max_deletions": 8}
 """So that each stage lasts long enough to be killed in."""
 SHARED = {"target_policy": "shared"}
+REMAPPED = {**SHARED, **SLOW, "strategies": {"schema": "remap"}}
 CLUSTERS = {
     WHOLE: SLOW,
     BRIEF: SLOW,
     FOREIGN: SHARED,
     REFUSED: SHARED,
-    ANEW: {**SHARED, **SLOW, "strategies": {"schema": "remap"}},
+    ANEW: REMAPPED,
+    KILLED: REMAPPED,
 }
 BACK_SECONDS = 60
 """In which a switch that went live can be cleaned up in vain and taken back, and after which the copies go."""
@@ -217,8 +220,15 @@ def _is_about(decision: dict[str, object], ledger_id: int) -> bool:
     return isinstance(ledger, dict) and ledger["ledger_id"] == ledger_id
 
 
-def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(clusters: Clusters, loop: SwitchLoop) -> None:
-    with BrokerCluster(clusters, ANEW, loop.kafka, loop.prefix) as brokers:
+@pytest.mark.parametrize(
+    ("name", "is_killed"),
+    [(ANEW, False), pytest.param(KILLED, True, marks=pytest.mark.long)],
+    ids=["unbroken", "all is killed"],
+)
+def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(
+    clusters: Clusters, loop: SwitchLoop, name: str, is_killed: bool
+) -> None:
+    with BrokerCluster(clusters, name, loop.kafka, loop.prefix) as brokers:
         clusters.advance_new(1)
         brokers.fill(schemas=12, cursors=3)
         before = {(each.path, each.position): each for each in brokers.references()}
@@ -228,10 +238,11 @@ def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(clusters: Clu
             clusters.ledgers.write(clusters.servers(NEW), ledger_id, entries)
         brokers.start_agents()
         loop.register(brokers)
-        assert loop.begin(ANEW)["verdict"] == "advance"
-        loop.await_seen(ANEW, "promote")
-        kill_everything(clusters, loop)
-        loop.await_stage(ANEW, "hold")
+        assert loop.begin(name)["verdict"] == "advance"
+        loop.await_seen(name, "promote")
+        if is_killed:
+            kill_everything(clusters, loop)
+        loop.await_stage(name, "hold")
 
         after = {(each.path, each.position): each for each in brokers.references()}
         assert after.keys() == before.keys()
@@ -241,8 +252,8 @@ def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(clusters: Clu
         assert len(set(moved.values())) == len(moved), "each has an id of its own"
         assert min(moved[ledger_id] for ledger_id in schemas) >= 2**32, "which the new cluster's generator gave"
 
-        assert loop.command(ANEW, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
-        loop.await_stage(ANEW, "done")
+        assert loop.command(name, CommandName.CLEANUP, dry_run=False)["verdict"] == "advance"
+        loop.await_stage(name, "done")
         read = clusters.ledgers.read
         assert {i: read(clusters.servers(NEW), there) for i, there in moved.items()} == brokers.ledgers
         assert {i: read(clusters.servers(NEW), i) for i in schemas} == planted

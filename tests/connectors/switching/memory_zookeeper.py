@@ -32,6 +32,8 @@ class Server:
     """What every request fails with, while it is set."""
     before_commit: list[Callable[[], object]] = field(default_factory=list)
     """What others do just before a transaction, once each."""
+    watches: dict[str, list[Callable[[object], object]]] = field(default_factory=dict)
+    """By path, whom to tell when its znode is made, changed or removed, once each."""
     _session_ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def session(self) -> "MemorySession":
@@ -60,6 +62,9 @@ class Server:
                 ]
             results.append(True)
         self.tree = tree
+        for path in {step[1] for step in steps if step[0] != "check"}:
+            for told in self.watches.pop(path, []):
+                told(path)
         return results
 
     def _step(
@@ -117,8 +122,8 @@ class _Client:
     def ensure_path_async(self, path: str, acl: object = None) -> "_Answer":
         return self._answer(lambda: self._ensure(path))
 
-    def exists_async(self, path: str) -> "_Answer":
-        return self._answer(lambda: self._found(path)[1])
+    def exists_async(self, path: str, watch: Callable[[object], object] | None = None) -> "_Answer":
+        return self._answer(lambda: self._exists(path, watch))
 
     def create_async(self, path: str, value: bytes, *, makepath: bool, include_data: bool) -> "_Answer":
         return self._answer(lambda: self._create(path, value))
@@ -149,6 +154,12 @@ class _Client:
         if path not in self.server.tree:
             raise NoNodeError
         return self.server.tree[path]
+
+    def _exists(self, path: str, watch: Callable[[object], object] | None) -> Stat | None:
+        watching = self.server.watches.setdefault(path, [])
+        if watch is not None and watch not in watching:
+            watching.append(watch)
+        return self.server.tree[path][1] if path in self.server.tree else None
 
     def _children(self, path: str) -> list[str]:
         self._found(path)

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.decisions import AlertStatus
 from policies.observations import Observation
 from policies.sessions import SessionDecision
 from policies.sessions.readings import MemberHealth, Ownerships, Recovery, ZkSession, registration_path
+from tests.examples import examples
 from tests.policies.sessions.course import BUNDLE, at
 from tests.policies.sessions.world import World
 
@@ -20,7 +21,7 @@ NAMES = ("b0", "b1", "b2", "b3", "b4")
 PATHS = (BUNDLE, "/namespace/t/ns/0x40000000_0x80000000")
 DOWN = ("shutdown", "restart")
 T = timedelta(seconds=30)
-few = settings(max_examples=12, deadline=None)
+few = examples(0.6)  # each is a whole course of a fleet
 
 names = st.sets(st.sampled_from(NAMES), min_size=1, max_size=5).map(sorted)
 Event = tuple[str, Any]

@@ -260,7 +260,7 @@ class TwoClusters(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=80,
+    max_examples=4 * settings().max_examples,
     stateful_step_count=40,
     report_multiple_bugs=False,
     derandomize=True,

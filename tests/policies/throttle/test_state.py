@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
+from tests.examples import examples
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.courses import Batch, courses, run_of, settings_blocks
 from tests.policies.throttle.known import counting
@@ -76,7 +77,7 @@ def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
 
 
 @given(courses, settings_blocks, settings_blocks)
-@settings(max_examples=30)
+@examples(1.5)
 def test_a_state_of_other_settings_is_taken_over(
     course: list[Batch], before: dict[str, object], after: dict[str, object]
 ) -> None:

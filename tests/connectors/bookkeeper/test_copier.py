@@ -1,0 +1,411 @@
+"""How a copy or a deletion ends, by what the journal knows and what Java answers, and what is never asked of Java."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from connectors.bookkeeper import copier as module
+from connectors.bookkeeper.copier import LedgerCopier
+from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
+from connectors.bookkeeper.copy_journal import (
+    CopiedLedger,
+    CopyJournalConflictError,
+    CopyJournalError,
+    CopyRecord,
+)
+from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
+from connectors.bookkeeper.gateway import JavaError, JvmDiedError
+from policies.errors import UserError
+
+OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
+LEDGER = 7
+FACTS: dict[str, Any] = {
+    "ledger_id": LEDGER, "state": "closed", "last_entry_id": 2, "length_bytes": 30, "ensemble_size": 1,
+    "write_quorum": 1, "ack_quorum": 1, "created_ms": 5, "custom_metadata": {}, "entries_digest": "d",
+}  # fmt: skip
+EQUAL = {"source": FACTS, "target": FACTS}
+COPIED = CopiedLedger(length_bytes=30, last_entry_id=2, entries_digest="d", created_ms=5)
+
+
+class Journal:
+    """In memory; every call is noted, and fails while `failure` is set."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, CopyRecord] = {}
+        self.calls: list[str] = []
+        self.failure: Exception | None = None
+        self.fails_at: set[str] = set()
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.failure is not None and name in self.fails_at:
+            raise self.failure
+
+    def find(self, ledger_id: int) -> CopyRecord | None:
+        self._called("find")
+        return self.records.get(ledger_id)
+
+    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
+        self._called("intend")
+        new = CopyRecord(ledger_id, "i-old", "i-new", f"token-{len(self.calls)}", 1, target_id=target_id)
+        return self.records.setdefault(ledger_id, new)
+
+    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
+        self._called("complete")
+        self.records[record.ledger_id] = replace(record, copied=copied)
+        return self.records[record.ledger_id]
+
+    def forget(self, record: CopyRecord) -> None:
+        self._called("forget")
+        del self.records[record.ledger_id]
+
+
+class Java:
+    """What stands for the JVM and for the copier in it: answers what a test has it answer, one after the other."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any] | Exception] = []
+        self.requests: list[dict[str, Any]] = []
+        self.cancelled: list[str] = []
+        self.settings: list[dict[str, Any]] = []
+        self.limits: list[int] = []
+        self.is_usable, self.closed = True, 0
+        self.journal: Journal | None = None
+        self.journalled_at_start: list[list[str]] = []
+
+    def new_copier(self, settings: str) -> "Java":
+        self.settings.append(json.loads(settings))
+        self.is_usable = True
+        return self
+
+    def start(self, name: str, request: str) -> None:
+        assert self.journal is not None
+        self.requests.append(json.loads(request))
+        self.journalled_at_start.append(list(self.journal.calls))
+
+    def answer(self, name: str, wait_ms: int) -> str:
+        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(said, Exception):
+            raise said
+        return json.dumps(said)
+
+    def cancel(self, name: str) -> None:
+        self.cancelled.append(name)
+        self.answers = [{"status": "cancelled", "detail": "given up"}]
+
+    def limit(self, bytes_per_second: int) -> None:
+        self.limits.append(bytes_per_second)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class World:
+    """A copier from `old` to `new`."""
+
+    def __init__(self, **more: Any) -> None:
+        self.journal, self.java = Journal(), Java()
+        self.java.journal = self.journal
+        self.copier = LedgerCopier(self.java, OLD, NEW, self.journal, **more)  # type: ignore[arg-type]
+
+    def copy(self, *answers: dict[str, Any] | Exception, **more: Any) -> CopyResult:
+        self.java.answers = list(answers)
+        return self.copier.copy(LEDGER, **more)
+
+    def copied(self) -> "World":
+        """It was copied once, and all of this is forgotten by who asks."""
+        assert self.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
+        self.journal.calls.clear()
+        self.java.requests.clear()
+        return self
+
+
+def test_source_and_target_must_differ() -> None:
+    with pytest.raises(UserError, match="the same BookKeeper cluster"):
+        LedgerCopier(Java(), OLD, replace(NEW, instance_id="i-old"), Journal())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ledger_id", [-1, 2**63])
+def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> None:
+    world = World()
+    for act in (world.copier.copy, world.copier.delete_own, world.copier.delete_old):
+        with pytest.raises(ValueError, match="no ledger id"):
+            act(ledger_id)
+    assert (world.journal.calls, world.java.settings) == ([], [])
+
+
+def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after() -> None:
+    world = World(replication=Replication(3, 2, 2))
+    result = world.copy({"status": "running", "entries": 1}, {"status": "copied", **EQUAL})
+    assert result.outcome is CopyOutcome.COPIED
+    assert result.target is not None
+    assert result.target.provenance == "i-old"
+    assert msgspec.structs.replace(result.target, provenance=None) == result.source
+    assert world.java.journalled_at_start == [["intend"]]
+    (record,) = world.journal.records.values()
+    assert record.copied == COPIED
+    assert world.java.requests == [
+        {
+            "kind": "copy", "ledger_id": LEDGER, "provenance": record.provenance, "target_id": LEDGER,
+            "ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ({"status": "copied", **EQUAL}, CopyOutcome.COPIED),
+        ({"status": "own_closed", **EQUAL}, CopyOutcome.BUILT),
+        ({"status": "copied", "source": FACTS, "target": {**FACTS, "length_bytes": 29}}, CopyOutcome.COPY_DIFFERS),
+        ({"status": "own_closed", "source": FACTS, "target": {**FACTS, "last_entry_id": 1}}, CopyOutcome.OWN_PARTIAL),
+        ({"status": "own_partial", "source": FACTS}, CopyOutcome.OWN_PARTIAL),
+        ({"status": "foreign", **EQUAL}, CopyOutcome.FOREIGN_CONFLICT),
+        ({"status": "source_open"}, CopyOutcome.SOURCE_OPEN),
+        ({"status": "cancelled"}, CopyOutcome.TIMED_OUT),
+        (JvmDiedError("killed by signal 9"), CopyOutcome.JVM_DIED),
+        (JavaError("a bug"), CopyOutcome.INTERNAL_ERROR),
+    ],
+    ids=str,
+)
+def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
+    answer: dict[str, Any] | Exception, outcome: CopyOutcome
+) -> None:
+    world = World()
+    assert world.copy(answer).outcome is outcome
+    is_whole = outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT)
+    assert (world.journal.records[LEDGER].copied is not None) is is_whole
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (CopyJournalError("no ZooKeeper"), CopyOutcome.JOURNAL_FAILED),
+        (CopyJournalConflictError("of another source"), CopyOutcome.FOREIGN_CONFLICT),
+    ],
+)
+def test_what_cannot_be_written_down_is_not_begun(failure: Exception, outcome: CopyOutcome) -> None:
+    world = World()
+    world.journal.failure, world.journal.fails_at = failure, {"intend"}
+    result = world.copy({"status": "copied", **EQUAL})
+    assert (result.outcome, result.detail) == (outcome, str(failure))
+    assert world.java.requests == []
+
+
+def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
+    world = World()
+    world.journal.failure, world.journal.fails_at = CopyJournalError("no ZooKeeper"), {"complete"}
+    result = world.copy({"status": "copied", **EQUAL})
+    assert (result.outcome, result.detail) == (CopyOutcome.JOURNAL_FAILED, "no ZooKeeper")
+
+
+def test_progress_is_told_as_it_comes() -> None:
+    seen: list[tuple[int, int, int]] = []
+    running = [{"status": "running", "entries": n, "bytes": 10 * n} for n in (0, 1, 2)]
+    World().copy({"status": "queued"}, *running, {"status": "copied", **EQUAL}, progress=lambda *at: seen.append(at))
+    assert seen == [(LEDGER, 1, 10), (LEDGER, 2, 20)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time passes by so much at each look."""
+    now, step = [0.0], [1.0]
+
+    def monotonic() -> float:
+        now[0] += step[0]
+        return now[0]
+
+    monkeypatch.setattr(module, "time", type("Clock", (), {"monotonic": staticmethod(monotonic)}))
+    return lambda seconds: step.__setitem__(0, seconds)
+
+
+def test_a_copy_without_an_entry_more_for_four_timeouts_is_given_up(clock: Callable[[float], None]) -> None:
+    world = World(timeout=timedelta(seconds=10))
+    result = world.copy({"status": "running", "entries": 1})
+    assert (result.outcome, result.detail) == (CopyOutcome.TIMED_OUT, "given up")
+    assert len(world.java.cancelled) == 1
+
+
+def test_one_that_moves_or_has_not_begun_is_waited_for(clock: Callable[[float], None]) -> None:
+    clock(15.0)
+    world = World(timeout=timedelta(seconds=10))
+    moving = [{"status": "running", "entries": n} for n in range(1, 30)]
+    assert (
+        world.copy(*[{"status": "queued"}] * 30, *moving, {"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
+    )
+    assert world.java.cancelled == []
+
+
+# --- with a new id in the target
+
+
+NEW_ID = {"status": "new_id", "new_id": 99}
+AT_99 = {"source": FACTS, "target": {**FACTS, "ledger_id": 99}}
+
+
+def test_a_new_id_is_drawn_once_and_known_before_anything_is_created() -> None:
+    world = World()
+    assert world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True).outcome is CopyOutcome.COPIED
+    assert [(request["kind"], request.get("target_id")) for request in world.java.requests] == [
+        ("new_id", None),
+        ("copy", 99),
+    ]
+    assert world.java.journalled_at_start[1][-1] == "intend"
+    world.java.requests.clear()
+    assert world.copy({"status": "own_closed", **AT_99}, new_id=True).outcome is CopyOutcome.BUILT
+    assert [request["kind"] for request in world.java.requests] == ["copy"]
+
+
+def test_without_a_new_id_nothing_is_journalled() -> None:
+    world = World()
+    result = world.copy({"status": "failed", "phase": "target", "detail": "no bookie"}, new_id=True)
+    assert result.detail == "no bookie"
+    assert world.journal.records == {}
+
+
+def test_a_new_id_that_others_took_meanwhile_is_given_up_for_another() -> None:
+    world = World()
+    result = world.copy(NEW_ID, {"status": "foreign", **AT_99}, new_id=True)
+    assert (result.outcome, "id 99" in result.detail) == (CopyOutcome.TARGET_FAILED, True)
+    assert world.journal.records == {}
+
+
+def test_one_that_was_ours_is_not_given_up_though_it_is_foreign_now() -> None:
+    world = World()
+    world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True)
+    assert world.copy({"status": "foreign", **AT_99}, new_id=True).outcome is CopyOutcome.FOREIGN_CONFLICT
+    assert world.journal.records[LEDGER].target_id == 99
+
+
+def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> None:
+    world = World()
+    world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True)
+    kept = world.copy({"status": "own"})
+    assert (kept.outcome, "has id 99" in kept.detail) == (CopyOutcome.TARGET_FAILED, True)
+    assert world.copy({"status": "missing"}, {"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
+    assert world.journal.records[LEDGER].target_id is None
+
+
+# --- many
+
+
+def test_of_many_each_has_its_result() -> None:
+    world = World(concurrency=2)
+    world.java.answers = [{"status": "source_open"}]
+    results = list(world.copier.copy_many(range(5)))
+    assert sorted(result.ledger_id for result in results) == list(range(5))
+    assert {result.outcome for result in results} == {CopyOutcome.SOURCE_OPEN}
+
+
+def test_a_wrong_id_among_many_is_raised() -> None:
+    world = World()
+    world.java.answers = [{"status": "source_open"}]
+    with pytest.raises(ValueError, match="no ledger id"):
+        list(world.copier.copy_many([1, -1]))
+
+
+# --- deletions
+
+
+DELETIONS = [
+    ({"status": "deleted"}, DeleteOutcome.DELETED),
+    ({"status": "missing"}, DeleteOutcome.ABSENT),
+    ({"status": "refused"}, DeleteOutcome.REFUSED),
+    ({"status": "failed", "detail": "no answer"}, DeleteOutcome.FAILED),
+    (JvmDiedError("gone"), DeleteOutcome.FAILED),
+    (JavaError("a bug"), DeleteOutcome.FAILED),
+]
+
+
+@pytest.mark.parametrize(("answer", "outcome"), DELETIONS, ids=str)
+def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: DeleteOutcome) -> None:
+    world = World().copied()
+    provenance = world.journal.records[LEDGER].provenance
+    world.java.answers = [answer]
+    assert world.copier.delete_own(LEDGER).outcome is outcome
+    assert (LEDGER in world.journal.records) is (outcome not in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT))
+    assert world.java.requests == [
+        {"kind": "delete_own", "ledger_id": LEDGER, "provenance": provenance, "target_id": LEDGER}
+    ]
+
+
+@pytest.mark.parametrize(("answer", "outcome"), DELETIONS, ids=str)
+def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
+    answer: dict[str, Any] | Exception, outcome: DeleteOutcome
+) -> None:
+    world = World().copied()
+    world.java.answers = [answer]
+    assert world.copier.delete_old(LEDGER).outcome is outcome
+    assert LEDGER in world.journal.records, "the journal keeps what was copied"
+    assert world.java.requests == [
+        {"kind": "delete_old", "ledger_id": LEDGER, "length_bytes": 30, "last_entry_id": 2, "created_ms": 5}
+    ]
+
+
+@pytest.mark.parametrize("delete", ["delete_own", "delete_old"])
+def test_what_was_never_journalled_is_not_touched(delete: str) -> None:
+    world = World()
+    assert getattr(world.copier, delete)(LEDGER).outcome is DeleteOutcome.NOT_RECORDED
+    assert world.java.requests == []
+
+
+def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
+    world = World()
+    world.copy({"status": "own_partial", "source": FACTS})
+    world.java.requests.clear()
+    assert world.copier.delete_old(LEDGER).outcome is DeleteOutcome.NOT_RECORDED
+    assert world.java.requests == []
+
+
+@pytest.mark.parametrize("delete", ["delete_own", "delete_old"])
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (CopyJournalError("no ZooKeeper"), DeleteOutcome.FAILED),
+        (CopyJournalConflictError("of another source"), DeleteOutcome.NOT_RECORDED),
+    ],
+)
+def test_without_the_journal_nothing_is_deleted(delete: str, failure: Exception, outcome: DeleteOutcome) -> None:
+    world = World().copied()
+    world.journal.failure, world.journal.fails_at = failure, {"find"}
+    result = getattr(world.copier, delete)(LEDGER)
+    assert (result.outcome, result.detail) == (outcome, str(failure))
+    assert world.java.requests == []
+
+
+# --- the client in the JVM
+
+
+def test_a_client_is_made_when_first_needed_and_again_when_it_is_gone() -> None:
+    world = World()
+    assert world.java.settings == []
+    world.copied().copied()
+    assert len(world.java.settings) == 1
+    world.java.is_usable = False
+    world.copied()
+    assert len(world.java.settings) == 2
+
+
+def test_a_limit_holds_for_the_client_that_is_there_and_for_each_to_come() -> None:
+    world = World().copied()
+    world.copier.limit(5_000)
+    assert world.java.limits == [5_000]
+    world.java.is_usable = False
+    world.copier.limit(6_000)
+    assert world.java.limits == [5_000], "there is nobody to tell"
+    world.copied()
+    assert [settings["bytes_per_second"] for settings in world.java.settings] == [0, 6_000]
+
+
+def test_closed_it_opens_again_at_the_next_use_and_closing_twice_is_harmless() -> None:
+    world = World().copied()
+    world.copier.close()
+    world.copier.close()
+    assert world.java.closed == 1
+    world.copied()
+    assert len(world.java.settings) == 2

@@ -1,0 +1,266 @@
+"""The reference agent of a broker: which directive it follows, what it tells of itself, and when it closes a client."""
+
+import threading
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss
+
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
+from connectors.switching.broker_agent import BrokerAgent
+from connectors.switching.registry import Registry
+from connectors.switching.rollover import RolloverRefusedError, RolloverRequest
+from policies.observations import Reading
+from policies.switching.readings import SwitchBroker
+from policies.switching.state import ClusterStatus
+from tests.connectors.switching.memory_zookeeper import Server
+
+CURSOR = ("persistent://t/n/topic", "sub")
+
+
+class Clients:
+    """A broker's clients, which do as they are told unless they are broken."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+        self.read: tuple[str, ...] = ()
+        self.broken: set[str] = set()
+
+    def open(self, name: str) -> None:
+        if name in self.broken:
+            raise ConnectionError(f"no way to {name}")
+        self.opened.append(name)
+
+    def writes_since_ack(self) -> tuple[str, ...]:
+        return (*self.opened[-1:], *self.opened[-1:])
+
+    def reads(self) -> tuple[str, ...]:
+        return self.read
+
+    def close(self, name: str) -> None:
+        if name in self.broken:
+            raise ConnectionError(f"{name} has readers again")
+        self.closed.append(name)
+
+
+class Cursors:
+    """Who has all topics loaded."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+
+    def roll_over(self, topic: str, cursor: str, target: str) -> int:
+        self.asked.append((topic, cursor, target))
+        return 77
+
+
+class World:
+    """A registry with `old` active and `new` standing by, and the agent of one broker."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.registry = Registry(self.server.session())
+        for name, status in (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY)):
+            entry: dict[str, Any] = {"uri": f"zk://{name}", "instance_id": name, "root": "/ledgers"}
+            self.registry.write_cluster(name, status=status, version=None, bootstrap="old", **entry)
+        self.clients, self.cursors, self.now = Clients(), Cursors(), 1000.0
+        self.reports: list[SwitchBroker] = []
+        self.agent = self.start()
+
+    def start(self) -> BrokerAgent:
+        session = self.server.session()
+        return BrokerAgent(
+            "c1", "b1", session, self.clients, self._take, cursors=self.cursors, clock=lambda: self.now
+        )  # fmt: skip
+
+    def poll(self) -> SwitchBroker | None:
+        """What one look at the registry makes it report."""
+        before = len(self.reports)
+        self.agent.poll_once()
+        return self.reports[-1] if len(self.reports) > before else None
+
+    def told(self) -> tuple[int, bool]:
+        """Epoch, and whether the client of its target failed."""
+        report = self.poll()
+        assert report is not None
+        return report.epoch, report.client_init_failed
+
+    def _take(self, reading: Reading) -> None:
+        assert isinstance(reading, SwitchBroker)
+        self.reports.append(reading)
+
+
+def request(epoch: int, target: str = "new") -> RolloverRequest:
+    topic, cursor = CURSOR
+    return RolloverRequest(topic=topic, cursor=cursor, epoch=epoch, target=target)
+
+
+def test_without_a_directive_it_writes_where_the_active_cluster_is() -> None:
+    world = World()
+    assert world.told() == (0, False)
+    assert (world.clients.opened, world.agent.writing_to) == (["old"], "old")
+    assert world.reports[-1].writes == ("old",), "each once"
+
+
+def test_a_directive_is_followed_once_and_acked_by_its_epoch() -> None:
+    world = World()
+    world.poll()
+    world.registry.write_directive(2, "new")
+    assert world.told() == (2, False)
+    assert world.told() == (2, False)
+    assert world.clients.opened == ["old", "new"]
+
+
+def test_a_target_that_cannot_be_reached_is_told_tried_again_and_changes_nothing() -> None:
+    world = World()
+    world.poll()
+    world.clients.broken = {"new"}
+    world.registry.write_directive(2, "new")
+    assert [world.told(), world.told()] == [(2, True), (2, True)]
+    assert world.agent.writing_to == "old"
+    world.clients.broken = set()
+    assert world.told() == (2, False)
+    assert world.agent.writing_to == "new"
+
+
+def test_an_older_directive_than_the_one_followed_is_ignored() -> None:
+    """A server that lags behind, or a registry that was put back."""
+    world = World()
+    before = dict(world.server.tree)
+    world.registry.write_directive(2, "new")
+    world.poll()
+    world.server.tree = before
+    assert world.told() == (2, False)
+    assert (world.clients.opened, world.clients.closed) == (["new"], [])
+
+
+def test_a_registry_that_cannot_be_read_leaves_it_where_it_is_and_it_reports_on() -> None:
+    world = World()
+    assert world.poll() is not None
+    world.server.away = ConnectionLoss()
+    assert world.told() == (0, False)
+    assert world.agent.writing_to == "old"
+
+
+def test_before_it_has_ever_read_anything_it_reports_nothing() -> None:
+    world = World()
+    world.server.away = ConnectionLoss()
+    assert world.poll() is None
+
+
+def test_reports_are_numbered_on_from_the_clock_and_never_backwards() -> None:
+    world = World()
+    world.poll()
+    world.now = 900.0
+    world.poll()
+    world.now, world.agent = 2000.0, world.start()
+    world.poll()
+    assert [report.sequence for report in world.reports] == [1_000_000, 1_000_001, 2_000_000]
+
+
+def switched() -> World:
+    """It writes to `new` since epoch 2, and `old` may be closed as of that."""
+    world = World()
+    world.poll()
+    world.registry.write_directive(2, "new")
+    world.poll()
+    world.registry.allow_close("old", 2)
+    return world
+
+
+def test_a_client_that_nobody_needs_is_closed_once() -> None:
+    world = switched()
+    world.poll()
+    world.poll()
+    assert world.clients.closed == ["old"]
+
+
+@pytest.mark.parametrize("why", ["it is read", "it is written to", "the permit is older than the directive"])
+def test_a_client_that_is_needed_is_not_closed(why: str) -> None:
+    world = switched()
+    match why:
+        case "it is read":
+            world.clients.read = ("old",)
+        case "it is written to":
+            world.registry.write_directive(3, "old")
+            world.registry.allow_close("old", 3)
+        case _:
+            world.registry.write_directive(3, "new")
+    world.poll()
+    assert world.clients.closed == []
+
+
+def test_one_that_does_not_close_is_tried_again() -> None:
+    world = switched()
+    world.clients.broken = {"old"}
+    world.poll()
+    world.clients.broken = set()
+    world.poll()
+    assert world.clients.closed == ["old"]
+
+
+def test_one_that_was_closed_and_opened_again_may_be_closed_again() -> None:
+    world = switched()
+    world.poll()
+    world.registry.write_directive(3, "old")
+    world.poll()
+    world.registry.write_directive(4, "new")
+    world.poll()
+    world.registry.allow_close("old", 4)
+    world.poll()
+    assert world.clients.closed == ["old", "old"]
+
+
+def test_a_cursor_is_rolled_over_for_the_very_directive_that_is_followed() -> None:
+    world = switched()
+    assert world.agent.roll_over(request(2)) == 77
+    assert world.cursors.asked == [(*CURSOR, "new")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "followed"),
+    [(request(1), "epoch 2 to new"), (request(3), "epoch 2 to new"), (request(2, "old"), "epoch 2 to new")],
+    ids=["older", "newer", "elsewhere"],
+)
+def test_any_other_is_refused_by_name(asked: RolloverRequest, followed: str) -> None:
+    world = switched()
+    with pytest.raises(RolloverRefusedError, match=f"b1 follows {followed}, not epoch {asked.epoch} to {asked.target}"):
+        world.agent.roll_over(asked)
+    assert world.cursors.asked == []
+
+
+def test_before_it_follows_anything_or_where_it_rolls_nothing_it_refuses() -> None:
+    world = World()
+    with pytest.raises(RolloverRefusedError, match="follows nothing"):
+        world.agent.roll_over(request(2))
+    without = BrokerAgent("c1", "b2", world.server.session(), world.clients, world.reports.append)  # type: ignore[arg-type]
+    with pytest.raises(RolloverRefusedError, match="b2 rolls no cursors over"):
+        without.roll_over(request(2))
+
+
+def test_a_change_of_the_registry_is_followed_at_once_and_no_error_ends_it() -> None:
+    """The next look is an hour away: only the watch can tell."""
+    world, stop, followed = World(), threading.Event(), threading.Event()
+
+    def report(reading: Reading) -> None:
+        world._take(reading)
+        if world.reports[-1].epoch == 2:
+            followed.set()
+        raise RuntimeError("whoever takes reports has a bug")
+
+    agent = BrokerAgent("c1", "b1", world.server.session(), world.clients, report, interval_seconds=3600)
+    running = threading.Thread(target=agent.run, args=(stop,))
+    running.start()
+    try:
+        while not world.reports:
+            stop.wait(0.01)
+        world.registry.write_directive(2, "new")
+        assert followed.wait(60)
+    finally:
+        stop.set()
+        running.join(60)
+    assert not running.is_alive()
+    assert {f"{REGISTRY_ROOT}/{name}" for name in ("directive", "switch-target", "committed")} <= set(
+        world.server.watches
+    )
