@@ -9,6 +9,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, Roll
 
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
 
 
 class Stat(NamedTuple):
@@ -20,6 +21,8 @@ class Stat(NamedTuple):
     mzxid: int
     ctime: int = 0
     """When it was made: here the number of its transaction."""
+    numChildren: int = 0  # noqa: N815
+    """As of when it was read."""
 
 
 @dataclass
@@ -99,6 +102,10 @@ class MemorySession(ZooKeeperSession):
         """What stands for kazoo's client."""
         return _Client(self._server, self.id)
 
+    def reader(self, left_seconds: Callable[[], float]) -> Reader:
+        """One that reads with it."""
+        return Reader(self.client(), 1.0, left_seconds)
+
 
 @dataclass
 class _Client:
@@ -153,7 +160,8 @@ class _Client:
     def _found(self, path: str) -> tuple[bytes, Stat]:
         if path not in self.server.tree:
             raise NoNodeError
-        return self.server.tree[path]
+        data, stat = self.server.tree[path]
+        return data, stat._replace(numChildren=len(self._below(path)))
 
     def _exists(self, path: str, watch: Callable[[object], object] | None) -> Stat | None:
         watching = self.server.watches.setdefault(path, [])
@@ -163,6 +171,9 @@ class _Client:
 
     def _children(self, path: str) -> list[str]:
         self._found(path)
+        return self._below(path)
+
+    def _below(self, path: str) -> list[str]:
         below = (other.removeprefix(f"{path}/") for other in self.server.tree if other.startswith(f"{path}/"))
         return [name for name in below if "/" not in name]
 

@@ -1,0 +1,119 @@
+"""The copiers of a broker cluster: one for each move, made when it is first needed, each with the limit in force."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from kazoo.exceptions import ConnectionLoss
+
+from connectors.bookkeeper.gateway import BookKeeperJvm
+from connectors.switching.ledger_copiers import CopySettings, LedgerCopiers
+from connectors.zookeeper.outcomes import UnreadError
+from policies.errors import UserError
+from tests.connectors.switching.memory_sessions import MemorySessions
+
+
+class Jvm(BookKeeperJvm):
+    """One that is never started; what is made in it says that nothing can be copied."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, object]] = []
+        self.limits: list[int] = []
+        self.closed = 0
+
+    def new_copier(self, settings: str) -> "Jvm":  # type: ignore[override]
+        self.made.append(json.loads(settings))
+        return self
+
+    is_usable = True
+
+    def start(self, *request: str) -> None:
+        pass
+
+    def answer(self, *request: object) -> str:
+        return '{"status": "source_open"}'
+
+    def limit(self, bytes_per_second: int) -> None:
+        self.limits.append(bytes_per_second)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class World:
+    def __init__(self) -> None:
+        self.sessions, self.jvm, self.jvms = MemorySessions(), Jvm(), 0
+        settings = CopySettings(4, timedelta(seconds=5), None, b"secret")
+        self.copiers = LedgerCopiers(self.sessions, settings, self._start)
+
+    def _start(self) -> BookKeeperJvm:
+        self.jvms += 1
+        return self.jvm
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_move_has_one_copier_and_the_way_back_another(world: World) -> None:
+    there, back = world.copiers.between("old", "new"), world.copiers.between("new", "old")
+    assert there is world.copiers.between("old", "new")
+    assert there is not back
+    assert world.jvms == 2
+    assert world.jvm.made == [], "nothing is opened before something is copied"
+
+
+def test_a_copier_knows_both_clusters_by_identity_and_address(world: World) -> None:
+    move = world.copiers.between("old", "new")
+    move.copier.copy(7)
+    (settings,) = world.jvm.made
+    addresses = [settings[side]["properties"]["metadataServiceUri"] for side in ("source", "target")]  # type: ignore[index]
+    assert addresses == ["zk+hierarchical://old:2181/ledgers", "zk+hierarchical://new:2181/ledgers"]
+    record = move.journal.find(7)
+    assert record is not None
+    assert (record.source, record.target) == ("i-old", "i-new")
+
+
+def test_a_limit_holds_for_all_that_are_there_and_all_to_come(world: World) -> None:
+    world.copiers.between("old", "new").copier.copy(7)
+    world.copiers.limit(5_000)
+    world.copiers.between("new", "old").copier.copy(8)
+    assert world.jvm.limits == [5_000]
+    assert [settings["bytes_per_second"] for settings in world.jvm.made] == [0, 5_000]
+
+
+def test_closed_they_are_made_anew_when_needed(world: World) -> None:
+    before = world.copiers.between("old", "new")
+    before.copier.copy(7)
+    world.copiers.close()
+    world.copiers.close()
+    assert world.jvm.closed == 1
+    assert world.copiers.between("old", "new") is not before
+
+
+def test_a_move_within_one_cluster_is_refused(world: World) -> None:
+    world.sessions.servers["new"].write("/ledgers/INSTANCEID", b"i-old")
+    with pytest.raises(UserError, match="the same BookKeeper cluster"):
+        world.copiers.between("old", "new")
+
+
+def test_a_cluster_that_nobody_named_is_the_users_mistake(world: World) -> None:
+    with pytest.raises(UserError, match="names no cluster third; it names old, new"):
+        world.copiers.between("old", "third")
+
+
+@pytest.mark.parametrize("node", ["INSTANCEID", "LAYOUT"])
+def test_without_identity_or_layout_there_is_no_copier_and_it_is_tried_again(world: World, node: str) -> None:
+    before = dict(world.sessions.servers["new"].tree)
+    del world.sessions.servers["new"].tree[f"/ledgers/{node}"]
+    with pytest.raises(UnreadError, match="/ledgers/INSTANCEID"):
+        world.copiers.between("old", "new")
+    world.sessions.servers["new"].tree = before
+    assert world.copiers.between("old", "new")
+
+
+def test_one_that_is_away_is_unread(world: World) -> None:
+    world.sessions.servers["old"].away = ConnectionLoss()
+    with pytest.raises(UnreadError):
+        world.copiers.between("old", "new")
