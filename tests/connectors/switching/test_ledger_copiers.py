@@ -110,7 +110,7 @@ def test_without_identity_or_layout_there_is_no_copier_and_it_is_tried_again(wor
     with pytest.raises(UnreadError, match="/ledgers/INSTANCEID"):
         world.copiers.between("old", "new")
     world.sessions.servers["new"].tree = before
-    assert world.copiers.between("old", "new")
+    assert world.copiers.between("old", "new") is world.copiers.between("old", "new")
 
 
 def test_one_that_is_away_is_unread(world: World) -> None:
