@@ -5,7 +5,7 @@ read those. Decoding is strict about what it needs and ignores what it does not 
 """
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -102,7 +102,7 @@ class EventReader(Generic[Data]):
     """
 
     def __init__(self, kinds: Iterable[type[Data]]) -> None:
-        self._adapter: TypeAdapter[Event[Data]] = TypeAdapter(_tagged_union([_event_model(kind) for kind in kinds]))
+        self._adapter: TypeAdapter[Event[Data]] = _adapter(tuple(kinds))
 
     def read(self, record: bytes | str) -> Event[Data]:
         """Decode one record.
@@ -144,6 +144,13 @@ def too_large(size: int) -> BadRecordError:
     )
 
 
+@cache
+def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
+    """Of the events of these kinds; made once, as that takes a millisecond or two for each."""
+    return TypeAdapter(_tagged_union([_event_model(kind) for kind in kinds]))
+
+
+@cache
 def _event_model(kind: Any) -> Any:
     tag: Any = Literal[kind.event_type]
     return create_model(f"{kind.__name__}Event", __base__=Event[kind], type=(tag, ...))

@@ -8,6 +8,7 @@ import gc
 import os
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.progress import Progress
@@ -24,6 +25,15 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("headgate"), derandomize=False, max_examples=300)
 settings.register_profile("explore", settings.get_profile("thorough"), max_examples=1500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headgate"))
+
+
+# What is logged in a test is for who reads of its failure: drawing each traceback in colours takes half a second.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
