@@ -10,13 +10,19 @@ AGAINST ?=
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test unit lean system again long thorough walk check lint types layers generated setup generate requirements bench docker audit clean
+.PHONY: help run demo test unit lean system again long thorough walk check lint types layers generated setup generate requirements bench docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
 
+# Ctrl-C ends the loop in order; what comes after it is said all the same.
+AFTERWARDS = echo "headgate is at $(abspath $(BIN))/headgate; to call it by its name: . $(BIN)/activate"
+
 run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watching this machine's disks
-	@$(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS))
+	@trap : INT; $(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS)); status=$$?; $(AFTERWARDS); exit $$status
+
+demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and a recovery on brokers of its own
+	@trap : INT; $(BIN)/headgate demo; status=$$?; $(AFTERWARDS); exit $$status
 
 # Half of what servers take to start is their classes: an archive of them, made once.
 ARCHIVES := $(BIN)/python -m tests.system.class_archives

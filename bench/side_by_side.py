@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from deploy.demo.load import Load
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from tests.system.disks import why_not_mountable
@@ -28,8 +29,8 @@ from tests.system.fill import (
     BROKERS,
     MEBIBYTE,
     MEGABYTE,
+    TOPIC,
     FillCluster,
-    Load,
     Recorder,
     await_or_death,
     fill_cluster,
@@ -129,7 +130,7 @@ def _contend(contender: Contender, rounds: int) -> Iterator[Round]:
     done = 0
     while done < rounds:
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _field(contender, Path(folder)) as field:
-            with Load(field.cluster.servers, LOAD) as load:
+            with Load(field.cluster.servers, TOPIC, LOAD) as load:
                 while done < rounds and not field.cluster.dead():
                     done += 1
                     yield _round(contender, done, field, load)

@@ -35,9 +35,9 @@ def _guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
-        from deploy.console import SafeConsole, shown_error
+        from deploy.console import sentence_console, shown_error
 
-        console = SafeConsole(stderr=True, soft_wrap=True, highlight=False)
+        console = sentence_console(stderr=True)
         console.print(shown_error(str(error)), style="red", markup=False)
         return _USER_ERROR
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from deploy.lazily import load_settings, set_up_logging
+from deploy.lazily import load_settings, say, set_up_logging
 from deploy.switch.cli import switch_app
 from policies.errors import UserError
 
@@ -23,7 +23,6 @@ app = typer.Typer(
     name="headgate",
     help="A control loop for the storage under Kafka and Pulsar fleets.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
@@ -89,6 +88,31 @@ def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | No
 
 
 @app.command()
+def demo(
+    picture: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write what there was to see to this file, as an SVG.")
+    ] = None,
+) -> None:
+    """Show it: in two minutes a disk fills up, producers are slowed, stopped and let go, on brokers of its own.
+
+    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas. It needs
+    Java 17, about 1.5 GB of memory, and once the network, for the jars. It listens on loopback alone, reads no
+    settings, and leaves nothing behind; Ctrl-C ends it at any time. Without a terminal it prints plain lines.
+    """
+    from deploy.demo.volume import enter_private_mounts
+
+    mounts = enter_private_mounts()  # before what is loaded below starts threads
+    from deploy.demo.run import run_demo
+    from deploy.demo.stage import DemoFailedError
+
+    try:
+        raise typer.Exit(run_demo(mounts=mounts, picture=picture))
+    except DemoFailedError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the whole loop on your Kafka: collectors, query and exporter in one process."""
     set_up_logging(verbose=verbose)
@@ -150,7 +174,7 @@ def act(
 
     if release:
         parts.release(given)
-        typer.echo("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
+        say("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
     else:
         parts.run_actuators(given)
 
@@ -254,7 +278,7 @@ def promise(
     set_up_logging()
     request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
     placement = give_promise(load_settings(settings), request)
-    typer.echo(f"promised: {placement.promise.value}. {placement.explanation}")
+    say(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
 @app.command()
@@ -299,13 +323,13 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
     found = checkpoint.Checkpoint(given.checkpoint_dir())
     lines = checkpoint.repair_plan(found)
     for line in lines or [f"{found.folder}: nothing is damaged"]:
-        typer.echo(line)
+        say(line)
     if lines and yes:
         with sole_query(given):
             checkpoint.repair(found)
-        typer.echo("repaired")
+        say("repaired")
     elif lines:
-        typer.echo("Nothing was changed: do it with --yes, while no query runs.")
+        say("Nothing was changed: do it with --yes, while no query runs.")
 
 
 @checkpoint_app.command("reset")
@@ -317,12 +341,12 @@ def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
     given = load_settings(settings)
     found = checkpoint.Checkpoint(given.checkpoint_dir())
     for line in checkpoint.reset_plan(found):
-        typer.echo(line)
+        say(line)
     if yes:
         with sole_query(given):
-            typer.echo(f"moved to {checkpoint.reset(found)}")
+            say(f"moved to {checkpoint.reset(found)}")
     else:
-        typer.echo("Nothing was changed: do it with --yes, while no query runs.")
+        say("Nothing was changed: do it with --yes, while no query runs.")
 
 
 @topics_app.command("create")

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from connectors.printable import printable
 from connectors.redaction import without_secrets
@@ -16,6 +18,24 @@ class SafeConsole(Console):
         """What is to be written, piece by piece."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def sentence_console(*, stderr: bool = False) -> SafeConsole:
+    """For sentences: a person's terminal wraps them by words; a file or a pipe has each in one line, for `grep`."""
+    console = SafeConsole(stderr=stderr, highlight=False)
+    console.soft_wrap = not console.is_terminal
+    return console
+
+
+def hanging(console: Console, head: Text, body: Text) -> RenderableType:
+    """A head and a sentence, whose further lines, where the console wraps it, begin below its first word."""
+    if console.soft_wrap:
+        return Text.assemble(head, body)
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(head, body)
+    return grid
 
 
 def shown_error(text: str) -> str:

@@ -1,16 +1,16 @@
 """The jars a part needs, fetched where a person may be watching: one bar with bytes and the time that is left."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deploy.console import SafeConsole
-from deploy.jar_shares import OnBytes
+from deploy.jar_shares import ByteLines, OnBytes
 from deploy.jars import Progress as Say
-from deploy.jars import ensure_jars
+from deploy.jars import bytes_to_fetch, ensure_jars
 
 
 def fetched_jars(group: str, cache_dir: Path, say: Say) -> tuple[Path, ...]:
@@ -19,19 +19,33 @@ def fetched_jars(group: str, cache_dir: Path, say: Say) -> tuple[Path, ...]:
     Raises:
         UserError: as `ensure_jars` does.
     """
-    with _bar(group) as on_bytes:
-        return ensure_jars(group, cache_dir, progress=say, on_bytes=on_bytes)
+    return fetched_groups([group], cache_dir, say)[0]
+
+
+def fetched_groups(groups: Sequence[str], cache_dir: Path, say: Say) -> list[tuple[Path, ...]]:
+    """The same of several groups, one after the other, under one bar; raises likewise."""
+    missing = [bytes_to_fetch(group, cache_dir) for group in groups]
+    with _bar(f"jars of {' and '.join(groups)}", say) as on_bytes:
+        return [
+            ensure_jars(group, cache_dir, progress=say, on_bytes=_of_all(on_bytes, sum(missing[:number]), sum(missing)))
+            for number, group in enumerate(groups)
+        ]
+
+
+def _of_all(on_bytes: OnBytes, before: int, total: int) -> OnBytes:
+    """Told of one group, tells of all: `before` bytes are of those that have been fetched already."""
+    return lambda done, of_group: on_bytes(before + done, max(total, before + of_group))
 
 
 @contextmanager
-def _bar(group: str) -> Iterator[OnBytes | None]:
-    """A bar that appears with the first bytes; None where nobody could see it."""
+def _bar(what: str, say: Say) -> Iterator[OnBytes]:
+    """A bar that appears with the first bytes; lines where nobody could see it."""
     if not sys.stderr.isatty():
-        yield None
+        yield ByteLines(say, what)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True)
-    task = bar.add_task(f"fetching jars of {group}, once", total=None)
+    task = bar.add_task(f"fetching {what}, once", total=None)
 
     def on_bytes(done: int, total: int) -> None:
         bar.start()

@@ -88,6 +88,12 @@ def ensure_jars(
     return tuple(cache_dir / group / file for file in sums)
 
 
+def bytes_to_fetch(group: str, cache_dir: Path, *, coordinates: Path = _COORDINATES) -> int:
+    """Return how much of a group is not in the cache, as far as sizes are known."""
+    known = read_coordinates(coordinates).get(group, [])
+    return sum(each.size_bytes for each in known if not (cache_dir / group / each.file).exists())
+
+
 def write_manifest(
     cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST, coordinates: Path = _COORDINATES
 ) -> None:

@@ -25,3 +25,10 @@ def set_up_logging(*, verbose: bool = False) -> None:
 
     logs.set_up_logging(verbose=verbose)
     _logs.append(True)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence: on a person's terminal wrapped by words, elsewhere as one line."""
+    from deploy.console import sentence_console
+
+    sentence_console().print(sentence, markup=False)

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -43,9 +43,10 @@ def _shown_value(name: str, value: Any) -> Any:
     return printable_line(shown_error(str(value)))
 
 
-def set_up_logging(*, verbose: bool = False) -> None:
-    """Send structlog's events and the standard library's records the same way."""
-    people = sys.stderr.isatty()
+def set_up_logging(*, verbose: bool = False, to: TextIO | None = None) -> None:
+    """Send structlog's events and the standard library's records the same way: to standard error, or a file."""
+    stream = to or sys.stderr
+    people = stream.isatty()
     # Not with the values of variables, as structlog would: passwords are among them.
     rendering: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -61,7 +62,7 @@ def set_up_logging(*, verbose: bool = False) -> None:
             rendering,
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO, force=True)
     for name, level in _QUIET.items():

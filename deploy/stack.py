@@ -28,7 +28,7 @@ from deploy.app import (
 from deploy.collect import collector_parts
 from deploy.connections import Connections
 from deploy.embedded import EmbeddedKafka
-from deploy.jar_bar import fetched_jars
+from deploy.jar_bar import fetched_groups
 from deploy.jvm import find_java
 from deploy.settings import Settings, WatchedCluster
 from deploy.signals import SettingsReload, stop_on_signals
@@ -63,7 +63,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
     find_java()
-    jars = fetched_jars("kafka", settings.jars_dir, tell)
+    jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, tell)
     with ExitStack() as stack:
         sessions = stack.enter_context(_sessions(settings))
         kafka = EmbeddedKafka(

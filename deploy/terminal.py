@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from connectors.printable import printable_line
-from deploy.console import SafeConsole
+from deploy.console import hanging, sentence_console
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import format_instant
 
@@ -28,7 +28,7 @@ class Terminal:
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console or SafeConsole(highlight=False, soft_wrap=True)
+        self._console = console or sentence_console()
         self._clock = clock
         self._started = clock()
         self._lock = threading.Lock()
@@ -37,7 +37,12 @@ class Terminal:
 
     def step(self, what: str) -> None:
         """Something is done; with the seconds since the start."""
-        self._print(f"[dim]{self._clock() - self._started:6.1f} s[/dim]  {escape(what)}")
+        self._print(Text(f"{self._clock() - self._started:6.1f} s  ", "dim"), Text(what))
+
+    def tell(self, text: str) -> None:
+        """Several lines, as they are."""
+        with self._lock:
+            self._console.print(text, markup=False)
 
     def ready(self) -> None:
         """Everything runs: say so, and what is in force from before."""
@@ -46,7 +51,7 @@ class Terminal:
             self._ready, latest = True, list(self._latest.values())
         in_force = sorted((d for d in latest if not _is_over(d)), key=lambda d: not isinstance(d, Alert))
         for decision in in_force[:_IN_FORCE_LINES]:
-            self._print(_line(decision))
+            self._print(*_line(decision))
         if (more := len(in_force) - _IN_FORCE_LINES) > 0:
             self.step(f"{more} more decisions are in force")
 
@@ -58,11 +63,11 @@ class Terminal:
             self._latest[key] = decision
             news = self._ready and (before is None or _in_force(before) != _in_force(decision))
         if news:
-            self._print(_line(decision))
+            self._print(*_line(decision))
 
-    def _print(self, line: str) -> None:
+    def _print(self, head: Text, body: Text) -> None:
         with self._lock:
-            self._console.print(line)
+            self._console.print(hanging(self._console, head, body))
 
 
 def _in_force(decision: Decision) -> list[object]:
@@ -73,12 +78,13 @@ def _is_over(decision: Decision) -> bool:
     return isinstance(decision, Alert) and decision.status is AlertStatus.RESOLVED
 
 
-def _line(decision: Decision) -> str:
-    at = format_instant(decision.decided_at)[11:19]
+def _line(decision: Decision) -> tuple[Text, Text]:
+    """When, and what."""
     if isinstance(decision, Alert):
         ended = decision.status is AlertStatus.RESOLVED
         style = "green" if ended else ALERT_STYLES[decision.severity.value]
         name = f"{'resolved' if ended else decision.severity.value}: {decision.alert}"
     else:
         style, name = "bold", f"{decision.policy} {decision.verdict}"
-    return f"[dim]{at}[/dim]  [{style}]{escape(name)}[/{style}]  {escape(printable_line(decision.explanation))}"
+    at = Text(f"{format_instant(decision.decided_at)[11:19]}  ", "dim")
+    return at, Text.assemble((name, style), "  ", printable_line(decision.explanation))

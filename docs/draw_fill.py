@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from deploy.demo.load import Load
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
-from tests.system.fill import MEBIBYTE, MEGABYTE, Load, Recorder, fill_cluster, headgate_settings, rate_at
+from tests.system.fill import MEBIBYTE, MEGABYTE, TOPIC, Recorder, fill_cluster, headgate_settings, rate_at
 from tests.system.loop import Headgate, Topic, await_ready, write_settings
 from tests.system.waiting import eventually
 
@@ -168,7 +169,7 @@ def record() -> list[dict[str, Any]]:
             await_ready(headgate, PORT)
             with Topic(loop.bootstrap_servers, f"{settings['topics']['prefix']}.decided.throttle") as decided:
                 eventually("a first decision", decided.data)
-                with Load(cluster.servers, LOAD) as load, Recorder(cluster, load) as recorder:
+                with Load(cluster.servers, TOPIC, LOAD) as load, Recorder(cluster, load) as recorder:
                     begun, begun_wall = time.monotonic(), time.time()
                     time.sleep(FILL_SECONDS)
                     cluster.retain(1000)

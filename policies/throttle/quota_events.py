@@ -64,10 +64,11 @@ class QuotaApplication(ActuatorEvent):
     def explained(self, at: datetime) -> Self:
         """With its sentence; `at`: when it was done."""
         what = f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}"
+        each = "" if self.rate_bytes_per_second is None else " a broker"
         why = "" if self.factor is None else f", for factor {self.factor:.2f}"
         sentence = {
             QuotaOutcome.APPLIED: f"{what} was set by the quota actuator at {format_instant(at)} to "
-            f"{_rate(self.rate_bytes_per_second)} a broker (before: {_rate(self.previous_bytes_per_second)}){why}",
+            f"{_rate(self.rate_bytes_per_second)}{each} (before: {_rate(self.previous_bytes_per_second)}){why}",
             QuotaOutcome.UNCHANGED: f"{what} is left at {_rate(self.previous_bytes_per_second)}{why}",
             QuotaOutcome.REFUSED: f"{what} is not set{why}",
             QuotaOutcome.FAILED: f"{what} could not be set to {_rate(self.rate_bytes_per_second)}{why}",

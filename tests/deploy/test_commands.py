@@ -32,7 +32,9 @@ def loaded(result: subprocess.CompletedProcess[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("run", "--help"), ("switch", "--help"), ("--version",)], ids=" ".join
+    "arguments",
+    [("--help",), ("run", "--help"), ("demo", "--help"), ("switch", "--help"), ("--version",)],
+    ids=" ".join,
 )
 def test_help_loads_no_client_no_policy_and_no_settings(arguments: tuple[str, ...]) -> None:
     result = headgate(*arguments)
@@ -55,6 +57,13 @@ def test_without_a_kafka_of_its_own_it_says_so_before_spark_is_loaded(command: s
     said = [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
     assert said[0].startswith("kafka.bootstrap_servers is not set: name the loop's own Kafka there")
     assert "pyspark.sql" not in loaded(result)
+
+
+def test_a_shell_completes_commands() -> None:
+    asked = {"_HEADGATE_COMPLETE": "complete_bash", "COMP_WORDS": "headgate de", "COMP_CWORD": "1"}
+    command = [sys.executable, "-c", "import sys; sys.argv = ['headgate']; from deploy.cli import main; main()"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **asked})
+    assert said.stdout.split() == ["demo", "decide", "decisions"]
 
 
 def test_the_names_that_commands_take_are_those_there_are() -> None:

@@ -142,6 +142,19 @@ def test_the_severity_shows_in_colour_on_a_real_terminal() -> None:
     assert "\x1b" not in Screen().show(WARNED).text
 
 
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_persons_terminal_wraps_by_words_and_further_lines_begin_below_the_first_word(width: int) -> None:
+    file = StringIO()
+    terminal = Terminal(Console(file=file, width=width, highlight=False))
+    terminal.decision(SLOWED, caught_up=False)
+    terminal.ready()
+    first, *others = [line.rstrip() for line in file.getvalue().splitlines()[1:]]
+    assert first.startswith("08:00:01  throttle lower  Producers of payments")
+    assert {line[:10] for line in others} == {" " * 10}
+    assert max(map(len, [first, *others])) <= width
+    assert " ".join(line[10:] for line in [first, *others]).endswith(SLOWED.explanation)
+
+
 HOSTILE = "a\x1b]0;pwned\x07\x1b[2J\x9b\u202e\r\n09:00:00  throttle recovered"
 
 

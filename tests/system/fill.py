@@ -6,19 +6,19 @@ Shared by test_closed_loop.py, bench/side_by_side.py and docs/draw_fill.py, so t
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import FAILURES, QuotaClient
+from deploy.demo.load import Load
 from deploy.embedded import EmbeddedKafka
 from policies.throttle.quota_plan import Rate
 from policies.throttle.quota_settings import DEFAULT, Entity
@@ -31,10 +31,6 @@ CLUSTER, TOPIC, PARTITIONS, BROKERS = "payments", "orders", 6, (1, 2, 3)
 ANY_CLIENT = Entity(client_id=DEFAULT)
 
 _SEGMENT_BYTES = 2 * MEBIBYTE
-_RECORD_BYTES = 16_384
-_PRODUCERS = 3
-_TICK_SECONDS = 0.02
-_GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # at the end, by ourselves
 _SAMPLE_SECONDS = 0.1
 
 
@@ -106,86 +102,6 @@ def fill_cluster(
         cluster = FillCluster(stack.enter_context(kafka), disks)
         cluster.create_topic()
         yield cluster
-
-
-class Load:
-    """Producers with `acks=all` that together want to write at a rate, with librdkafka's own defaults.
-
-    What the brokers do not take waits in a queue of one second and is then not asked for: no burst follows a release.
-    """
-
-    def __init__(self, servers: str, bytes_per_second: float | Callable[[], float]) -> None:
-        self._wanted = bytes_per_second
-        self.acknowledged: Counter[int] = Counter()
-        """Records by partition."""
-        self.last_offset: dict[int, int] = {}
-        self.failed = 0
-        self.throttled: list[tuple[float, float]] = []
-        """When (monotonic) a broker said that it throttles, and for how many seconds."""
-        common = {
-            "bootstrap.servers": servers,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "throttle_cb": self._on_throttle,
-            "log_level": 0,  # that a broker dies is what some runs are about
-        }
-        # One client id: a quota counts for all of them together.
-        self._producers = [Producer({**common, "client.id": "app"}) for _ in range(_PRODUCERS)]
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write, name="load")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    @property
-    def acknowledged_bytes(self) -> int:
-        """All that was taken."""
-        return sum(self.acknowledged.values()) * _RECORD_BYTES
-
-    @property
-    def bytes_per_second(self) -> float:
-        """What they want to write now."""
-        return self._wanted() if callable(self._wanted) else self._wanted
-
-    def stop(self) -> None:
-        """Ask for no more, and give up what waits."""
-        self._stop.set()
-        self._thread.join()
-        for producer in self._producers:
-            producer.flush(1)
-            producer.purge()
-            producer.flush(2)
-
-    def _write(self) -> None:
-        payload, owed, before = os.urandom(_RECORD_BYTES), 0.0, time.monotonic()
-        while not self._stop.wait(_TICK_SECONDS):
-            now, wanted = time.monotonic(), self.bytes_per_second
-            most_waiting = wanted / _PRODUCERS / _RECORD_BYTES
-            owed, before = min(owed + (now - before) * wanted, wanted / 5), now
-            while owed >= _RECORD_BYTES * _PRODUCERS:
-                owed -= _RECORD_BYTES * _PRODUCERS
-                for producer in self._producers:
-                    if len(producer) < most_waiting:
-                        producer.produce(TOPIC, payload, on_delivery=self._on_delivery)
-            for producer in self._producers:
-                producer.poll(0)
-
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.failed += error.code() not in _GIVEN_UP
-            return
-        partition, offset = message.partition() or 0, message.offset() or 0
-        self.acknowledged[partition] += 1
-        self.last_offset[partition] = max(offset, self.last_offset.get(partition, -1))
-
-    def _on_throttle(self, event: Any) -> None:
-        if event.throttle_time > 0:
-            self.throttled.append((time.monotonic(), event.throttle_time))
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from deploy.demo.load import Load
 from tests.system.disks import why_not_mountable
 from tests.system.fill import (
     MEBIBYTE,
     MEGABYTE,
+    TOPIC,
     FillCluster,
-    Load,
     Recorder,
     fill_cluster,
     headgate_settings,
@@ -119,7 +120,7 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
             set_quota(cluster.servers, case.quota_before)
         with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as decided:
             pace = Pace(free_port, reserve_bytes=case.reserve, least=LEAST_LOAD, most=case.load)
-            with pace, Load(cluster.servers, pace) as load, Recorder(cluster, load) as recorder:
+            with pace, Load(cluster.servers, TOPIC, pace) as load, Recorder(cluster, load) as recorder:
                 _await_the_stop(case, load, recorder, decided)
                 _assert_nothing_is_lost(case, cluster, load)
                 cluster.retain(1000)

@@ -1,0 +1,126 @@
+"""The small volume the demo fills: a disk of its own where the system allows one, else a folder that it counts.
+
+A disk of its own is a tmpfs in mounts that only this process and its children see. Linux gives those to root, and on
+most machines to everybody, in a user namespace; nothing has to be unmounted, whatever becomes of the processes: the
+mounts end with the last of them. Standard library only: namespaces are entered before any thread is started.
+"""
+
+import ctypes
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+# Linux: include/uapi/linux/sched.h, mount.h
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
+_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x4_0000
+_MNT_DETACH = 0x2
+
+_BLOCK_BYTES = 512
+"""What `st_blocks` counts in, whatever the file system's own blocks are."""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Where the demo's broker keeps its data, and how full that is."""
+
+    folder: Path
+    total_bytes: int
+    is_disk: bool
+    """A file system of its own; else the folder's files are counted."""
+
+    def free_bytes(self) -> int:
+        """What is left of it, 0 at the least."""
+        if self.is_disk:
+            found = os.statvfs(self.folder)
+            return found.f_bavail * found.f_frsize
+        return max(0, self.total_bytes - used_bytes(self.folder))
+
+
+def used_bytes(folder: Path) -> int:
+    """What the files below a folder take on the disk; one that is deleted meanwhile counts nothing."""
+    used = 0
+    for path, _, files in os.walk(folder):
+        for file in files:
+            with suppress(FileNotFoundError):
+                used += (Path(path) / file).stat().st_blocks * _BLOCK_BYTES
+    return used
+
+
+def enter_private_mounts() -> bool:
+    """Give this process mounts of its own, for good; false where the system allows none.
+
+    Call it before any thread is started: Linux refuses a process that has some.
+    """
+    if sys.platform != "linux":
+        return False
+    # As root the first is enough; the second makes us root of a user namespace, which may be refused half way: so each
+    # is tried by a child first.
+    for kind in (_CLONE_NEWNS, _CLONE_NEWNS | _CLONE_NEWUSER):
+        if _works_in_a_child(kind):
+            _enter(kind)
+            return True
+    return False
+
+
+@contextmanager
+def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[Volume]:
+    """An empty volume of this size at `folder`, which is made: a disk where `mounts` (ours alone) allow one."""
+    folder.mkdir()
+    if not mounts:
+        yield Volume(folder, total_bytes, is_disk=False)
+        return
+    _mount(folder, total_bytes)
+    try:
+        yield Volume(folder, total_bytes, is_disk=True)
+    finally:
+        # Lazily: a process that is just ending may still have a file open there.
+        _libc().umount2(os.fsencode(folder), _MNT_DETACH)
+
+
+def _works_in_a_child(kind: int) -> bool:
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    try:
+        _enter(kind)
+        folder = Path(mkdtemp(prefix="headgate-demo-"))
+        try:
+            _mount(folder, 1024 * 1024)
+            _libc().umount2(os.fsencode(folder), _MNT_DETACH)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def _enter(kind: int) -> None:
+    user, group = os.geteuid(), os.getegid()
+    _checked(_libc().unshare(kind))
+    if kind & _CLONE_NEWUSER:
+        # Who we are stays as it is; only the owner of a namespace may mount in it, and that we are now.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _checked(_libc().mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+
+
+def _mount(folder: Path, total_bytes: int) -> None:
+    options = f"size={total_bytes},mode=700".encode()
+    flags = _MS_NOSUID | _MS_NODEV
+    _checked(_libc().mount(b"headgate-demo", os.fsencode(folder), b"tmpfs", flags, options))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

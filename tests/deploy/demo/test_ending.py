@@ -1,0 +1,67 @@
+"""Nothing of a demo stays, however it ends."""
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from deploy.demo.ending import own_folder
+
+DEMO = """
+import sys
+from deploy.demo.ending import Ending, own_folder
+ending = Ending()
+with own_folder() as folder:
+    (folder / "data").mkdir()
+    ending.in_order = sys.argv[1] == "in order"
+    print(folder, flush=True)
+    ending.stop.wait(120)
+    print("in order", flush=True)
+sys.exit(ending.status)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def started(how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", DEMO, how], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("how", "said"), [("in order", "in order\n"), ("at once", "")])
+def test_a_signal_ends_it_with_its_own_status_and_the_folder_goes(
+    number: signal.Signals, how: str, said: str, temporary: Path
+) -> None:
+    with started(how) as demo:
+        assert demo.stdout is not None
+        folder = Path(demo.stdout.readline().strip())
+        assert folder.parent == temporary
+        demo.send_signal(number)
+        assert demo.stdout.read() == said
+    assert demo.returncode == 128 + number
+    assert not folder.exists()
+
+
+def test_the_folder_of_one_that_was_killed_goes_with_the_next_and_that_of_one_that_lives_stays(temporary: Path) -> None:
+    with started("in order") as killed, started("in order") as lives:
+        assert killed.stdout is not None
+        assert lives.stdout is not None
+        left, used = Path(killed.stdout.readline().strip()), Path(lives.stdout.readline().strip())
+        killed.kill()
+        killed.wait()
+        others = temporary / "headgate-demo-of-nobody"
+        others.mkdir()
+        with own_folder() as own:
+            assert own.exists()
+            assert (left.exists(), used.exists(), others.exists()) == (False, True, True)
+        assert not own.exists()
+        lives.send_signal(signal.SIGTERM)
+    assert list(temporary.iterdir()) == [others]

@@ -1,0 +1,50 @@
+"""What `make run` and `make demo` say when they end: where the command is, which is on no PATH."""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HEADGATE = """#!/bin/sh
+trap 'echo stopped in order; exit 3' INT
+echo "called with $*"
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def environment_folder(tmp_path: Path) -> Path:
+    """As `make` leaves a virtual environment, but with a `headgate` that only waits for Ctrl-C."""
+    folder = tmp_path / "venv"
+    (folder / "bin").mkdir(parents=True)
+    for name, text in (("bin/headgate", HEADGATE), ("bin/python", "#!/bin/sh\n"), (".runtime", "")):
+        file = folder / name
+        file.write_text(text)
+        file.chmod(0o755)
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(("target", "command"), [("run", "up"), ("demo", "demo")])
+def test_after_ctrl_c_it_says_where_the_command_is(target: str, command: str, environment_folder: Path) -> None:
+    making = subprocess.Popen(
+        ["make", target, f"VENV={environment_folder}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    with making:
+        assert making.stdout is not None
+        assert making.stdout.readline() == f"called with {command}\n"
+        os.killpg(making.pid, signal.SIGINT)  # as a terminal does: to make, its shell and headgate
+        said = making.stdout.read()
+    assert "stopped in order\n" in said
+    assert f"headgate is at {environment_folder}/bin/headgate; to call it by its name: . " in said
+    assert making.returncode != 0

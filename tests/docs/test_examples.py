@@ -1,0 +1,86 @@
+"""What the docs show holds: commands exist with their options, settings are good, files and benchmarks are there."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from deploy.commands import app
+from deploy.settings import Settings
+from deploy.settings_file import load_settings
+from policies.errors import UserError
+from tests.docs.blocks import ROOT, Block, blocks
+from tests.system.reader import PLAYS
+
+SHELL = [block for block in blocks() if block.is_shell]
+NOT_HERE = "cannot be read: No such file or directory"
+"""Of a certificate or a password that a reader has, and this machine has not."""
+
+
+def commands(name: str) -> list[Any]:
+    """Each command of the docs that calls a program, with where it stands."""
+    calls = [(block, part.strip()) for block in SHELL for line in block.commands() for part in line.split("|")]
+    return [
+        pytest.param(part, id=f"{block} {part}"[:90].replace("/", "|"))
+        for block, part in calls
+        if name in part.split(" ") or part.split(" ")[0].endswith(f"/{name}")
+    ]
+
+
+@pytest.mark.parametrize("line", commands("headgate"))
+def test_a_command_of_headgate_is_one_with_these_options(line: str) -> None:
+    words = shlex.split(line.split(" > ")[0].rstrip("&"))
+    words = words[next(i for i, word in enumerate(words) if word.endswith("headgate")) + 1 :]
+    command: Any = typer.main.get_command(app)
+    context = None
+    while True:
+        # Parses options and arguments, and runs nothing.
+        context = command.make_context(command.name, list(words), parent=context)
+        if not hasattr(command, "resolve_command"):
+            return
+        rest = [*context._protected_args, *context.args]
+        _, command, words = command.resolve_command(context, rest)
+
+
+@pytest.mark.parametrize("line", [*commands("python"), *commands("pytest")])
+def test_what_is_run_by_python_is_there(line: str) -> None:
+    _, *words = shlex.split(line)
+    missing = [word for word in words if word.endswith(".py") and not (ROOT / word).exists()]
+    assert missing == []
+    if words[0].startswith("bench/"):
+        said = subprocess.run(
+            [sys.executable, *words, "--help"], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
+        )
+        assert said.returncode == 0, said.stderr
+
+
+def settings_blocks() -> list[Any]:
+    known = set(Settings.model_fields)
+    found = []
+    for block in blocks():
+        if block.language == "yaml" and not block.text.startswith((" ", "#!")):
+            content = yaml.safe_load(block.text)
+            if isinstance(content, dict) and set(content) <= known:
+                found.append(pytest.param(block, id=str(block)))
+    return found
+
+
+@pytest.mark.parametrize("block", settings_blocks())
+def test_settings_are_good(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(block.text)
+    mistakes = []
+    try:
+        load_settings(file)
+    except UserError as error:
+        mistakes = [each for each in str(error).splitlines() if not each.endswith(NOT_HERE)]
+    assert mistakes == []
+
+
+def test_every_page_with_something_to_try_has_a_reader_who_does() -> None:
+    assert {block.page for block in blocks() if block.is_tried} == set(PLAYS)

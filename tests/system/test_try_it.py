@@ -1,0 +1,44 @@
+"""Each "Try it" of the docs, on real servers, as it stands: with the names, ports, commands and words of the page.
+
+The names are real in a network that only the reader's processes see; `tests/system/reader.py` is that reader.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT
+from tests.system.private_net import why_not_private
+from tests.system.reader import PLAYS
+
+pytestmark = pytest.mark.usefixtures("kafka_jars", "bookkeeper_jars")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/isolation.md",
+        "docs/switching-precheck.md",
+        "docs/throttle.md",
+        pytest.param("docs/alertmanager.md", marks=pytest.mark.long),
+        pytest.param("docs/sessions.md", marks=pytest.mark.long),
+    ],
+)
+def test_what_a_page_says_to_try_works_as_it_stands(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if (why := why_not_private()) is not None:
+        pytest.skip(why)
+    if page == "docs/alertmanager.md" and shutil.which("prometheus-alertmanager") is None:
+        pytest.skip("Debian's prometheus-alertmanager is not installed")
+    if page == "docs/sessions.md":
+        request.getfixturevalue("pulsar_jars")
+    command = [sys.executable, "-m", "tests.system.reader", page, str(tmp_path / "reader")]
+    reader = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert reader.returncode == 0, f"{reader.stdout}\n{reader.stderr}"
+
+
+def test_no_page_is_left_out() -> None:
+    marked = test_what_a_page_says_to_try_works_as_it_stands.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert {getattr(page, "values", [page])[0] for page in marked} == set(PLAYS)
