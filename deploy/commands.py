@@ -95,9 +95,13 @@ def demo(
 ) -> None:
     """Show it: in two minutes a disk fills up, producers are slowed, stopped and let go, on brokers of its own.
 
-    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas. It needs
-    Java 17, about 1.5 GB of memory, and once the network, for the jars. It listens on loopback alone, reads no
-    settings, and leaves nothing behind; Ctrl-C ends it at any time. Without a terminal it prints plain lines.
+    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
+
+    It needs Java 17, about 2 GB of memory and, once, the network for 55 MB of jars.
+
+    It listens on loopback alone, reads no settings, and leaves nothing behind; Ctrl-C ends it at any time.
+
+    Without a terminal it prints plain lines. Status: 0 when the story came to its end, else another.
     """
     from deploy.demo.volume import enter_private_mounts
 
