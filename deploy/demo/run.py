@@ -75,9 +75,9 @@ def run_demo(*, mounts: bool, picture: Path | None) -> int:
         UserError: Java, jars or space are missing, or a server does not start.
         DemoFailedError: the story did not come to its end.
     """
+    find_java()
     ending, screen = Ending(), Screen(sentence_console(), SCENE)
     screen.step(f"headgate {VERSION}: a fill, a throttle, a stop and a recovery, on brokers of its own")
-    find_java()
     with own_folder() as folder, (folder / "demo.log").open("w") as log:
         set_up_logging(to=log)
         jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())

@@ -59,6 +59,17 @@ def test_without_a_kafka_of_its_own_it_says_so_before_spark_is_loaded(command: s
     assert "pyspark.sql" not in loaded(result)
 
 
+def test_a_demo_without_java_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deploy.cli", "demo"]
+    nowhere = {"PATH": str(tmp_path), "JAVA_HOME": "", "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **nowhere}
+    )
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert ended.stderr.startswith("Java is needed and none was found: install Java 17")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_shell_completes_commands() -> None:
     asked = {"_HEADGATE_COMPLETE": "complete_bash", "COMP_WORDS": "headgate de", "COMP_CWORD": "1"}
     command = [sys.executable, "-c", "import sys; sys.argv = ['headgate']; from deploy.cli import main; main()"]
