@@ -50,6 +50,7 @@ def test_a_real_disk_fills_producers_are_slowed_stopped_and_let_go_and_nothing_s
     _nothing_stays(tmp_path, pids)
 
 
+@pytest.mark.long
 def test_ended_in_the_middle_it_leaves_nothing_and_says_so_by_its_status(
     tmp_path: Path, temporary: dict[str, str]
 ) -> None:
