@@ -14,7 +14,7 @@ from tests.docs.blocks import ROOT
 from tests.system.private_net import why_not_private
 from tests.system.reader import PLAYS
 
-pytestmark = pytest.mark.usefixtures("kafka_jars", "bookkeeper_jars")
+pytestmark = [pytest.mark.usefixtures("kafka_jars", "bookkeeper_jars"), pytest.mark.long]
 
 
 @pytest.mark.parametrize(
