@@ -47,8 +47,8 @@ def enter(names: Mapping[str, str]) -> None:
     _checked(libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
-    own = {"localhost": "127.0.0.1", socket.gethostname(): "127.0.0.1"}
-    hosts = "".join(f"{address} {name}\n" for name, address in {**own, **names}.items())
+    known = {"localhost": "127.0.0.1", socket.gethostname(): "127.0.0.1"}
+    hosts = "".join(f"{address} {name}\n" for name, address in {**known, **names}.items())
     file = Path(f"/dev/shm/hosts-{os.getpid()}")
     file.write_text(hosts)
     _checked(libc.mount(os.fsencode(file), b"/etc/hosts", None, _MS_BIND, None))
