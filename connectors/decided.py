@@ -120,6 +120,10 @@ class InForce:
         """All but alerts, and but who watches what, by cluster, policy and subject."""
         return sorted((d for d in self._decided.all() if not isinstance(d, Alert | Standing)), key=_order)
 
+    def standings(self) -> Iterable[Standing]:
+        """What was said last of each policy and cluster as a whole."""
+        return self._standing.values()
+
     def watched(self) -> Iterable[Watched]:
         """The policies and clusters of which it was said that they are watched, once at least."""
         return self._standing

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -283,6 +283,52 @@ def promise(
     request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
     placement = give_promise(load_settings(settings), request)
     say(f"promised: {placement.promise.value}. {placement.explanation}")
+
+
+Timeout = Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")]
+
+
+@app.command()
+def pause(
+    policy: Annotated[str, typer.Argument(help="throttle, isolation, sessions, or one of an installed package.")],
+    cluster: Annotated[str | None, typer.Argument(help="Of the watched clusters; without one: each.")] = None,
+    length: Annotated[str, typer.Option("--for", help="How long, such as 2h; then it goes on by itself.")] = "1h",
+    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Have a policy only watch: nothing it decides is carried out, and its alerts wait."""
+    from policies.units import parse_duration
+
+    try:
+        wanted = parse_duration(length)
+    except ValueError as error:
+        raise UserError(f"--for: {error}") from None
+    if not wanted:
+        raise UserError("--for: must be longer than 0s; `headgate resume` ends a pause")
+    _command_pause(settings, policy, cluster, wanted, reason, timeout)
+
+
+@app.command()
+def resume(
+    policy: Annotated[str, typer.Argument(help="The policy that is paused.")],
+    cluster: Annotated[str | None, typer.Argument(help="Of the watched clusters; without one: each.")] = None,
+    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """End a pause: what is the case then is said and carried out."""
+    _command_pause(settings, policy, cluster, None, reason, timeout)
+
+
+def _command_pause(
+    file: Path | None, policy: str, cluster: str | None, length: "timedelta | None", reason: str, timeout: float
+) -> None:
+    set_up_logging()
+    from deploy.pausing import PauseRequest, command_pause
+
+    for said in command_pause(load_settings(file), PauseRequest(policy, cluster, length, reason, timeout)):
+        typer.echo(said.explanation)
 
 
 @app.command()

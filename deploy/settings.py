@@ -130,6 +130,10 @@ _OUR_NAMES = {"spark.log", "spark-tmp", "checkpoint", "kafka"}
 """At least one of these lies in a data folder that was used before."""
 
 
+EMBEDDED_CLUSTER = "embedded"
+"""The cluster that `headgate up` starts and watches."""
+
+
 def default_data_dir() -> Path:
     """``$XDG_DATA_HOME/headgate``, by default in the user's home."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "headgate"

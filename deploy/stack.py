@@ -30,15 +30,13 @@ from deploy.connections import Connections
 from deploy.embedded import EmbeddedKafka
 from deploy.jar_bar import fetched_groups
 from deploy.jvm import find_java
-from deploy.settings import Settings, WatchedCluster
+from deploy.settings import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from deploy.signals import SettingsReload, stop_on_signals
 from deploy.sole_use import sole_actuators, sole_query
 from deploy.terminal import Terminal
 from policies.throttle import ThrottleSettings
 
 _log = structlog.get_logger(__name__)
-
-EMBEDDED_CLUSTER = "embedded"
 
 _EMBEDDED_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
 """Where the user sets no limits for the embedded cluster: something to see on any disk that is nearly full."""

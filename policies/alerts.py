@@ -93,12 +93,14 @@ class Sender:
     issuer: Issuer
     grace: timedelta
     repeat: timedelta
+    is_quiet: bool = False
+    """Nothing is said now: what begins waits, and what is over is said to be over later."""
 
     @classmethod
     def of(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
         """As the settings in force for the cluster have it."""
         issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint())
-        return cls(issuer, settings.alert_grace, settings.alert_repeat)
+        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet)
 
 
 class OpenAlerts:
@@ -153,6 +155,9 @@ class OpenAlerts:
         for key in sorted(changed):
             condition, before = changed[key], self._entries.get(key)
             if condition is None and before is None:
+                continue
+            if self._sender.is_quiet:
+                self._keep(key, _kept_quiet(before, condition, to_millis(now)))
                 continue
             entry, say = _next(before, condition, to_millis(now), self._sender)
             if say and len(alerts) == self._most:
@@ -220,7 +225,12 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
         if said_ms is None
         else changed or now_ms >= said_ms + millis_of(sender.repeat)
     )
-    entry = Entry(
+    count = condition.count if due or before is None else min(before.count, condition.count)
+    return _entry(condition, since_ms, now_ms if due else said_ms, count), due
+
+
+def _entry(condition: Condition, since_ms: int, said_ms: int | None, count: int) -> Entry:
+    return Entry(
         alert=condition.alert,
         subject=condition.subject,
         severity=condition.severity.value,
@@ -228,11 +238,17 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
         summary=condition.summary,
         labels=dict(condition.labels),
         since_ms=since_ms,
-        said_ms=now_ms if due else said_ms,
-        count=condition.count if due or before is None else min(before.count, condition.count),
+        said_ms=said_ms,
+        count=count,
         is_unknown=condition.is_unknown,
     )
-    return entry, due
+
+
+def _kept_quiet(before: Entry | None, condition: Condition | None, now_ms: int) -> Entry | None:
+    """What was said stays as it was said, to be held against what is the case once that may be said again."""
+    if condition is None:
+        return before if before is not None and before.said_ms is not None else None
+    return before or _entry(condition, now_ms, None, condition.count)
 
 
 def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender) -> Alert:
@@ -271,8 +287,10 @@ def retired(alert: Alert, now: datetime) -> Alert:
     return alert.model_copy(update={**status, **end, **said, "decision_id": own_id})
 
 
-def _due_ms(entry: Entry, sender: Sender) -> int:
-    """When something is to be said of it next."""
+def _due_ms(entry: Entry, sender: Sender) -> int | None:
+    """When something is to be said of it next; None: not as long as the policy only watches."""
+    if sender.is_quiet:
+        return None
     if entry.said_ms is None:
         return entry.since_ms + millis_of(sender.grace)
     return entry.said_ms + millis_of(sender.repeat)

@@ -168,6 +168,10 @@ class StandingReason(ClosedEnum):
     """Why."""
 
     WATCHED = "watched", "The policy watches the cluster, and would replace it."
+    ONLY_WATCHED = (
+        "only-watched",
+        "The policy is paused, or in a maintenance window: it decides, nobody carries that out, and alerts wait.",
+    )
 
 
 class Standing(Decision):
@@ -175,8 +179,11 @@ class Standing(Decision):
 
     event_type: ClassVar[str] = "headgate.standing.v1"
     topic: ClassVar[str] = "decided.standing"
-    in_force: ClassVar[tuple[str, ...]] = ("verdict",)
+    in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason")
 
     verdict: StandingVerdict
     reason: StandingReason
     valid_until: Instant = Field(description="Without a newer one by then, nobody watches.")
+    quiet_until: Instant | None = Field(
+        default=None, description="With `only-watched`: when that ends by itself; else null."
+    )

@@ -105,6 +105,8 @@ class PolicyKind:
     """What its actuators say."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
     """Who writes a kind of reading, where that is not a collector: ```headgate switch```."""
+    paused_by: str | None = None
+    """The command that pauses it, where that is its own business; None: `headgate pause`."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
     """From a version to the next, on the state's plain form (lists, numbers, strings)."""
     connectors: str | None = None

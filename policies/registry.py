@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from policies.decisions import Alert, Decision, Standing
 from policies.errors import UserError
 from policies.isolation.registration import KIND as ISOLATION
+from policies.maintenance import PauseCommand
 from policies.observations import Reading
 from policies.policy import PolicyKind
 from policies.sessions.registration import KIND as SESSIONS
@@ -21,6 +22,9 @@ COMMANDS = "commands"
 """What people ask of policies: read and kept as observations are."""
 APPLIED_QUOTAS = "applied.quotas"
 """What the quota actuator must not forget; compacted, keyed by cluster and entity."""
+
+TO_EVERY_POLICY: tuple[type[Reading], ...] = (PauseCommand,)
+"""What people may ask of any policy, on the topic of commands; the host does it."""
 
 ENTRY_POINTS = "headgate.policies"
 """The group of entry points by which installed packages add policies."""
@@ -82,6 +86,8 @@ def observed_topics() -> dict[str, str]:
 
 def topic_of(reading: type[Reading]) -> str:
     """The observed topic (without its prefix) that readings of this kind belong to."""
+    if reading in TO_EVERY_POLICY:
+        return COMMANDS
     return next(topic for kind in POLICIES.values() for topic, kinds in kind.observed.items() if reading in kinds)
 
 
@@ -92,7 +98,7 @@ def decided_topics() -> tuple[str, ...]:
 
 def reading_types() -> tuple[type[Reading], ...]:
     """Every kind of reading a collector may publish."""
-    return tuple(reading for kind in POLICIES.values() for reading in kind.readings)
+    return (*TO_EVERY_POLICY, *(reading for kind in POLICIES.values() for reading in kind.readings))
 
 
 def decision_types() -> tuple[type[Decision], ...]:

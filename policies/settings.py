@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
 from policies.decisions import Mode
+from policies.maintenance import MaintenanceWindow
 from policies.units import Duration, PositiveDuration, parse_duration
 
 _CORE_ERRORS = frozenset(get_args(ErrorType))
@@ -40,11 +41,18 @@ class PolicySettings(BaseModel):
     alert_repeat: PositiveDuration = Field(
         default=parse_duration("4h"), description="An alert that goes on firing is repeated this often."
     )
+    maintenance: tuple[MaintenanceWindow, ...] = Field(
+        default=(),
+        max_length=100,
+        description="When it only watches: it decides in shadow mode, and alerts wait. "
+        "`headgate pause` does the same at once.",
+    )
     clusters: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Overrides by cluster name or glob, in order; the first match wins."
     )
     _as_written: _AsWritten = PrivateAttr(default_factory=lambda: _AsWritten({}))
     _resolved: dict[str, Self] = PrivateAttr(default_factory=dict)
+    _is_quiet: bool = PrivateAttr(default=False)
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,6 +120,17 @@ class PolicySettings(BaseModel):
                 return resolved
         return self
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the policy only watches now: alerts wait, too."""
+        return self._is_quiet
+
+    def while_quiet(self) -> Self:
+        """These settings while the policy only watches."""
+        quiet = self.model_copy(update={"mode": Mode.SHADOW})
+        quiet._is_quiet = True
+        return quiet
+
     def with_defaults(self, defaults: Mapping[str, Mapping[str, Any]]) -> Self:
         """These settings, with further defaults for some clusters, by their names: what is set anywhere wins over them.
 
@@ -132,8 +151,11 @@ class PolicySettings(BaseModel):
         yield from self._resolved.values()
 
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change when any of these settings does (overrides of others do not count)."""
-        return hashlib.sha256(self.model_dump_json(exclude={"clusters"}).encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits that change when any of these settings does.
+
+        Overrides of others do not count, nor when it only watches: both change nothing in what is decided now.
+        """
+        return hashlib.sha256(self.model_dump_json(exclude={"clusters", "maintenance"}).encode()).hexdigest()[:12]
 
 
 def _at(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:

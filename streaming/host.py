@@ -15,6 +15,7 @@ import msgspec
 
 from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, Issuer, Severity
+from policies.maintenance import MaintenanceWindow, Pause, Quiet, next_edge_ms, quiet_at
 from policies.observations import Observation, Reading
 from policies.policy import PolicyKind, Step
 from policies.registry import AUDIT, POLICIES, reading_types, topic_of
@@ -71,6 +72,8 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     """How far each partition was read for it."""
     said: Said = Said()
     """When it was last said that the policy watches the cluster."""
+    pause: Pause | None = None
+    """A person's word that it only watches."""
 
     @property
     def has_stepped(self) -> bool:
@@ -80,7 +83,7 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to keep."""
-        return not self.has_stepped and not self.letters.kinds
+        return not self.has_stepped and not self.letters.kinds and self.pause is None
 
 
 NEVER = Remembered(_FORMAT, 0, 0, None, msgspec.Raw(_NOTHING))
@@ -118,7 +121,7 @@ class PolicyHost:
 
     settings: Mapping[str, PolicySettings] = field(default_factory=dict)
     clusters: frozenset[str] | None = None
-    _keys: dict[tuple[str, str], WarmKey] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _keys: dict[tuple[str, str, bool], WarmKey] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def step(
         self,
@@ -127,16 +130,19 @@ class PolicyHost:
         remembered: Remembered | None,
         observations: Sequence[Observation],
         now: datetime,
+        pause: Pause | None = None,
     ) -> Stepped:
         """Step one policy for one cluster; `now` is held at the last step's time if it lies a little before it.
 
         Where it lies far before it, a clock had leapt: then what is remembered is turned back with it.
 
         A policy that raises fails for this key alone: its state stays as it was, an alert says so, and it is stepped
-        again when the next observations come, without any after a back-off.
+        again when the next observations come, without any after a back-off. While it is paused, or in a window of the
+        settings, it only watches.
         """
         kind = POLICIES[policy]
-        key = self._key(kind, cluster)
+        is_quiet = self.quiet(policy, cluster, pause, now) is not None
+        key = self._key(kind, cluster, is_quiet)
         warm = OF_THIS_PROCESS.take(key)
         state = None if remembered is None else _state_of(kind, remembered, warm)
         if remembered is not None and remembered.now_ms > to_millis(now) + LEAP_MS:
@@ -148,7 +154,7 @@ class PolicyHost:
         elif remembered is not None:
             now = max(now, from_millis(remembered.now_ms))
         try:
-            own = warm.policy if warm else kind.build(cluster, self._settings_of(kind).for_cluster(cluster))
+            own = warm.policy if warm else kind.build(cluster, self._in_force(kind, cluster, is_quiet))
             step = own.step(state, observations, now)
             encoded = step.encode() if step.encode else msgspec.msgpack.encode(step.state)
             records = tuple(outputs(step))
@@ -197,17 +203,33 @@ class PolicyHost:
         """What all that a policy says of a cluster has in common."""
         return self._sender(POLICIES[policy], cluster).issuer
 
+    def quiet(self, policy: str, cluster: str, pause: Pause | None, now: datetime) -> Quiet | None:
+        """That the policy only watches the cluster at this time; None: it does what it is there for."""
+        return quiet_at(pause, self._windows(policy, cluster), now)
+
+    def next_edge_ms(self, policy: str, cluster: str, pause: Pause | None, now: datetime) -> int | None:
+        """When that may change next by itself; None: never."""
+        return next_edge_ms(pause, self._windows(policy, cluster), now)
+
+    def _windows(self, policy: str, cluster: str) -> tuple[MaintenanceWindow, ...]:
+        return self._settings_of(POLICIES[policy]).for_cluster(cluster).maintenance
+
     def _sender(self, kind: PolicyKind, cluster: str) -> Sender:
         return Sender.of(kind.name, cluster, self._settings_of(kind).for_cluster(cluster))
+
+    def _in_force(self, kind: PolicyKind, cluster: str, is_quiet: bool) -> PolicySettings:
+        settings = self._settings_of(kind).for_cluster(cluster)
+        return settings.while_quiet() if is_quiet else settings
 
     def _settings_of(self, kind: PolicyKind) -> PolicySettings:
         return self.settings.get(kind.name) or kind.settings()
 
-    def _key(self, kind: PolicyKind, cluster: str) -> WarmKey:
-        if (kind.name, cluster) not in self._keys:
-            settings_hash = self._settings_of(kind).for_cluster(cluster).fingerprint()
-            self._keys[kind.name, cluster] = WarmKey(kind.build, cluster, settings_hash)
-        return self._keys[kind.name, cluster]
+    def _key(self, kind: PolicyKind, cluster: str, is_quiet: bool) -> WarmKey:
+        about = (kind.name, cluster, is_quiet)
+        if about not in self._keys:
+            settings_hash = self._in_force(kind, cluster, is_quiet).fingerprint()
+            self._keys[about] = WarmKey(kind.build, cluster, f"{settings_hash}{'-quiet' if is_quiet else ''}")
+        return self._keys[about]
 
 
 def outputs(step: Step[Any]) -> Iterator[Output]:
@@ -254,6 +276,22 @@ def unknown_cluster(name: str) -> BadRecordError:
     """What is said of a reading of a cluster that the settings do not name."""
     detail = f"data.cluster: '{name}' is not among the clusters of the settings"
     return BadRecordError(DeadLetterReason.UNKNOWN_CLUSTER, detail, name)
+
+
+def require_pausable(policy: str) -> None:
+    """Refuse a command to a policy that there is not, or that is paused otherwise.
+
+    Raises:
+        BadRecordError: it is such.
+    """
+    kind = POLICIES.get(policy)
+    if kind is None:
+        detail = f"'{policy}' is no policy: {', '.join(sorted(POLICIES))} are"
+    elif kind.paused_by is not None:
+        detail = f"policy {policy} is paused by `{kind.paused_by}`"
+    else:
+        return
+    raise BadRecordError(DeadLetterReason.INVALID, f"data.policy: {detail}")
 
 
 def remember(remembered: Remembered) -> bytes:

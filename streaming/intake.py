@@ -7,11 +7,12 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, too_large
 from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, read_record, unknown_cluster
+from streaming.host import PolicyHost, read_record, require_pausable, unknown_cluster
 from streaming.letter_box import LetterBox
 from streaming.order import Order
 from streaming.output import Output
@@ -76,6 +77,8 @@ class Intake:
             raise BadRecordError(
                 DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{name}' was routed as '{self._cluster}'"
             )
+        if isinstance(event.data, PauseCommand):
+            require_pausable(event.data.policy)
         record.appended_at()
         self._order.check(record)
         return event

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policies.registry import observed_topics
+from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics
 from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
@@ -108,7 +108,7 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     known = named if clusters is None else fn.when(named.isin(sorted(clusters)), named)
     cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
     routed = records.where(fn.col("topic") != f"{wiring.prefix}.{TICKS}").select(
-        _policy_of_topic(wiring.prefix).alias("policy"),
+        _policy(wiring.prefix, is_too_large).alias("policy"),
         fn.coalesce(known, fn.lit("")).alias("cluster"),
         fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",
@@ -140,6 +140,14 @@ def _signature() -> Column:
     """The header as it came; the last one, where somebody added another."""
     found = fn.filter("headers", lambda header: header["key"] == HEADER)
     return fn.try_element_at(found, fn.lit(-1))["value"].cast("string")
+
+
+def _policy(prefix: str, is_too_large: Column) -> Column:
+    """The one its topic belongs to; of a command to any policy the one it names."""
+    text = fn.when(~is_too_large & (fn.col("topic") == f"{prefix}.{COMMANDS}"), fn.col("value").cast("string"))
+    named = fn.get_json_object(text, "$.data.policy")
+    is_for_any = fn.get_json_object(text, "$.type").isin([kind.event_type for kind in TO_EVERY_POLICY])
+    return fn.when(is_for_any & named.isin(sorted(POLICIES)), named).otherwise(_policy_of_topic(prefix))
 
 
 def _policy_of_topic(prefix: str) -> Column:

@@ -11,15 +11,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from policies.decisions import Decision
+from policies.maintenance import Pause, PauseCommand, commanded
 from policies.observations import Observation
-from policies.registry import POLICIES, observed_topics
+from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, Remembered, read_record, unknown_cluster
+from streaming.host import PolicyHost, Remembered, read_record, require_pausable, unknown_cluster
 from streaming.turn import Turn, take_turn
 
+_TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
 """Every setting's durations can be added to a time in these years."""
@@ -55,6 +59,7 @@ class Replay:
     rejected: list[Rejected] = field(default_factory=list)
     _now: datetime = _BEGINNING
     _kept: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+    _pauses: dict[tuple[str, str], Pause | None] = field(default_factory=dict)
 
     def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
         """Give the decisions in the order they are taken; with `until`, let the clock run on to then."""
@@ -66,6 +71,8 @@ class Replay:
                 continue
             yield from self._wake_before(observation.at)
             self._now = max(self._now, observation.at)
+            if isinstance(observation.reading, PauseCommand):
+                yield from self._pause(observation.at, observation.reading)
             for kind in POLICIES.values():
                 if isinstance(observation.reading, kind.readings):
                     yield from self._step((kind.name, observation.reading.cluster), [observation], record.place)
@@ -76,6 +83,8 @@ class Replay:
         event = read_record(record.value, record.topic)
         if not self.host.knows(event.data.cluster):
             raise unknown_cluster(event.data.cluster)
+        if isinstance(event.data, PauseCommand):
+            require_pausable(event.data.policy)
         at = record.at or event.time
         if at is None:
             raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
@@ -93,14 +102,24 @@ class Replay:
             self._now = max(self._now, from_millis(wake_ms))
             yield from self._step(key, [])
 
+    def _pause(self, at: datetime, command: PauseCommand) -> Iterator[Decision]:
+        """A key that was never stepped has nothing to say now."""
+        key = (command.policy, command.cluster)
+        self._pauses[key] = commanded(self._pauses.get(key), [(at, command)])
+        yield from self._step(key, []) if key in self._kept else ()
+
     def _step(
         self, key: tuple[str, str], observations: list[Observation], place: str | None = None
     ) -> Iterator[Decision]:
-        self._kept[key], step, failure, _ = self.host.step(*key, self._kept.get(key), observations, self._now)
+        pause = self._pauses.get(key)
+        stepped = self.host.step(*key, self._kept.get(key), observations, self._now, pause)
+        edge_ms, kept, failure = self.host.next_edge_ms(*key, pause, self._now), stepped.remembered, stepped.failure
+        wakes = [ms for ms in (kept.wake_ms, edge_ms) if ms is not None]
+        self._kept[key] = msgspec.structs.replace(kept, wake_ms=min(wakes, default=None))
         if failure is not None and place is not None:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {failure}")
             self.rejected.append(Rejected(place, failed))
-        yield from step.decisions
+        yield from stepped.step.decisions
 
 
 class RecordedBatch(NamedTuple):
@@ -134,12 +153,17 @@ def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatc
 
 def _key_of(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:
     """As `streaming.query` routes it."""
-    policy = observed_topics()[record.topic.removeprefix(f"{prefix}.")]
+    topic = record.topic.removeprefix(f"{prefix}.")
     try:
-        named = json.loads(record.value or b"")["data"]["cluster"] if record.cut is None else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        named = ""
-    return (policy, named if isinstance(named, str) and host.knows(named) else "")
+        event = json.loads(record.value or b"") if record.cut is None else {}
+        named, kind, policy = event["data"]["cluster"], event.get("type"), event["data"].get("policy")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        named, kind, policy = "", None, None
+    is_for_any = topic == COMMANDS and kind in _TO_EVERY_POLICY and policy in POLICIES
+    return (
+        str(policy) if is_for_any else observed_topics()[topic],
+        named if isinstance(named, str) and host.knows(named) else "",
+    )
 
 
 def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from policies.decisions import Decision
+from policies.maintenance import Pause, PauseCommand, Quiet, commanded
+from policies.observations import Observation
 from policies.signatures import Signatures
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
@@ -58,10 +60,13 @@ def take_turn(
     order = Order(kept.places, kept.now_ms if now_ms < kept.now_ms <= now_ms + LEAP_MS else now_ms, signatures)
     intake = Intake(host, prefix, key[1], box, order)
     outputs = [*box.counted(), *intake.take(records)]
-    observed = intake.observed()
+    taken, now = intake.observed(), from_millis(now_ms)
+    pause, observed = _paused(kept.pause, taken), [each for each in taken if not _is_command(each)]
+    was_quiet, quiet = _quiet(host, key, kept.pause, kept.now_ms), _quiet(host, key, pause, now_ms)
+    is_otherwise = kept.has_stepped and (was_quiet is None) != (quiet is None)
     decisions: tuple[Decision, ...] = ()
-    if observed or (kept.wake_ms is not None and kept.wake_ms <= now_ms):
-        stepped = host.step(*key, before if kept.has_stepped else None, [o for _, o in observed], from_millis(now_ms))
+    if observed or is_otherwise or (kept.wake_ms is not None and kept.wake_ms <= now_ms):
+        stepped = host.step(*key, before if kept.has_stepped else None, [o for _, o in observed], now, pause)
         if stepped.failure is not None:
             failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {stepped.failure}")
             outputs += [letter for record, _ in observed for letter in box.put(record, failed)]
@@ -69,14 +74,27 @@ def take_turn(
         kept, decisions = stepped.remembered, stepped.step.decisions
     said, wakes = before.said if before else Said(), [kept.wake_ms, box.book().due_ms]
     if kept.has_stepped and not kept.failures:
-        if said.is_due(now_ms):
-            said, standing = say(host.issuer(*key), said, now_ms)
+        if said.is_due(now_ms, quiet):
+            said, standing = say(host.issuer(*key), said, now_ms, quiet)
             outputs.append(standing)
-        wakes.append(said.due_ms)
-    after = msgspec.structs.replace(kept, letters=box.book(), places=order.places(), said=said)
+        wakes += [said.due_ms, host.next_edge_ms(*key, pause, now)]
+    after = msgspec.structs.replace(kept, letters=box.book(), places=order.places(), said=said, pause=pause)
     return Turn(
         None if after.is_empty else after,
         min((at_ms for at_ms in wakes if at_ms is not None), default=None),
         tuple(outputs),
         decisions,
     )
+
+
+def _is_command(taken: tuple[ObservedRecord, Observation]) -> bool:
+    return isinstance(taken[1].reading, PauseCommand)
+
+
+def _paused(before: Pause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> Pause | None:
+    found = ((o.at, o.reading) for _, o in taken)
+    return commanded(before, [(at, reading) for at, reading in found if isinstance(reading, PauseCommand)])
+
+
+def _quiet(host: PolicyHost, key: tuple[str, str], pause: Pause | None, now_ms: int) -> Quiet | None:
+    return host.quiet(*key, pause, from_millis(now_ms)) if key[1] else None

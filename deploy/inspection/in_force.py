@@ -47,6 +47,11 @@ class InForceReader(Closing):
                 raise UserError(f"kafka: {self._tail.problem or self._tail.backlog}")
         return self._in_force
 
+    def poll(self) -> InForce:
+        """What is in force after the next records, or after a moment without any."""
+        self._in_force.take(self._tail.poll(_POLL_SECONDS))
+        return self._in_force
+
     def changes(self) -> Iterator[InForce]:
         """What is in force now, and again after each change."""
         yield self.now()

@@ -32,7 +32,9 @@ def status_view(in_force: InForce, now: datetime) -> RenderableType:
     for (cluster, policy), of_policy in groupby(decisions, key=lambda d: (d.cluster, d.policy)):
         for row in _rows(list(of_policy), now, unwatched):
             table.add_row(escape(cluster), policy, *row)
-    return Group(table, "", alerts_view(in_force.alerts(), now))
+    quiet = [Text(each.explanation, "yellow") for each in in_force.standings() if each.quiet_until is not None]
+    said: list[RenderableType] = ["", *quiet] if quiet else []
+    return Group(table, *said, "", alerts_view(in_force.alerts(), now))
 
 
 def decisions_view(

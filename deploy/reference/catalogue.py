@@ -15,7 +15,7 @@ from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import ReportKind
-from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decision_types
+from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, TO_EVERY_POLICY, decision_types
 from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
@@ -96,9 +96,10 @@ def catalogue() -> tuple[EventKind, ...]:
         for topic, readings in kind.observed.items()
         for reading in readings
     )
+    commands = (_observed(COMMANDS, reading, "`headgate pause` and `resume`") for reading in TO_EVERY_POLICY)
     decided = (_decided(decision) for decision in decision_types())
     reported = (_reported(report) for kind in POLICIES.values() for report in kind.reports)
-    return (*observed, *decided, _audit(), *reported, *_of_the_loop())
+    return (*observed, *commands, *decided, _audit(), *reported, *_of_the_loop())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
 from policies.errors import UserError
 from policies.examples import START, Examples
+from policies.maintenance import PauseCommand
 from policies.observations import Observation
 from policies.policy import PolicyKind
-from policies.registry import AUDIT, POLICIES, topic_of
+from policies.registry import AUDIT, COMMANDS, POLICIES, topic_of
 from policies.timers import TICKS, TIMERS, TickReason, tick_event, timer_event, timer_key
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
@@ -41,7 +42,7 @@ def examples() -> dict[str, Example]:
         for example in (*_observed(scenario), *_decided(kind, scenario), *_reported(kind, scenario)):
             found.setdefault(example.event["type"], example)
         _check(kind, found)
-    for example in (*_dead_letters(), *_timers(), *_standing()):
+    for example in (*_dead_letters(), *_timers(), *_standing(), *_commands()):
         found.setdefault(example.event["type"], example)
     return found
 
@@ -107,6 +108,18 @@ def _timers() -> Iterator[Example]:
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
     taken = (Range(topic="observed.log-dirs", partition=0, start=42, end=44),)
     yield Example(BATCHES, BATCHES_KEY, json.loads(batch_event(Batch(number=17, at=due_at, taken=taken))))
+
+
+def _commands() -> Iterator[Example]:
+    pause = PauseCommand(
+        cluster="payments",
+        policy="throttle",
+        until=START + timedelta(hours=2),
+        actor="alice@bastion-1",
+        reason="disks are swapped",
+    )
+    event = observation_event(pause, id="6c9d4a40-0a5d-4a7e-8a43-5b5f0e0a7c21", source="headgate/cli", time=START)
+    yield Example(COMMANDS, pause.cluster, json.loads(event))
 
 
 def _standing() -> Iterator[Example]:

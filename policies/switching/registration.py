@@ -87,5 +87,6 @@ KIND = PolicyKind(
         SwitchCommand: "`headgate switch`",
         SwitchBroker: "each broker's agent",
     },
+    paused_by="headgate switch pause",
     connectors="connectors.by_policy.switching:CONNECTORS",
 )

@@ -1,8 +1,9 @@
 """Settings of the switching policy: ``policies.switching``, per broker cluster by name or glob."""
 
 from dataclasses import dataclass
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from policies.settings import PolicySettings
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
@@ -93,6 +94,12 @@ class SwitchingSettings(PolicySettings):
         default_factory=dict,
         description="By kind (`schema`, `cursor`): `same_id` (default), or `remap` for new ids where theirs are taken.",
     )
+
+    @model_validator(mode="after")
+    def _is_paused_otherwise(self) -> Self:
+        if self.maintenance:
+            raise ValueError("maintenance: a switch is paused by `headgate switch pause`; leave it out")
+        return self
 
     @property
     def remapped(self) -> frozenset[LedgerKind]:

@@ -43,12 +43,14 @@ def emit(
     now_ms, verdict = standing.now_ms, judgement.move.verdict.value
     limiting = judgement.decisive.key if judgement.decisive else None
     in_force, full_ms = (judgement.move.gate.factor, judgement.reason.value, limiting), _full_ms(judgement, now_ms)
-    is_news = last is None or in_force != (last.factor, last.reason, last.limiting)
+    is_news = last is None or in_force != (last.factor, last.reason, last.limiting) or _is_otherwise_meant(last, issuer)
     is_due = last is None or now_ms >= last.at_ms + millis_of(standing.settings.heartbeat)
     if last is None or is_news or is_due or _is_otherwise_full(last.full_ms, full_ms, now_ms, standing.settings):
         noted = () if last is None or is_news else last.noted
         sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
-        published = LastPublishedFactor(sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})), full_ms)
+        published = LastPublishedFactor(
+            sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})), full_ms, issuer.mode
+        )
         return EmittedFactor(published, decision=_decision(judgement, standing, last, issuer, sequence))
     if verdict in last.noted:
         return EmittedFactor(last)
@@ -88,6 +90,11 @@ def _decision(
 def _full_ms(judgement: ThrottleJudgement, now_ms: int) -> int | None:
     """When the first volume is full."""
     return None if judgement.soonest_full is None else now_ms + round(1000 * judgement.soonest_full[1])
+
+
+def _is_otherwise_meant(last: LastPublishedFactor, issuer: Issuer) -> bool:
+    """Whether actuators are to begin or to cease to carry it out."""
+    return last.mode not in ("", issuer.mode)
 
 
 def _is_otherwise_full(said_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:

@@ -114,6 +114,8 @@ class LastPublishedFactor(Struct, array_like=True, frozen=True):
     """Verdicts the audit has had since the factor, its reason or the limiting volume last changed."""
     full_ms: int | None = None
     """When a volume is full, as it was said."""
+    mode: str = ""
+    """As it was said; empty: not known."""
 
 
 class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):

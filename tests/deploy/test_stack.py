@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from deploy.settings import Settings
-from deploy.stack import EMBEDDED_CLUSTER, with_embedded
+from deploy.settings import EMBEDDED_CLUSTER, Settings
+from deploy.stack import with_embedded
 from policies.throttle import ThrottleSettings
 
 SERVERS = "127.0.0.1:19092"

@@ -34,9 +34,9 @@ class Watch:
     said: list[Alert] = field(default_factory=list)
     wake_at: datetime | None = None
 
-    def see(self, seconds: float, *held: Condition) -> "Watch":
+    def see(self, seconds: float, *held: Condition, is_quiet: bool = False) -> "Watch":
         issuer = Issuer("throttle", "payments", Mode.ACTIVE, "hash")
-        sender = Sender(issuer, timedelta(seconds=self.grace), timedelta(seconds=self.repeat))
+        sender = Sender(issuer, timedelta(seconds=self.grace), timedelta(seconds=self.repeat), is_quiet)
         self.book, alerts, self.wake_at = review(self.book, held, at(seconds), sender)
         self.said.extend(alerts)
         return self
@@ -188,3 +188,27 @@ def test_the_book_round_trips(course: list[tuple[int, list[Condition]]], grace: 
         seconds += pause
         watch.see(seconds, *held)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(watch.book), type=AlertBook) == watch.book
+
+
+def test_while_quiet_nothing_is_said_and_then_what_still_is_the_case_once() -> None:
+    watch = Watch()
+    old, over, new = condition("old"), condition("over"), condition("new")
+    watch.see(0, old, over)
+    for seconds in range(10, 200, 10):
+        watch.see(seconds, old, new, is_quiet=True)
+        assert watch.wake_at is None
+    assert len(watch.said) == 2
+    watch.see(200, old, new).see(201, old, new)
+    said = [(a.alert, a.status.value, a.started_at == at(10)) for a in watch.said[2:]]
+    assert said == [("new", "firing", True), ("old", "firing", False), ("over", "resolved", False)]
+
+
+def test_what_came_and_went_while_quiet_is_never_said() -> None:
+    watch = Watch().see(0).see(10, condition(), is_quiet=True).see(20, is_quiet=True).see(30)
+    assert watch.said == []
+
+
+def test_what_became_worse_while_quiet_is_said_then() -> None:
+    worse = condition(severity=Severity.CRITICAL)
+    watch = Watch().see(0, condition()).see(10, worse, is_quiet=True).see(20, worse)
+    assert [a.severity for a in watch.said] == [Severity.WARNING, Severity.CRITICAL]

@@ -55,6 +55,45 @@ def test_wrong_settings_change_nothing_and_good_ones_take_effect_with_all_state_
         assert headgate.stop() == 0
 
 
+def test_a_paused_policy_only_watches_and_what_is_outstanding_is_said_once_when_it_is_resumed(
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+) -> None:
+    settings["policies"]["throttle"] = {"hard": {"available_ratio_below": 1.0}}
+    file, port, prefix = tmp_path / "headgate.yaml", settings["http"]["port"], settings["topics"]["prefix"]
+    write_settings(file, **settings)
+    with (
+        Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate,
+        Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
+        Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
+    ):
+        await_ready(headgate, port)
+        eventually("a stop", lambda: _modes(decided)[-1:] == [(0.0, "active")] or None)
+        fired = len(eventually("an alert", lambda: alerts.data() or None))
+
+        said = _headgate(tmp_path, "pause", "throttle", "--for", "2h", "--reason", "disks are swapped", "-s", str(file))
+        assert said.startswith("Policy throttle only watches payments until ")
+        assert "disks are swapped" in said
+        assert _modes(decided)[-1] == (0.0, "shadow")
+        assert "Policy throttle only watches payments until" in _headgate(tmp_path, "status", "-s", str(file))
+
+        said = _headgate(tmp_path, "resume", "throttle", "payments", "-s", str(file))
+        assert said == "Policy throttle watches payments: what it decided last stands\n"
+        assert _modes(decided)[-1] == (0.0, "active")
+        assert len(alerts.data()) == fired
+        assert headgate.stop() == 0
+
+
+def _modes(decided: Topic) -> list[tuple[float, str]]:
+    return [(d["factor"], d["mode"]) for d in decided.data()]
+
+
+def _headgate(folder: Path, *arguments: str) -> str:
+    """What a command says, in one line each."""
+    with Headgate(arguments, folder / f"{arguments[0]}.log", {"COLUMNS": "400"}) as command:
+        assert command.wait() == 0, command.output()
+        return command.output()
+
+
 def test_a_cluster_that_leaves_the_settings_ends_and_its_readings_are_dead_letters(
     settings: dict[str, Any], tmp_path: Path, loop_kafka: str
 ) -> None:

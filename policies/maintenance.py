@@ -1,0 +1,143 @@
+"""When a policy of a cluster only watches: paused by a person, or in a window that the settings name.
+
+Meanwhile it goes on deciding, in shadow mode: no actuator carries anything out, and no alert is said. What still is the
+case when that ends is said then, once. Pure.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, time, timedelta
+from typing import ClassVar, Literal, Self
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from policies.observations import Outcome, Reading
+from policies.units import Instant, PositiveDuration, from_millis, parse_duration, to_millis
+
+LONGEST_PAUSE = parse_duration("30d")
+_LONGEST_WINDOW = parse_duration("7d")
+_DAY = timedelta(days=1)
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+class PauseCommand(Reading):
+    """A person's word that a policy of a cluster is to watch only, or to act again."""
+
+    event_type: ClassVar[str] = "headgate.pause-command.v1"
+
+    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`: a command is not read, it is given.")
+    policy: str = Field(min_length=1, max_length=249, description="Which policy.")
+    until: Instant | None = Field(description="When the pause ends by itself, 30 days ahead at most; null: resume now.")
+    actor: str = Field(default="", max_length=249, description="Who asks.")
+    reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
+
+    def subject(self) -> str:
+        """``<cluster>/pauses/<policy>``."""
+        return f"{self.cluster}/pauses/{self.policy}"
+
+
+class Pause(Struct, array_like=True, frozen=True):
+    """A pause as it is kept: until when, by whom and why."""
+
+    until_ms: int
+    actor: str
+    reason: str
+
+
+class MaintenanceWindow(BaseModel):
+    """A time in which a policy only watches: `start: 02:00` on `weekdays` (UTC), or once from an instant on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    start: str = Field(description="`HH:MM` in UTC, each week on `weekdays`; or an instant: `2026-12-01T02:00:00Z`.")
+    length: PositiveDuration = Field(description="How long it lasts, a week at most.")
+    weekdays: tuple[Weekday, ...] = Field(default=(), description="With `HH:MM`: on which days; default: each.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.length > _LONGEST_WINDOW:
+            raise ValueError("length: a window lasts 7d at most; for longer use mode: shadow")
+        if _TIME.fullmatch(self.start) is None:
+            if self._once() is None:
+                raise ValueError(f"start: '{self.start}' is neither HH:MM nor an instant such as 2026-12-01T02:00:00Z")
+            if self.weekdays:
+                raise ValueError("weekdays: has no meaning with an instant: write start as HH:MM, or leave it out")
+        return self
+
+    def until(self, now: datetime) -> datetime | None:
+        """When it ends that is open now; None where none is."""
+        ends = [start + self.length for start in self._starts(now) if start <= now < start + self.length]
+        return max(ends, default=None)
+
+    def next_start(self, now: datetime) -> datetime | None:
+        """When it opens next, after now; None: never again."""
+        return min((start for start in self._starts(now) if start > now), default=None)
+
+    def _once(self) -> datetime | None:
+        try:
+            instant = datetime.fromisoformat(self.start)
+        except ValueError:
+            return None
+        return instant if instant.tzinfo is not None else None
+
+    def _starts(self, now: datetime) -> Iterable[datetime]:
+        """All starts that may be open now, and those of the week to come."""
+        once = self._once() if _TIME.fullmatch(self.start) is None else None
+        if once is not None:
+            return (once,)
+        hour, minute = map(int, self.start.split(":"))
+        today = datetime.combine(now.date(), time(hour, minute), now.tzinfo)
+        days = (today + n * _DAY for n in range(-8, 9))
+        return tuple(day for day in days if not self.weekdays or _WEEKDAYS[day.weekday()] in self.weekdays)
+
+
+class Quiet(Struct, frozen=True):
+    """That a policy only watches now: until when, and whose word that is."""
+
+    until_ms: int
+    why: str
+    """``paused by alice@host: upgrade``, or ``a maintenance window of the settings``."""
+
+
+def quiet_at(pause: Pause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Quiet | None:
+    """Whether the policy only watches at this time, by which of both lasts longer."""
+    found = [
+        Quiet(to_millis(until), "a maintenance window of the settings")
+        for window in windows
+        if (until := window.until(now)) is not None
+    ]
+    if pause is not None and to_millis(now) < pause.until_ms:
+        found.append(
+            Quiet(pause.until_ms, f"paused by {pause.actor or 'nobody named'}: {pause.reason or 'no reason given'}")
+        )
+    return max(found, key=lambda quiet: quiet.until_ms, default=None)
+
+
+def next_edge_ms(pause: Pause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> int | None:
+    """When that may change next, in milliseconds since the epoch; None: not by itself."""
+    edges = [
+        to_millis(at) for window in windows for at in (window.until(now), window.next_start(now)) if at is not None
+    ]
+    if pause is not None and to_millis(now) < pause.until_ms:
+        edges.append(pause.until_ms)
+    return min(edges, default=None)
+
+
+def commanded(before: Pause | None, commands: Iterable[tuple[datetime, PauseCommand]]) -> Pause | None:
+    """The pause after these commands, the last of which counts; each with when it was given."""
+    for at, command in commands:
+        until = None if command.until is None else min(command.until, at + LONGEST_PAUSE)
+        before = Pause(to_millis(until), command.actor, command.reason) if until is not None and until > at else None
+    return before
+
+
+def describe(quiet: Quiet, policy: str, cluster: str) -> str:
+    """In one sentence."""
+    return (
+        f"Policy {policy} only watches {cluster} until {from_millis(quiet.until_ms):%Y-%m-%d %H:%M:%S} UTC "
+        f"({quiet.why}): what it decides is carried out by nobody, and its alerts wait"
+    )
