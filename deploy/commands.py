@@ -466,11 +466,17 @@ def replay(
     in_batches: Annotated[
         bool, typer.Option("--batches", help="As live: in the query's own batches, at their times, to the byte.")
     ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="For people: what is in force from when, for how long; no JSON.")
+    ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw that in this file, one page of HTML that needs nothing else.")
+    ] = None,
 ) -> None:
     """Step the policies through recorded events and print what they decide, as JSON lines."""
-    from deploy.replaying import replay_to_stdout
+    from deploy.replaying import ReplayRequest, Shown, replay_to_stdout
 
-    replay_to_stdout(
+    request = ReplayRequest(
         load_settings(settings),
         files or [],
         until=_instant("--until", until),
@@ -479,6 +485,7 @@ def replay(
         to=_instant("--to", to),
         in_batches=in_batches,
     )
+    replay_to_stdout(request, Shown(timeline, picture))
 
 
 def _instant(option: str, text: str | None) -> datetime | None:

@@ -53,10 +53,12 @@ class Replay:
     Args:
         host: the policies and their settings.
         rejected: collects the records that could not be read.
+        taken: counts the others.
     """
 
     host: PolicyHost
     rejected: list[Rejected] = field(default_factory=list)
+    taken: int = 0
     _now: datetime = _BEGINNING
     _kept: dict[tuple[str, str], Remembered] = field(default_factory=dict)
     _pauses: dict[tuple[str, str], Pause | None] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Replay:
             except BadRecordError as error:
                 self.rejected.append(Rejected(record.place, error))
                 continue
+            self.taken += 1
             yield from self._wake_before(observation.at)
             self._now = max(self._now, observation.at)
             if isinstance(observation.reading, PauseCommand):

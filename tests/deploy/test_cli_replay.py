@@ -233,7 +233,7 @@ def test_bad_settings_to_compare_with_are_told(headgate: Headgate, evening: Path
     bad.write_text("polices: {}")
     ended = headgate("replay", "--against", bad, evening)
     assert (ended.status, ended.out) == (USER_ERROR, "")
-    assert ended.err == f"{bad}:1: polices: no such setting\n"
+    assert ended.err == f"{bad}:1: polices: no such setting; did you mean policies?\n"
 
 
 # A user's mistakes

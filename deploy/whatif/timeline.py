@@ -1,0 +1,125 @@
+"""The courses of replays: for each subject what was in force from when to when, under one setting or two. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from policies.decisions import Alert, AlertStatus, Decision
+
+SETTINGS, AGAINST = "settings", "against"
+
+
+class Span(NamedTuple):
+    """Something in force for a while."""
+
+    start: datetime
+    end: datetime
+    label: str
+    """``0.75 · soft_limit``, ``firing``: what is in force, in a few words."""
+    sentence: str
+    """The first decision's explanation."""
+    level: float
+    """From 0 (all is well) to 1: how bad it is, for colours."""
+
+    @property
+    def length(self) -> timedelta:
+        """How long it was in force."""
+        return self.end - self.start
+
+
+class Lane(NamedTuple):
+    """The course of one subject."""
+
+    policy: str
+    cluster: str
+    about: str
+    """The kind of decision and its subject."""
+    courses: Mapping[str, tuple[Span, ...]]
+    """By side: `settings`, and `against` where two were compared."""
+
+    @property
+    def differs(self) -> timedelta:
+        """For how long the two sides were not the same."""
+        return sum((span.length for span in self.differences()), timedelta())
+
+    def differences(self) -> list[Span]:
+        """When both sides differ, each with both labels; none where only one was asked."""
+        if AGAINST not in self.courses:
+            return []
+        ours, theirs = self.courses[SETTINGS], self.courses[AGAINST]
+        edges = sorted({edge for span in (*ours, *theirs) for edge in (span.start, span.end)})
+        found: list[Span] = []
+        for start, end in pairwise(edges):
+            one, other = _at(ours, start), _at(theirs, start)
+            if (one and one.label) == (other and other.label):
+                continue
+            label = f"{one.label if one else 'nothing'} instead of {other.label if other else 'nothing'}"
+            if found and found[-1].end == start and found[-1].label == label:
+                found[-1] = found[-1]._replace(end=end)
+            else:
+                found.append(Span(start, end, label, one.sentence if one else "", 0.0))
+        return found
+
+
+def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) -> list[Lane]:
+    """The courses of all subjects, by cluster, policy and what they are about.
+
+    Args:
+        sides: the decisions of each replay, in the order they were taken, by `SETTINGS` and perhaps `AGAINST`.
+        end: when what is in force last ends; None: with the last decision of any side.
+    """
+    last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
+    if last is None:
+        return []
+    until = max(last, end) if end is not None else last
+    by_subject: defaultdict[tuple[str, str, str, str], dict[str, list[Decision]]] = defaultdict(dict)
+    for side, decisions in sides.items():
+        for decision in decisions:
+            key = (decision.cluster, decision.policy, decision.event_type, decision.record_key())
+            by_subject[key].setdefault(side, []).append(decision)
+    return [
+        Lane(policy, cluster, _about(kind, key), {side: _course(found.get(side, ()), until) for side in sides})
+        for (cluster, policy, kind, key), found in sorted(by_subject.items())
+    ]
+
+
+def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for decision in decisions:
+        label = label_of(decision)
+        if spans and spans[-1].label == label:
+            continue
+        if spans:
+            spans[-1] = spans[-1]._replace(end=decision.decided_at)
+        spans.append(Span(decision.decided_at, until, label, decision.explanation, _level(decision)))
+    # What ended in the instant in which it began was in force for nobody; nor is an alert that is over.
+    return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
+
+
+def label_of(decision: Decision) -> str:
+    """What is in force, in a few words."""
+    if isinstance(decision, Alert):
+        return str(decision.status.value if decision.status is AlertStatus.RESOLVED else decision.severity.value)
+    factor = getattr(decision, "factor", None)
+    return f"{decision.verdict if factor is None else f'{factor:g}'} · {decision.reason}"
+
+
+def _level(decision: Decision) -> float:
+    if isinstance(decision, Alert):
+        severities = list(type(decision.severity))
+        return (severities.index(decision.severity) + 1) / len(severities)
+    factor = getattr(decision, "factor", None)
+    return 0.0 if factor is None else 1.0 - float(factor)
+
+
+def _about(event_type: str, key: str) -> str:
+    if event_type == Alert.event_type:
+        _, alert, subject = key.split("/", 2)
+        return f"{alert} of {subject}"
+    return f"{event_type.split('.')[1]} of {key}"
+
+
+def _at(course: Sequence[Span], instant: datetime) -> Span | None:
+    return next((span for span in course if span.start <= instant < span.end), None)

@@ -1,0 +1,146 @@
+"""Courses of replays: what was in force from when to when, and where two sets of settings differ, for how long."""
+
+import io
+from datetime import timedelta
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from deploy.whatif.picture import page
+from deploy.whatif.table import timeline_view
+from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, lanes
+from policies.decisions import Decision
+from streaming.host import PolicyHost
+from streaming.replay import Recorded, Replay
+from tests.deploy.test_cli_replay import LIMITS, STRICTER, Headgate, headgate, recorded
+from tests.policies.scenario import GB, MB, at, log_dirs, members, throttle
+from tests.streaming.records import event
+
+__all__ = ["headgate"]
+
+LOOSE: dict[str, Any] = {"hard": {"available_bytes_below": GB}, "min_hold": "0s"}
+STRICT: dict[str, Any] = {**LOOSE, "soft": {"available_bytes_below": 25 * GB}}
+EVENING = (members(0, 3), log_dirs(1, 3, 60 * GB), log_dirs(60, 3, 500 * MB), log_dirs(120, 3, 60 * GB))
+SLOW = (members(0, 3), log_dirs(1, 3, 60 * GB), log_dirs(60, 3, 13 * GB), log_dirs(120, 3, 60 * GB))
+
+
+def decided(settings: dict[str, Any], *observations: Any) -> list[Decision]:
+    records = [Recorded(str(n), event(o)) for n, o in enumerate(observations)]
+    return list(Replay(PolicyHost({"throttle": throttle(settings)})).run(records))
+
+
+def compared(*observations: Any) -> list[Lane]:
+    return lanes({SETTINGS: decided(LOOSE, *observations), AGAINST: decided(STRICT, *observations)}, at(180))
+
+
+def shown(found: list[Lane], width: int = 100) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(timeline_view(found))
+    return console.export_text()
+
+
+def test_a_course_says_what_was_in_force_from_when_to_when() -> None:
+    factor = next(lane for lane in lanes({SETTINGS: decided(LOOSE, *EVENING)}, at(180)) if "factor" in lane.about)
+    assert [(span.start, span.end, span.label) for span in factor.courses[SETTINGS]] == [
+        (at(0), at(1), "1 · initial"),
+        (at(1), at(60), "1 · above_limits"),
+        (at(60), at(120), "0 · hard_limit"),
+        (at(120), at(180), "1 · above_limits"),
+    ]
+
+
+def test_an_alert_lasts_from_its_firing_to_its_end() -> None:
+    (alert,) = (lane for lane in lanes({SETTINGS: decided(LOOSE, *EVENING)}) if "volume-below-hard" in lane.about)
+    assert [(span.start, span.end, span.label) for span in alert.courses[SETTINGS]] == [(at(60), at(120), "critical")]
+
+
+def test_differences_say_from_when_and_for_how_long() -> None:
+    lane = next(lane for lane in compared(*SLOW) if "factor" in lane.about)
+    assert [(s.start, s.length, s.label) for s in lane.differences()] == [
+        (at(60), timedelta(seconds=60), "1 · above_limits instead of 0.5 · soft_limit")
+    ]
+    assert "differs for 60 s" in shown(compared(*SLOW))
+
+
+def test_where_nothing_differs_that_is_said() -> None:
+    same = compared(members(0, 3), log_dirs(1, 3, 60 * GB))
+    assert shown(same) == "Both decide the same throughout.\n"
+    assert "Both decide the same throughout" in page(same, "x")
+    assert shown(lanes({SETTINGS: []})) == "Nothing is decided.\n"
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=12))
+def test_the_time_that_differs_is_that_of_the_differences_and_fits_the_range(course: list[tuple[int, int]]) -> None:
+    seconds, observations = 0, [members(0, 3)]
+    for wait, free in course:
+        seconds += wait
+        observations.append(log_dirs(seconds, 3, free * GB))
+    for lane in compared(*observations):
+        spans = lane.differences()
+        assert lane.differs == sum((span.length for span in spans), timedelta())
+        assert all(one.end <= other.start for one, other in pairwise(spans))
+
+
+class Well(HTMLParser):
+    """Knows what is opened and not closed, and what would be fetched or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.foreign: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.foreign += [tag] if tag in ("script", "img", "link") else []
+        self.foreign += [name for name, _ in attrs if name in ("src", "href", "onload")]
+        if tag not in ("meta", "line"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Nothing to close."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else_and_believes_no_name() -> None:
+    hostile = [lane._replace(cluster="<script>alert(1)</script>", about='"><img src=x>') for lane in compared(*EVENING)]
+    text, parser = page(hostile, "<b>night</b>"), Well()
+    parser.feed(text)
+    assert (parser.open, parser.foreign) == ([], [])
+    assert "url(" not in text
+
+
+def test_a_timeline_and_a_picture_are_made_of_one_replay(headgate: Headgate, tmp_path: Path) -> None:
+    ours, theirs, picture = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "night.html"
+    ours.write_text(LIMITS)
+    theirs.write_text(STRICTER)
+    evening = recorded(tmp_path, *SLOW)
+    ended = headgate("replay", "-s", ours, "--against", theirs, evening, "--timeline", "--picture", picture)
+    assert (ended.status, ended.err) == (0, "")
+    assert "differs for" in ended.out
+    assert "{" not in ended.out
+    assert "Replay of evening.jsonl" in picture.read_text()
+
+
+def test_a_picture_that_cannot_be_written_is_a_users_mistake(headgate: Headgate, tmp_path: Path) -> None:
+    evening = recorded(tmp_path, *EVENING)
+    ended = headgate("replay", evening, "--picture", tmp_path / "no" / "such.html")
+    assert (ended.status, ended.err.splitlines()[-1][:10]) == (2, "--picture:")
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_where_no_event_is_valid_it_ends_with_status_two_the_line_and_why(
+    headgate: Headgate, tmp_path: Path, against: bool
+) -> None:
+    bad = recorded(tmp_path, b"{", b'{"x": 1}', name="bad.jsonl")
+    settings = tmp_path / "a.yaml"
+    settings.write_text(LIMITS)
+    ended = headgate("replay", "-s", settings, bad, *(("--against", settings) if against else ()))
+    assert (ended.status, ended.out) == (2, "")
+    assert f"no event is valid, of 2 events; the first: {bad}:1: malformed:" in ended.err.replace("\n", " ")
