@@ -105,9 +105,9 @@ def _brokers_of(due: Iterable[Entry]) -> list[int]:
 
 def _of_cluster(standing: ClusterStanding, judgement: ThrottleJudgement) -> dict[AlertKey, Condition]:
     """The conditions of the cluster as a whole."""
-    nothing_known = judgement.raw.reason is ThrottleReason.NO_DATA or bool(
-        standing.unread and not standing.volume_counts[Freshness.FRESH]
-    )
+    counts = standing.volume_counts
+    unreadable = standing.unread or counts[Freshness.STALE]  # brokers that say nothing, or that cannot read their disks
+    nothing_known = judgement.raw.reason is ThrottleReason.NO_DATA or bool(unreadable and not counts[Freshness.FRESH])
     unread = [standing.known.brokers[number] for number in sorted(standing.unread)] if nothing_known else []
     conditions = conditions_of_cluster(standing.cluster, judgement.forgotten, unread, nothing_known=nothing_known)
     return {condition.key: condition for condition in conditions}

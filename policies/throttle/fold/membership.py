@@ -18,6 +18,9 @@ def fold_membership(
 
 def with_departure(broker: BrokerState, membership: BrokerMembership | None) -> BrokerState:
     """With the moment it left: a membership reading as new as its last good one lacks it."""
-    if membership is None or membership.has(broker.broker) or broker.read_ms > membership.at_ms:
+    if membership is None:
         return broker if broker.left_ms is None else replace(broker, left_ms=None)
+    if membership.has(broker.broker) or broker.read_ms > membership.at_ms:
+        # One that is back is waited for anew: it could not be read meanwhile.
+        return broker if broker.left_ms is None else replace(broker, left_ms=None, seen_ms=membership.at_ms)
     return broker if broker.left_ms is not None else replace(broker, left_ms=membership.at_ms)

@@ -240,3 +240,20 @@ def test_a_volume_that_a_broker_cannot_read_is_named_though_the_broker_answers()
     assert ("log-dirs-unread", "payments/1/data/a") in run.firing()
     run.see(log_dirs(410, 1, {A: 9 * GB, B: 9 * GB}))
     assert run.firing() == set()
+
+
+def test_that_nothing_is_known_is_critical_too_where_a_broker_answers_but_cannot_read_its_only_volume() -> None:
+    course = [log_dirs(0, 3, {A: 90 * GB}), *(log_dirs(t, 3, {A: None}) for t in range(10, 400, 10))]
+    run = Run(throttle(HARD)).feed(course)
+    assert run.firing() == {(UNREAD, CLUSTER), (UNREAD, f"{CLUSTER}/3/data/a")}
+    run.see(log_dirs(400, 3, {A: 90 * GB}))
+    assert run.firing() == set()
+
+
+def test_a_broker_that_is_back_is_not_unread_for_the_time_it_was_away() -> None:
+    run = Run(throttle(HARD)).feed([members(0, 1, 2), log_dirs(0, 1, 90 * GB), log_dirs(0, 2, 90 * GB)])
+    run.feed([event for t in range(10, 1000, 10) for event in (members(t, 1), log_dirs(t, 1, 90 * GB))])
+    run.feed([event for t in range(1000, 1300, 10) for event in (members(t, 1, 2), log_dirs(t, 1, 90 * GB))])
+    assert run.said(UNREAD) == [], "it may need a while"
+    run.feed([event for t in range(1300, 1400, 10) for event in (members(t, 1, 2), log_dirs(t, 1, 90 * GB))])
+    assert run.firing() == {(UNREAD, f"{CLUSTER}/2")}
