@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from policies.alerts import AlertBook, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
-from policies.sessions.decisions import SessionVerdict
+from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, ids
 from policies.sessions.fleet import has_failed
 from policies.sessions.readings import bundle_of
@@ -28,6 +28,8 @@ FLAPPING = "session-flapping"
 NOT_EPHEMERAL = "bundle-not-ephemeral"
 LOAD_DATA = "load-data-missing"
 
+_TOLD = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdict.GONE})
+"""Who has one of these need not be told any more that it cannot reconnect."""
 _OF_SESSIONS = frozenset({LOST, FLEET_WIDE, EXHAUSTED, FLAPPING, LOAD_DATA})
 _OF_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL})
 
@@ -84,7 +86,7 @@ def _unread(context: AlertContext) -> Iterator[Condition]:
 def _lost(context: AlertContext) -> Iterator[Condition]:
     """One for a fleet that lost its sessions together, else one for each member."""
     facts = context.facts
-    hit = sorted(role for role, members in facts.fleet.roles.items() if members.is_lost_together)
+    hit = sorted(role for role, members in facts.fleet.roles.items() if members.is_known_lost_together)
     for role in hit:
         yield _fleet_wide(context, role)
     for member in facts.members.values():
@@ -100,13 +102,14 @@ def _fleet_wide(context: AlertContext, role: str) -> Condition:
     lost = sorted(of_role.lost, key=lambda m: m.member)
     names = ", ".join(m.member for m in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     cut_off = f", and {len(of_role.cut_off)} are cut off" if of_role.cut_off else ""
+    count = f"{len(lost)} of {len(of_role.members) + of_role.unread}"
     return Condition(
         alert=FLEET_WIDE,
         subject=f"{context.cluster}/{role}",
         severity=Severity.CRITICAL,
         reason="fleet_wide",
-        summary=f"{len(lost)} of {len(of_role.members)} members of the role {role} of {context.cluster} have lost "
-        f"their sessions and not recovered: {names}{cut_off}",
+        summary=f"{count} members of the role {role} of {context.cluster} have lost their sessions and not recovered: "
+        f"{names}{cut_off}",
         labels={"cluster": context.cluster, "role": role},
         evidence=ids(*(m.read_id for m in lost))[:EVIDENCE_LIMIT],
     )
@@ -117,8 +120,9 @@ def _of_member(context: AlertContext, member: MemberFacts) -> Iterator[Condition
     yield from _unregistered(context, member)
     if track is None or not member.is_fresh:
         return
-    told = last is not None and last.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.GONE)
-    if track.is_lost and member.is_exhausted and not told:
+    told = last is not None and (last.verdict in _TOLD or last.reason is SessionReason.STALE_READING)
+    of_all = facts.fleet.roles[member.member.role].is_known_lost_together
+    if track.is_lost and member.is_exhausted and not told and not of_all:
         what = f"cannot reconnect ({member.member.attempts} failed attempts), and was not told to shut down"
         yield _member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
     if track.unsettled:

@@ -56,6 +56,8 @@ class RoleFacts:
     ratio: float
     closed: int = 0
     """How many ended theirs in order and have not come back."""
+    unread: int = 0
+    """How many more there are that had a session when they were last read, which is too long ago."""
 
     @cached_property
     def lost(self) -> tuple[Member, ...]:
@@ -77,6 +79,12 @@ class RoleFacts:
     def is_lost_together(self) -> bool:
         """Whether some are without a session, and that is a loss of the fleet."""
         return bool(self.lost) and self.count.is_fleet_wide
+
+    @property
+    def is_known_lost_together(self) -> bool:
+        """The same, for who is to be told so: that others are not read any more is no loss of theirs."""
+        everyone = LossCount(len(self.lost) + len(self.cut_off), len(self.members) + self.unread, self.ratio)
+        return bool(self.lost) and everyone.is_fleet_wide
 
     @property
     def may_lose_another(self) -> bool:
@@ -128,7 +136,10 @@ def _roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -
         role: RoleFacts(
             tuple(m for m in found if _counts(m, now_ms, validity_ms)),
             settings.fleet_ratio,
-            sum(map(_is_closed, found)),
+            closed=sum(map(_is_closed, found)),
+            unread=sum(
+                m.track is not None and not _is_closed(m) and not _counts(m, now_ms, validity_ms) for m in found
+            ),
         )
         for role, found in of_role.items()
     }
@@ -136,6 +147,10 @@ def _roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -
 
 def _is_closed(member: Member) -> bool:
     return member.track is not None and member.track.status is SessionStatus.CLOSED
+
+
+def _is_unread(member: Member, now_ms: int, validity_ms: int) -> bool:
+    return member.track is not None and not _is_closed(member) and not _counts(member, now_ms, validity_ms)
 
 
 def _counts(member: Member, now_ms: int, validity_ms: int) -> bool:

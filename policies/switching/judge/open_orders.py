@@ -14,12 +14,19 @@ STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _OF_NO_LEDGER = frozenset({SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, *STATUSES})
 
 
-def order_again(facts: SwitchFacts, reason: SwitchReason, *, directive: bool = True) -> Iterator[Change]:
-    """Everything that was asked and not answered is asked again, under the same numbers."""
-    if directive:
+def order_again(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool = False) -> Iterator[Change]:
+    """Everything that was asked and not answered is asked again, under the same numbers.
+
+    Args:
+        facts: as of now.
+        reason: why.
+        redirected: whether brokers were just sent there by a new directive, which none follows yet.
+    """
+    if not redirected:
         yield DirectAgain(reason)
+    behind = redirected or guards.brokers_follow(facts) is not None
     for task in [t for t in facts.plan if t.awaiting not in _OF_NO_LEDGER]:
-        if task.awaiting is SwitchAction.DELETE_OLD and guards.brokers_follow(facts):
+        if task.awaiting is SwitchAction.DELETE_OLD and behind:
             yield PutTask(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # asked once they do
         else:
             yield AskAgain(task, reason)

@@ -232,7 +232,7 @@ def _direct_after(facts: SwitchFacts, asked: Resume, epoch: int) -> Iterator[Cha
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
         yield DirectBrokers(ours, SwitchReason.RESUMED)
         if facts.state.live() is not None:
-            yield from order_again(facts, SwitchReason.RESUMED, directive=False)
+            yield from order_again(facts, SwitchReason.RESUMED, redirected=True)
 
 
 # --- clean-up (row 20)

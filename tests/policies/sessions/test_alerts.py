@@ -1,5 +1,7 @@
 """What is warned of, from the facts that remain after a step."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook, Entry
@@ -11,9 +13,11 @@ from tests.policies.sessions.joined import after, connected, expired, joined
 BUNDLE_NAME = "t/ns/0x00000000_0x40000000"
 
 
-def warned(*readings: Observation, until: float, book: AlertBook | None = None) -> dict[tuple[str, str], str]:
+def warned(
+    *readings: Observation, until: float, book: AlertBook | None = None, **block: Any
+) -> dict[tuple[str, str], str]:
     """(alert, subject without its cluster) to its summary."""
-    context = AlertContext(CLUSTER, after(joined(*readings, until=until)), book or AlertBook())
+    context = AlertContext(CLUSTER, after(joined(*readings, until=until, **block)), book or AlertBook())
     return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in conditions(context)}
 
 
@@ -76,3 +80,9 @@ def test_an_exhausted_member_that_was_told_to_go_down_is_no_alert() -> None:
     late = [*connected("b1", "b2", "b3"), *expired("b1", seconds=10), session(311, "b1", "expired", "0xb1")]
     late += connected("b2", "b3", seconds=311)
     assert ("reconnect-exhausted", "b1") not in warned(*late, until=311)
+
+
+def test_a_loss_is_no_loss_of_the_fleet_because_the_others_are_not_read_any_more() -> None:
+    silent = [*connected("b1", "b2", "b3", "b4", "b5"), *expired("b1", "b2", seconds=200)]
+    assert ("session-fleet-wide", "broker") not in warned(*silent, until=450, fleet_ratio=0.9)
+    assert ("session-fleet-wide", "broker") in warned(*silent, until=450, fleet_ratio=0.4)

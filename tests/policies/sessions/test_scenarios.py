@@ -68,6 +68,20 @@ def test_nobody_is_exhausted_on_an_old_reading() -> None:
     world.silent = {"session"}
     assert world.until(326).went_down() == []
     assert world.last("b1") == "hold stale_reading"
+    assert not world.fires("reconnect-exhausted", "b1")
+
+
+def test_who_is_to_be_restarted_is_not_also_said_to_be_left_alone() -> None:
+    world = World("b1", "b2", "b3").until(20).lose("b1").until(700)
+    assert world.last("b1") == "restart zombie"
+    assert not world.fires("reconnect-exhausted", "b1")
+
+
+def test_a_fleet_that_is_lost_together_is_one_alert_however_long_it_lasts() -> None:
+    world = fleet().lose("b1", "b2", "b3").until(900)
+    assert world.went_down() == []
+    assert not any(world.fires("reconnect-exhausted", name) for name in ("b1", "b2", "b3"))
+    assert world.fires("session-fleet-wide", "broker")
 
 
 def test_one_reading_that_says_expired_and_the_next_that_does_not_shut_nobody_down() -> None:

@@ -219,6 +219,19 @@ def test_resume_directs_by_the_next_epoch_after_theirs() -> None:
     assert world.is_at(S.CLEANUP)
 
 
+def test_what_was_to_be_deleted_waits_until_brokers_follow_the_directive_after_somebody_elses() -> None:
+    world = World().to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
+    assert SwitchVerdict.DELETE_OLD in [o.verdict for o in world.orders]
+    world.tell(theirs(world, 7, "new"))
+    world.orders.clear()
+    said = world.tell(Resume(key="r"))
+    assert SwitchVerdict.DELETE_OLD not in [s.verdict for s in said], "nobody follows epoch 8 yet"
+    said = world.later().tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    assert SwitchVerdict.DELETE_OLD in [s.verdict for s in said]
+    world.work()
+    assert world.is_at(S.DONE)
+
+
 def test_resume_does_not_lead_back_from_a_cluster_that_gave_more() -> None:
     world = World().to(S.HOLD)
     world.clusters["old"].hob = 5

@@ -71,6 +71,12 @@ class Fleet(World):
         super().later(milliseconds)
         return self
 
+    def provenance(self, cluster: str, ledger_id: int) -> str | None:
+        """Its journal knows what it made; all else is somebody's."""
+        switch, held = self.state.switch, self.clusters[cluster].ledgers[ledger_id]
+        source = self.state.cluster(switch.source) if switch is not None and switch.target == cluster else None
+        return (source.instance_id or "") if held.by_headgate and source is not None else ""
+
     # --- brokers
 
     def in_force(self) -> Directive | None:
