@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETTINGS ?=
 PYTEST ?=
 AGAINST ?=
+# Of tests side by side: as many as there are processors, two at least and four at the most (2 GB of memory each).
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -28,12 +30,12 @@ demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and 
 ARCHIVES := $(BIN)/python -m tests.system.class_archives
 
 # Files go to the workers whole, so that tests share servers, and the longest first.
-SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
+SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
 unit: $(VENV)/.dev ## Tests without servers: under three minutes
-	$(BIN)/python -m pytest -m "not system and not streaming" -n 2
+	$(BIN)/python -m pytest -m "not system and not streaming" -n $(WORKERS)
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
 	@$(ARCHIVES)
@@ -51,7 +53,7 @@ long: $(VENV)/.dev ## The same with every kill, outage and repetition
 	$(SYSTEM) -m long
 
 thorough: $(VENV)/.dev ## Unit tests with hundreds of examples a property, drawn anew each time
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not system and not streaming" -n 2 --timeout 3600
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not system and not streaming" -n $(WORKERS) --timeout 3600
 
 WALKS = 2000
 walk: $(VENV)/.dev ## Random walks over switches of a fleet that does nothing at its time: WALKS=20000 for a long one

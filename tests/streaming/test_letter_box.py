@@ -31,17 +31,17 @@ def test_a_reading_of_a_cluster_that_nobody_named_is_a_dead_letter_and_has_no_st
 
 def test_a_few_a_minute_are_written_for_one_name_and_the_rest_is_counted() -> None:
     turns, written, told = unnamed(), 0, []
-    for second in range(600):
+    for second in range(300):
         turn = turns.take(second, *(turns.record(of("forged"), appended=second) for _ in range(50)))
         written += len(letters(turn))
         told += counted(turn)
-    last = turns.take(700)
+    last = turns.take(400)
     told += counted(last)
-    assert written == 10 * LETTERS_A_WINDOW
-    assert written + sum(each["count"] for each in told) == 600 * 50
+    assert written == 5 * LETTERS_A_WINDOW
+    assert written + sum(each["count"] for each in told) == 300 * 50
     assert {(each["reason"], each["cluster"]) for each in told} == {("unknown-cluster", "forged")}
-    assert len(told) == 10
-    assert turns.take(800).outputs == (), "said once"
+    assert len(told) == 5
+    assert turns.take(500).outputs == (), "said once"
 
 
 def test_the_count_comes_by_itself_when_nothing_else_does() -> None:

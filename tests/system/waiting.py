@@ -5,6 +5,7 @@ compares what it measured with `on_this_machine`, which stretches what is enough
 must last long enough for something to happen within is `paced`.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -29,7 +30,9 @@ _UNIT = (sys.executable, "-c", "import kazoo.client, confluent_kafka, httpx")
 _SLOWNESS = "TESTS_SLOWNESS"
 _UNIT_SECONDS = 0.25
 """What that takes on the idle machine of two cores for which all times in these tests are given."""
-
+_MOMENT_SECONDS = 10.0
+_last_measured = [-math.inf, 1.0]
+"""When (monotonic), and what came of it."""
 
 _MOST_PACE = 5.0
 """Beyond that a run would take all day; what is measured once may have been a moment's load."""
@@ -79,7 +82,12 @@ def slowness_at_first() -> float:
 
 
 def _slowness() -> float:
-    return median(_unit_seconds() for _ in range(3)) / _UNIT_SECONDS
+    """Of just now; measured anew when that is longer ago than such a moment."""
+    measured_at, slowness = _last_measured
+    if time.monotonic() - measured_at > _MOMENT_SECONDS:
+        slowness = median(_unit_seconds() for _ in range(3)) / _UNIT_SECONDS
+        _last_measured[:] = time.monotonic(), slowness
+    return slowness
 
 
 def _unit_seconds() -> float:
