@@ -38,9 +38,15 @@ class Phase(Enum):
     """The parts of the story, in their order, with what is said as each begins."""
 
     FILL = "fill", "Producers write {load} and nothing is deleted: the disk of {total} fills up."
-    THROTTLE = "throttle", "Less than {soft} is free, the soft limit: the less is left, the more producers are slowed down."
+    THROTTLE = (
+        "throttle",
+        "Less than {soft} is free, the soft limit: the less is left, the more producers are slowed down.",
+    )
     STOP = "stop", "Less than {hard} is free, the hard limit: producers are stopped. The disk will not fill."
-    RECOVERY = "recovery", "Somebody makes space (here: old records are deleted). Quotas go as they came, by themselves."
+    RECOVERY = (
+        "recovery",
+        "Somebody makes space (here: old records are deleted). Quotas go as they came, by themselves.",
+    )
     DONE = "done", "Producers write {load} again, and the quota is what it was before: none."
 
     def __init__(self, title: str, sentence: str) -> None:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tests.system.pulsar
 from deploy.jars import default_cache_dir, ensure_jars
 from tests.docs.blocks import ROOT, Block, tried
 from tests.system.bookkeeper import Bookie, init_cluster
@@ -32,6 +33,8 @@ ZOOKEEPER_PORT = 2181
 
 _SERVES = re.compile(r"(\w+=\S+ )*(headgate (up|run|demo)|make (run|demo))\b")
 """Commands that run until Ctrl-C."""
+_ASKS = re.compile(r"(curl|amtool) ")
+"""What a person asks again, until there is an answer."""
 _ELSEWHERE = re.compile(r"(python|\.venv/bin/python) ")
 """What `tests/docs/test_examples.py` looks at: tests and benchmarks that run in other places."""
 _NUMBER = re.compile(r"\d[\d.]*")
@@ -44,7 +47,6 @@ class Reader:
     """Somebody with a shell in a folder, and as many terminals as need be."""
 
     folder: Path
-    said: list[str] = field(default_factory=list)
     _serving: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -83,7 +85,14 @@ class Reader:
         if _SERVES.match(command) or command.endswith("&"):
             self._serve(command.removesuffix("&"))
             return
-        done = subprocess.run(
+        if _ASKS.match(command):
+            eventually(command, lambda: self._done(command).returncode == 0)
+            return
+        done = self._done(command)
+        assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}{self.output()}"
+
+    def _done(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=self.folder,
             env=self._environment,
@@ -91,8 +100,6 @@ class Reader:
             text=True,
             check=False,
         )
-        self.said.append(done.stdout)
-        assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}{self.output()}"
 
     def _serve(self, command: str) -> None:
         log = self.folder / f"terminal-{len(self._serving)}.log"
@@ -178,16 +185,17 @@ def sessions(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
     stack.enter_context(_zookeeper(reader, "zk-1"))
     servers = f"zk-1:{ZOOKEEPER_PORT}"
     pulsar = ensure_pulsar_jars(default_cache_dir().parent)
+    tests.system.pulsar.CLUSTER = "messaging"  # as the page names it
     set_up_metadata(folder / "set-up", pulsar, servers)
     stack.enter_context(Bookie(folder / "bookie", bookkeeper, servers))
-    broker = PulsarBroker(folder / "broker", pulsar, servers, ensemble_size=1, properties={"clusterName": "messaging"})
+    broker = PulsarBroker(folder / "broker", pulsar, servers, ensemble_size=1)
     broker.web_port = 8080
     stack.enter_context(broker)
     for block in blocks:
         reader.does(block)
         if "headgate up" in block.text:
             with broker.frozen():
-                reader.sees("connection_lost")
+                reader.sees("sessions hold")
 
 
 def alertmanager(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
