@@ -40,12 +40,12 @@ class Phase(Enum):
     FILL = "fill", "Producers write {load} and nothing is deleted: the disk of {total} fills up."
     THROTTLE = (
         "throttle",
-        "Less than {soft} is free, the soft limit: the less is left, the more producers are slowed down.",
+        "Less than {soft} free, the soft limit: the less is left, the more producers are slowed down.",
     )
-    STOP = "stop", "Less than {hard} is free, the hard limit: producers are stopped. The disk will not fill."
+    STOP = "stop", "Less than {hard} free, the hard limit: producers are stopped. The disk will not fill."
     RECOVERY = (
         "recovery",
-        "Somebody makes space (here: old records are deleted). Quotas go as they came, by themselves.",
+        "Somebody makes space (here: old records are deleted). Quotas go by themselves, as they came.",
     )
     DONE = "done", "Producers write {load} again, and the quota is what it was before: none."
 
