@@ -5,6 +5,8 @@ import sys
 from typing import Any, TextIO
 
 import structlog
+from rich.console import Console
+from rich.text import Text
 
 from connectors.printable import printable_line
 from deploy.console import shown_error
@@ -43,6 +45,19 @@ def _shown_value(name: str, value: Any) -> Any:
     return printable_line(shown_error(str(value)))
 
 
+class _WrappingHandler(logging.StreamHandler[TextIO]):
+    """Writes to a person's terminal, whose lines end between words."""
+
+    terminator = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or the several lines of a traceback, as the terminal is wide now."""
+        console = Console(file=self.stream, force_terminal=True, highlight=False)
+        with console.capture() as capture:
+            console.print(Text.from_ansi(super().format(record)))
+        return capture.get()
+
+
 def set_up_logging(*, verbose: bool = False, to: TextIO | None = None) -> None:
     """Send structlog's events and the standard library's records the same way: to standard error, or a file."""
     stream = to or sys.stderr
@@ -62,7 +77,7 @@ def set_up_logging(*, verbose: bool = False, to: TextIO | None = None) -> None:
             rendering,
         ],
     )
-    handler = logging.StreamHandler(stream)
+    handler = _WrappingHandler(stream) if people else logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO, force=True)
     for name, level in _QUIET.items():

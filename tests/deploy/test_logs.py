@@ -116,3 +116,18 @@ def test_what_a_library_quotes_of_our_secrets_is_hidden_and_what_a_terminal_obey
     assert not set("\x1b\x9b\u202e\r") & set(own_styles.sub("", said))
     assert "c1\\x1b[2J" in said.replace("\\\\", "\\")
     assert not [line for line in said.splitlines() if line.startswith("ERROR forged")][1:], "of a traceback only"
+
+
+def test_on_a_terminal_lines_end_between_words_and_keep_their_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    set_up_logging()
+    words = ["word" * length for length in (1, 2, 3, 4, 3, 2, 1)]
+    structlog.get_logger("test").warning(" ".join(words))
+    said = capsys.readouterr().err
+    assert "\x1b[" in said
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert max(map(len, shown)) <= 40
+    assert set(words) <= set(" ".join(shown).split())
