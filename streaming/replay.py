@@ -134,24 +134,40 @@ class RecordedBatch(NamedTuple):
     """Whether the query began without a checkpoint here."""
 
 
-def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[Turn]:
-    """Give the turns that the query took in these batches; their outputs are, byte for byte, what it wrote.
+class BatchReplay:
+    """Takes the turns that the query took in its batches; their outputs are, byte for byte, what it wrote.
 
-    By policy and cluster, as the query does: first the records of each key, then the timers that are due.
+    Args:
+        host: the policies and their settings.
+        prefix: of all topics.
     """
-    kept: dict[tuple[str, str], tuple[Remembered | None, int | None]] = {}
-    for now_ms, records, begins_run in batches:
+
+    def __init__(self, host: PolicyHost, prefix: str) -> None:
+        self._host = host
+        self._prefix = prefix
+        self._kept: dict[tuple[str, str], tuple[Remembered | None, int | None]] = {}
+
+    def take(self, batch: RecordedBatch) -> Iterator[Turn]:
+        """By policy and cluster, as the query does: first the records of each key, then the timers that are due."""
+        now_ms, records, begins_run = batch
         if begins_run:
-            kept.clear()
+            self._kept.clear()
         of_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
-            of_key[_key_of(host, prefix, record)].append(record)
-        due = [key for key, (_, wake_ms) in kept.items() if wake_ms is not None and wake_ms <= now_ms]
+            of_key[_key_of(self._host, self._prefix, record)].append(record)
+        due = [key for key, (_, wake_ms) in self._kept.items() if wake_ms is not None and wake_ms <= now_ms]
         for key in [*of_key, *(key for key in due if key not in of_key)]:
-            before, _ = kept.get(key, (None, None))
-            turn = take_turn(host, prefix, key, before, of_key.get(key, ()), now_ms)
-            kept[key] = (turn.remembered, turn.wake_ms)
+            before, _ = self._kept.get(key, (None, None))
+            turn = take_turn(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms)
+            self._kept[key] = (turn.remembered, turn.wake_ms)
             yield turn
+
+
+def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[Turn]:
+    """The turns of all batches of a run, in order."""
+    replay = BatchReplay(host, prefix)
+    for batch in batches:
+        yield from replay.take(batch)
 
 
 def _key_of(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:

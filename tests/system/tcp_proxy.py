@@ -1,7 +1,8 @@
-"""A TCP proxy on loopback whose connections a test may cut, silently or not, and heal."""
+"""A TCP proxy on loopback whose connections a test may cut, slow down or leave half open, and heal."""
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,9 @@ class TcpProxy:
         self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._is_cut = False
+        self._delay_seconds = 0.0
+        self._flows = threading.Event()
+        self._flows.set()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
 
@@ -43,6 +47,7 @@ class TcpProxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.heal()
         self.cut()
         for thread in self._threads:
             thread.join(timeout=5.0)
@@ -55,10 +60,20 @@ class TcpProxy:
         for pair in pairs:
             _end(*pair)
 
+    def stall(self) -> None:
+        """Leave connections open, old and new ones, and let nothing through until healed: the other end seems alive."""
+        self._flows.clear()
+
+    def slow(self, delay_seconds: float) -> None:
+        """Hold up each piece of data by so much until healed."""
+        self._delay_seconds = delay_seconds
+
     def heal(self) -> None:
-        """Let new connections through again."""
+        """Let new connections through again, and old ones that stalled go on."""
         with self._lock:
             self._is_cut = False
+        self._delay_seconds = 0.0
+        self._flows.set()
 
     @property
     def connections(self) -> int:
@@ -68,7 +83,7 @@ class TcpProxy:
 
     def _spawn(self, run: object, *args: object) -> None:
         thread = threading.Thread(target=run, args=args, name="tcp proxy", daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
+        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
         thread.start()
 
     def _accept(self) -> None:
@@ -94,6 +109,8 @@ class TcpProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
+                self._flows.wait()
+                time.sleep(self._delay_seconds)
                 sink.sendall(data)
         with self._lock:
             self._pairs = [pair for pair in self._pairs if source not in pair]

@@ -1,0 +1,141 @@
+"""Holds what the loop wrote against an undisturbed run over the same input.
+
+The undisturbed run is the policies' own code over the observed topics, in the batches that were told, without Spark,
+Kafka or faults. A consumer that drops repeated ids must have seen each of its records once, none missing, none other,
+and never one id with two contents. And the levels of the invented clusters are those that were fed, in their order.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from policies.batches import BATCHES, Batch
+from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
+from policies.units import to_millis
+from policies.wire import AUDIT_TYPE, Event
+from streaming.dead_letters import ObservedRecord
+from streaming.host import PolicyHost
+from streaming.replay import BatchReplay, RecordedBatch
+from tests.faults.records import Kept, Reader
+
+_TOLERANCE = 2e-6
+
+
+class Faulty(NamedTuple):
+    """What is wrong so far."""
+
+    lost: tuple[str, ...]
+    """Records of the undisturbed run that the loop did not write."""
+    wrong: tuple[str, ...]
+
+
+class Judge:
+    """Looks at the topics again and again.
+
+    Args:
+        reader: of the topics.
+        prefix: of all topics.
+        host: the policies with the query's settings.
+    """
+
+    def __init__(self, reader: Reader, prefix: str, host: PolicyHost) -> None:
+        self._reader = reader
+        self._prefix = prefix
+        self._replay = BatchReplay(host, prefix)
+        self._expected: dict[str, bytes] = {}
+        self._written: dict[str, bytes] = {}
+        self._seen: dict[str, int] = defaultdict(int)
+        self._last: int | None = None
+        self._began_ms: int | None = None
+        self._is_exact = False
+        self._since: set[str] = set()
+        self.wrong: list[str] = []
+
+    def look(self) -> Faulty:
+        """Take in what was written since the last look, and what should have been."""
+        self._reader.read()
+        for topic in (*decided_topics(), DEAD_LETTERS, AUDIT):
+            for record in self._new(topic):
+                self._written_was(record)
+        for record in self._new(BATCHES):
+            self._batch_was(Event[Batch].model_validate_json(record.value or b"").data)
+        if not self._is_exact:
+            return Faulty((), tuple(self.wrong))
+        lost = tuple(f"{id_} is missing" for id_ in self._expected.keys() - self._written.keys())
+        other = tuple(
+            f"{id_} is none of the undisturbed run"
+            for id_ in self._written.keys() - self._expected.keys() - self._since
+        )
+        return Faulty(lost, (*self.wrong, *other))
+
+    def excuse(self) -> None:
+        """A checkpoint or topic was lost: until the query begins a new run there are no batches to hold bytes against.
+
+        What the last batch of the old run wrote without having been told of is nobody's fault.
+        """
+        self._is_exact = False
+
+    def forgive(self, faulty: Faulty) -> None:
+        """What was said once is not said again."""
+        self.wrong.clear()
+        missing = self._expected.keys() - self._written.keys() if faulty.lost else set()
+        self._written.update({id_: self._expected[id_] for id_ in missing})
+        self._since |= self._written.keys() - self._expected.keys()
+
+    def _new(self, topic: str) -> list[Kept]:
+        """What was read since the last look."""
+        records = self._reader.of[topic]
+        first = min(self._seen[topic], len(records))
+        self._seen[topic] = len(records)
+        return records[first:]
+
+    def _written_was(self, record: Kept) -> None:
+        if record.value is None:
+            return
+        if record.topic == AUDIT and record.event["type"] != AUDIT_TYPE:
+            return  # an actuator's
+        id_ = f"{record.topic}/{record.event['id']}"
+        if self._written.setdefault(id_, record.value) != record.value:
+            self.wrong.append(f"{id_} came back with another content")
+
+    def _batch_was(self, batch: Batch) -> None:
+        at_ms = to_millis(batch.at)
+        begins = batch.number == 0 and at_ms != self._began_ms
+        if begins:
+            # Of the run before, the last batch may have been told of no more.
+            self._since = self._written.keys() - self._expected.keys() if self._last is not None else set()
+            self._began_ms, self._is_exact = at_ms, True
+        elif self._last is None or batch.number <= self._last:
+            return
+        elif batch.number != self._last + 1:
+            self.wrong.append(f"after batch {self._last} comes {batch.number}")
+        self._last = batch.number
+        if self._is_exact:
+            for turn in self._replay.take(RecordedBatch(at_ms, list(self._taken(batch)), begins)):
+                for topic, _, value in turn.outputs:
+                    id_ = f"{topic}/{json.loads(value)['id']}"
+                    if self._expected.setdefault(id_, value) != value:
+                        self.wrong.append(f"{id_} has two contents in the undisturbed run")
+                    if id_ in self._written and self._written[id_] != value:
+                        self.wrong.append(f"{id_} has another content than in the undisturbed run")
+
+    def _taken(self, batch: Batch) -> Iterator[ObservedRecord]:
+        for range_ in batch.taken:
+            records = self._reader.of[range_.topic]
+            first = range_.start or 0
+            # One partition, never compacted: offsets are places.
+            for kept in records[first : range_.end]:
+                name = f"{self._prefix}.{kept.topic}"
+                yield ObservedRecord(name, 0, kept.offset, kept.appended_ms, kept.value)
+
+
+def out_of_order(levels: list[float], fed: list[float]) -> str | None:
+    """Levels are a part of what was fed, in its order, for a batch may merge; says the first that is none."""
+    place = 0
+    for level in levels:
+        while place < len(fed) and abs(fed[place] - level) > _TOLERANCE:
+            place += 1
+        if place == len(fed):
+            return f"{level} was not said after what came before it"
+    return None

@@ -1,0 +1,166 @@
+"""The faults: each does its harm to the world, and has lifted it when it returns."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient
+
+from policies.registry import observed_topics
+from tests.faults.world import PREFIX, World, frozen, kill_all
+
+BROKERS = (1, 2, 3)
+_SLOW_SECONDS = 0.3
+
+
+class Harm(NamedTuple):
+    """What a fault is given."""
+
+    world: World
+    random: Random
+    seconds: float
+    """How long it lasts at most, where it lasts."""
+
+    def lasts(self) -> None:
+        """Wait for some of the time."""
+        threading.Event().wait(self.random.uniform(self.seconds / 4, self.seconds))
+
+
+class Kind(NamedTuple):
+    """A kind of fault."""
+
+    name: str
+    inject: Callable[[Harm], None]
+    weight: int = 1
+    """How often it comes in a short run: what is over in seconds more often."""
+    loses_checkpoint: bool = False
+    """Whether the query may have to begin anew after it."""
+    loses_offsets: bool = False
+    """Whether a topic's offsets begin anew."""
+    needs_disk: bool = False
+
+
+def _killed(part: str, harm: Harm) -> None:
+    harm.world.kill(part)
+
+
+def _killed_alone(what: str, harm: Harm) -> None:
+    kill_all(harm.world.pids("decide", what))
+
+
+def _frozen(part: str, what: str, harm: Harm) -> None:
+    with frozen(harm.world.pids(part, what)):
+        harm.lasts()
+
+
+def _broker_killed(harm: Harm) -> None:
+    with harm.world.without_brokers(harm.random.choice(BROKERS)):
+        harm.lasts()
+
+
+def _broker_frozen(harm: Harm) -> None:
+    with frozen([harm.world.kafka.pids[harm.random.choice(BROKERS)]]):
+        harm.lasts()
+
+
+def _kafka_away(harm: Harm) -> None:
+    with harm.world.without_brokers(*BROKERS):
+        harm.lasts()
+
+
+@contextmanager
+def _network(harm: Harm, how: str) -> Iterator[None]:
+    chosen = harm.random.choice([BROKERS, (harm.random.choice(BROKERS),)])
+    for broker in chosen:
+        proxy = harm.world.proxies[broker]
+        if how == "slow":
+            proxy.slow(_SLOW_SECONDS)
+        else:
+            (proxy.cut if how == "cut" else proxy.stall)()
+    try:
+        yield
+    finally:
+        for broker in chosen:
+            harm.world.proxies[broker].heal()
+
+
+def _network_fails(how: str, harm: Harm) -> None:
+    with _network(harm, how):
+        harm.lasts()
+
+
+def _disk_full(harm: Harm) -> None:
+    filler = harm.world.checkpoint.with_name("filler")
+    try:
+        with filler.open("wb", buffering=0) as file:
+            while file.write(bytes(65_536)) == 65_536:
+                pass
+    except OSError:
+        harm.lasts()
+    finally:
+        filler.unlink()
+
+
+def _topic_created_anew(harm: Harm) -> None:
+    topic = harm.random.choice(sorted(observed_topics()))
+    admin = AdminClient({"bootstrap.servers": harm.world.kafka.bootstrap_servers})
+    admin.delete_topics([f"{PREFIX}.{topic}"])[f"{PREFIX}.{topic}"].result(60)
+    harm.lasts()
+    harm.world.make_topics()
+    harm.world.reader.begin_anew(topic)
+
+
+def _checkpoint_deleted(harm: Harm) -> None:
+    shutil.rmtree(harm.world.checkpoint, ignore_errors=True)
+
+
+def _newest(folder: Path) -> Path:
+    return max((p for p in folder.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+
+
+def _emptied(log: str, harm: Harm) -> None:
+    """As a disk leaves it that was full, or lost its power."""
+    with harm.world.held("decide"):
+        os.truncate(_newest(harm.world.checkpoint / log), 0)
+
+
+def _state_damaged(harm: Harm) -> None:
+    with harm.world.held("decide"):
+        files = (harm.world.checkpoint / "state").rglob("*.changelog")
+        newest = max(files, key=lambda p: p.stat().st_mtime)
+        harm.random.choice([lambda: os.truncate(newest, 0), newest.unlink])()
+
+
+KINDS = (
+    Kind("kill -9 collector", partial(_killed, "collect"), 3),
+    Kind("kill -9 exporter", partial(_killed, "export"), 3),
+    Kind("kill -9 actuator", partial(_killed, "act"), 3),
+    Kind("kill -9 query's process group", partial(_killed, "decide")),
+    Kind("kill -9 query's process alone", partial(_killed_alone, "")),
+    Kind("kill -9 query's JVM", partial(_killed_alone, "jvm")),
+    Kind("kill -9 Python workers", partial(_killed_alone, "workers"), 2),
+    Kind("kill -9 one of three brokers", _broker_killed, 2),
+    Kind("SIGSTOP collector", partial(_frozen, "collect", ""), 3),
+    Kind("SIGSTOP exporter", partial(_frozen, "export", ""), 3),
+    Kind("SIGSTOP actuator", partial(_frozen, "act", ""), 3),
+    Kind("SIGSTOP query's process", partial(_frozen, "decide", ""), 2),
+    Kind("SIGSTOP query's JVM", partial(_frozen, "decide", "jvm"), 2),
+    Kind("SIGSTOP Python workers", partial(_frozen, "decide", "workers"), 2),
+    Kind("SIGSTOP one of three brokers", _broker_frozen, 2),
+    Kind("Kafka away", _kafka_away),
+    Kind("network cut", partial(_network_fails, "cut"), 3),
+    Kind("network half open", partial(_network_fails, "half open"), 3),
+    Kind("network slow", partial(_network_fails, "slow"), 3),
+    Kind("checkpoint's disk full and freed", _disk_full, needs_disk=True),
+    Kind("observed topic deleted and created anew", _topic_created_anew, loses_offsets=True),
+    Kind("checkpoint deleted while running", _checkpoint_deleted, loses_checkpoint=True),
+    Kind("newest commit of length 0", partial(_emptied, "commits")),
+    Kind("newest plan of length 0", partial(_emptied, "offsets"), loses_checkpoint=True),
+    Kind("state file damaged or gone", _state_damaged, loses_checkpoint=True),
+)

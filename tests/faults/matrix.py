@@ -1,0 +1,204 @@
+"""Runs a plan of faults, one after the other, and says what came of each."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from statistics import median
+
+from rich.table import Table
+
+from tests.faults.judge import Faulty, Judge, out_of_order
+from tests.faults.kinds import KINDS, Harm, Kind
+from tests.faults.stream import Stream
+from tests.faults.world import FED, OWN, PREFIX, World
+from tests.system.waiting import eventually
+
+_LOG_DIRS = "observed.log-dirs"
+_THROTTLE = "decided.throttle"
+_LONGEST_WAIT_SECONDS = 1.0
+_PAUSE_SECONDS = 0.2
+
+
+@dataclass
+class Row:
+    """What came of one kind of fault."""
+
+    injected: int = 0
+    recovered: list[float] = field(default_factory=list)
+    """Seconds from when the harm was over until everything was decided, shown and carried out as it should be."""
+    lost: int = 0
+    wrong: int = 0
+
+
+@dataclass
+class Result:
+    """What came of all."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+    """In the order they came up."""
+
+    @property
+    def table(self) -> Table:
+        """For people."""
+        table = Table("fault", "injected", "recovered", "p50 s", "max s", "lost", "wrong")
+        for name, row in self.rows.items():
+            table.add_row(name, *_cells(row))
+        table.add_section()
+        table.add_row("all", *_cells(_sum(self.rows.values())))
+        return table
+
+
+def _sum(rows: Iterable[Row]) -> Row:
+    total = Row()
+    for row in rows:
+        total.injected += row.injected
+        total.recovered += row.recovered
+        total.lost += row.lost
+        total.wrong += row.wrong
+    return total
+
+
+def _cells(row: Row) -> Sequence[str]:
+    times = row.recovered
+    p50, longest = (f"{median(times):.1f}", f"{max(times):.1f}") if times else ("", "")
+    return (str(row.injected), str(len(times)), p50, longest, str(row.lost), str(row.wrong))
+
+
+def plan(count: int, seed: int, *, has_small_disk: bool, only: str = "") -> list[Kind]:
+    """So many faults: with room for them each kind once, then more of those that are soon over."""
+    random = Random(seed)
+    possible = [kind for kind in KINDS if (has_small_disk or not kind.needs_disk) and only in kind.name]
+    once = random.sample(possible, len(possible)) if count >= len(possible) else []
+    more = random.choices(possible, [kind.weight for kind in possible], k=count - len(once))
+    planned = [*once, *more]
+    random.shuffle(planned)
+    return planned
+
+
+class Matrix:
+    """Injects faults into a world that is fed throughout.
+
+    Args:
+        world: the loop.
+        stream: what feeds it.
+        seed: of the moments and places of faults.
+        seconds: how long a fault lasts at most, where it lasts.
+        told: is given a line for each fault.
+    """
+
+    def __init__(self, world: World, stream: Stream, seed: int, seconds: float, told: Callable[[str], None]) -> None:
+        self._world = world
+        self._stream = stream
+        self._harm = Harm(world, Random(seed), seconds)
+        self._told = told
+        self._judge = Judge(world.reader, PREFIX, world.host)
+        self._first = dict.fromkeys(FED, 0)
+        """By cluster the sequence from which on the present run of the query decides."""
+        self.result = Result()
+
+    def run(self, kinds: Sequence[Kind]) -> Result:
+        """Inject them in turn; ends early where the loop does not recover."""
+        self._settle("at the beginning", time.monotonic())
+        for number, kind in enumerate(kinds, 1):
+            row = self.result.rows.setdefault(kind.name, Row())
+            row.injected += 1
+            time.sleep(self._harm.random.uniform(0, _LONGEST_WAIT_SECONDS))
+            kind.inject(self._harm)
+            over = time.monotonic()
+            if kind.loses_checkpoint:
+                self._begin_anew()
+            elif kind.loses_offsets:
+                self._judge.excuse()
+            try:
+                seconds, faulty = self._settle(kind.name, over)
+                if kind.loses_offsets:
+                    self._begin_anew()
+                    self._world.reset()
+                    self._settle(f"reset after {kind.name}", time.monotonic())
+            except AssertionError as error:
+                self.result.complaints.append(f"{number}. {kind.name}: {error}")
+                return self.result
+            row.recovered.append(seconds)
+            row.lost += len(faulty.lost)
+            row.wrong += len(faulty.wrong)
+            self._complain(f"{number}. {kind.name}", faulty)
+            self._told(f"{number:4} {kind.name}: {seconds:.1f} s, lost {len(faulty.lost)}, wrong {len(faulty.wrong)}")
+        return self.result
+
+    def _begin_anew(self) -> None:
+        """The query reads everything again."""
+        self._judge.excuse()
+        self._first = {cluster: 1 + max(self._levels(cluster), default=0) for cluster in FED}
+
+    def _complain(self, where: str, faulty: Faulty) -> None:
+        self.result.complaints += [f"{where}: {each}" for each in (*faulty.lost, *faulty.wrong)]
+        self._judge.forgive(faulty)
+
+    def _levels(self, cluster: str) -> dict[int, float]:
+        """The factors of this run by sequence."""
+        decided = (r.data for r in self._world.reader.of[_THROTTLE] if r.key == cluster and r.value)
+        return {d["sequence"]: d["factor"] for d in decided if d["sequence"] >= self._first[cluster]}
+
+    def _settle(self, what: str, since: float) -> tuple[float, Faulty]:
+        """Say something last of each cluster, and wait until it is decided, shown and carried out; then judge."""
+        probe = self._stream.probe()
+        try:
+            asked_ms = time.time_ns() // 1_000_000
+            eventually(f"{what}: decided, shown and carried out", lambda: self._is_done(probe, asked_ms))
+            seconds = time.monotonic() - since
+            faulty = self._judged()
+        finally:
+            self._stream.go_on()
+        return seconds, faulty
+
+    def _is_done(self, probe: dict[str, float], asked_ms: int) -> bool:
+        time.sleep(_PAUSE_SECONDS)
+        self._world.reader.read()
+        return (
+            all(_near(self._in_force(cluster), factor) for cluster, factor in probe.items())
+            and self._is_shown(probe)
+            and self._is_carried_out("a")
+            and self._is_collected(asked_ms)
+        )
+
+    def _is_shown(self, probe: dict[str, float]) -> bool:
+        shown = dict(
+            line.removeprefix('headgate_throttle_factor{cluster="').split('"} ')
+            for line in self._world.page().splitlines()
+            if line.startswith("headgate_throttle_factor{")
+        )
+        return all(cluster in shown and _near(float(shown[cluster]), factor) for cluster, factor in probe.items())
+
+    def _in_force(self, cluster: str) -> float | None:
+        levels = self._levels(cluster)
+        return levels[max(levels)] if levels else None
+
+    def _is_carried_out(self, cluster: str) -> bool:
+        decided = [r.data for r in self._world.reader.of[_THROTTLE] if r.key == cluster and r.value]
+        last = max(decided, key=lambda d: int(d["sequence"]))["decision_id"]
+        audit = (r.data for r in reversed(self._world.reader.of["audit"]))
+        return any(d.get("decision_id") == last and "outcome" in d for d in audit)
+
+    def _is_collected(self, asked_ms: int) -> bool:
+        return any(r.key == OWN and r.appended_ms > asked_ms for r in self._world.reader.of[_LOG_DIRS][-200:])
+
+    def _judged(self) -> Faulty:
+        """What is being written just now is told of a moment later."""
+        deadline = time.monotonic() + 20
+        faulty = self._judge.look()
+        while (faulty.lost or faulty.wrong != tuple(self._judge.wrong)) and time.monotonic() < deadline:
+            time.sleep(0.3)
+            faulty = self._judge.look()
+        return Faulty(faulty.lost, (*faulty.wrong, *self._out_of_order()))
+
+    def _out_of_order(self) -> Iterator[str]:
+        for cluster in FED:
+            levels = self._levels(cluster)
+            if wrong := out_of_order([levels[n] for n in sorted(levels)], self._stream.fed[cluster]):
+                yield f"{cluster}: {wrong}"
+
+
+def _near(one: float | None, other: float) -> bool:
+    return one is not None and abs(one - other) < 2e-6

@@ -1,0 +1,90 @@
+"""All that lies in the loop's topics, read along as it comes, so that nothing is lost to compaction or retention."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.system.waiting import eventually
+
+_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A record as it lies in a topic, whose name is without the prefix."""
+
+    topic: str
+    offset: int
+    appended_ms: int
+    key: str
+    value: bytes | None
+
+    @cached_property
+    def event(self) -> dict[str, Any]:
+        """Its value, of one that Headgate wrote."""
+        return dict(json.loads(self.value or b"{}"))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The event's data."""
+        return dict(self.event["data"])
+
+
+class Reader:
+    """Reads topics of one partition from their beginning on.
+
+    Args:
+        servers: of Kafka.
+        prefix: of all topics.
+        topics: their names, without it.
+    """
+
+    def __init__(self, servers: str, prefix: str, topics: Sequence[str]) -> None:
+        options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        self._consumer = Consumer({"bootstrap.servers": servers, **options})
+        self._prefix = prefix
+        self._next = dict.fromkeys(topics, 0)
+        self.of: dict[str, list[Kept]] = defaultdict(list)
+        """By topic, in the order they were read."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> None:
+        """Take in everything up to now."""
+        ends = {topic: self._end(topic) for topic in self._next}
+        self._assign([topic for topic, end in ends.items() if self._next[topic] < end])
+        eventually("all topics are read", lambda: self._has_read(ends))
+
+    def begin_anew(self, topic: str) -> None:
+        """A topic was deleted and is created anew: what was read of it is forgotten."""
+        self._next[topic] = 0
+        self.of[topic].clear()
+
+    def _assign(self, topics: Sequence[str]) -> None:
+        self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in topics])
+
+    def _end(self, topic: str) -> int:
+        partition = TopicPartition(f"{self._prefix}.{topic}", 0)
+        return int(self._consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)[1])
+
+    def _has_read(self, ends: dict[str, int]) -> bool:
+        while any(self._next[topic] < end for topic, end in ends.items()):
+            messages = self._consumer.consume(1000, timeout=1.0)
+            if not messages:
+                return False
+            for message in messages:
+                if message.error() is None:
+                    topic, offset = (message.topic() or "").removeprefix(f"{self._prefix}."), message.offset() or 0
+                    key = (message.key() or b"").decode()
+                    self.of[topic].append(Kept(topic, offset, message.timestamp()[1], key, message.value()))
+                    self._next[topic] = offset + 1
+        return True

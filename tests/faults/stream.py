@@ -1,0 +1,108 @@
+"""A seeded stream of observations of every policy: invented levels, examples over and over, some garbage."""
+
+import threading
+import uuid
+from datetime import UTC, datetime
+from random import Random
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from confluent_kafka import Producer
+
+from policies.observations import Outcome, Reading
+from policies.registry import POLICIES, topic_of
+from policies.throttle import LogDirs
+from policies.throttle.readings import VolumeReading
+from policies.wire import observation_event
+from tests.faults.world import FED, PREFIX
+
+TOTAL_BYTES = 1_000_000
+_LONGEST_PAUSE_SECONDS = 0.3
+_GARBAGE_EACH = 25
+_EXAMPLE_EACH = 3
+
+
+class Level(NamedTuple):
+    """What was said of a cluster, and the factor that follows from it alone."""
+
+    cluster: str
+    factor: float
+
+
+class Stream:
+    """Feeds the loop from a thread of its own while it is entered, but when paused.
+
+    Args:
+        servers: of Kafka, not through the proxies.
+        seed: of what is fed.
+    """
+
+    def __init__(self, servers: str, seed: int) -> None:
+        self._random = Random(seed)
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "acks": "all", "enable.idempotence": True, "message.timeout.ms": 0,
+             "linger.ms": 0, "log_level": 0}
+        )  # fmt: skip
+        self._examples = [r.reading for kind in POLICIES.values() for batch in kind.examples().batches for r in batch]
+        self.fed: dict[str, list[float]] = {cluster: [] for cluster in FED}
+        """By cluster the factors that an undisturbed run decides one by one."""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._count = 0
+        self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._producer.purge()
+
+    def probe(self) -> dict[str, float]:
+        """Say something new of each cluster, and nothing after it until `go_on`; gives the factor of each."""
+        self._lock.acquire()
+        levels = {cluster: self._level(cluster) for cluster in FED}
+        self._producer.flush(240)
+        return levels
+
+    def go_on(self) -> None:
+        """Feed on."""
+        self._lock.release()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._random.uniform(0.02, _LONGEST_PAUSE_SECONDS)):
+            with self._lock:
+                self._feed()
+            self._producer.poll(0)
+
+    def _feed(self) -> None:
+        self._count += 1
+        if self._count % _GARBAGE_EACH == 0:
+            self._send("observed.log-dirs", "a", self._random.randbytes(40))
+        elif self._count % _EXAMPLE_EACH == 0:
+            self._read(self._random.choice(self._examples))
+        else:
+            self._level(self._random.choice(FED))
+
+    def _level(self, cluster: str) -> float:
+        """A level that is not the one before."""
+        last = self.fed[cluster][-1] if self.fed[cluster] else -1.0
+        factor = last
+        while factor == last:
+            usable = 1 + self._random.randrange(1000) * 999
+            factor = round((usable - 1) / 999_998, 6)
+        volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable)
+        self._read(LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,)))
+        self.fed[cluster].append(factor)
+        return factor
+
+    def _read(self, reading: Reading) -> None:
+        value = observation_event(reading, id=str(uuid.uuid4()), source="faults", time=datetime.now(UTC))
+        self._send(topic_of(type(reading)), reading.cluster, value)
+
+    def _send(self, topic: str, key: str, value: bytes) -> None:
+        self._producer.produce(f"{PREFIX}.{topic}", key=key, value=value)

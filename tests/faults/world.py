@@ -1,0 +1,288 @@
+"""A small real loop: three brokers behind proxies, and each part of Headgate in a process of its own.
+
+A part that ends is started again, as systemd would do it.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from deploy.embedded import EmbeddedKafka
+from deploy.settings_file import load_settings
+from policies.batches import BATCHES
+from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
+from streaming.host import PolicyHost
+from tests.faults.records import Reader
+from tests.system.brokers import kill_broker
+from tests.system.disks import small_disk, why_not_mountable
+from tests.system.loop import Headgate, http_get, is_running, write_settings
+from tests.system.tcp_proxy import LOOPBACK, TcpProxy
+from tests.system.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+PREFIX = "faults"
+FED = ("a", "b", "c")
+"""Clusters whose log dirs are invented; of `a` the quotas are set, too."""
+OWN = "own"
+"""The loop's own Kafka, whose log dirs the collector reads."""
+CLIENT = "faults-producer"
+PARTS = ("decide", "collect", "export", "act")
+
+_DISK_MEBIBYTES = 64
+_REMEDY = re.compile(r"headgate checkpoint (repair|reset)")
+_PAUSE_SECONDS = 0.5
+_THROTTLE = {
+    "soft": {"available_bytes_below": 999_999}, "hard": {"available_bytes_below": 1},
+    "min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "10m", "validity": "1h",
+}  # fmt: skip
+
+
+class ProxiedKafka(EmbeddedKafka):
+    """Each broker has a second listener, which it advertises by the address of a proxy."""
+
+    def __init__(self, data_dir: Path, jars: Sequence[Path], behind: dict[int, int], proxies: dict[int, str]) -> None:
+        limits = {"min.insync.replicas": 2}
+        super().__init__(data_dir, jars, brokers=len(proxies), heap_mebibytes=128, server_properties=limits)
+        self._behind = behind
+        self._proxies = proxies
+
+    def _properties(self, broker: int) -> dict[str, str | int]:
+        properties = super()._properties(broker)
+        protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT"
+        return {
+            **properties,
+            "listeners": f"{properties['listeners']},PROXIED://{LOOPBACK}:{self._behind[broker]}",
+            "advertised.listeners": f"{properties['advertised.listeners']},PROXIED://{self._proxies[broker]}",
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+
+
+class World:
+    """The loop under test. A context manager starts all of it, and leaves its logs in `folder`.
+
+    Args:
+        folder: for everything.
+        jars: of the brokers.
+        environment: of the query's process.
+    """
+
+    def __init__(self, folder: Path, jars: Sequence[Path], environment: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self._jars = jars
+        self._environment = environment or {}
+        self._stack = ExitStack()
+        self._over = threading.Event()
+        self._lock = threading.RLock()
+        self.parts: dict[str, Headgate] = {}
+        self._held: set[str] = set()
+        self.remedies: list[str] = []
+        """Commands that a part named when it gave up, and that were carried out."""
+        self.has_small_disk = why_not_mountable() is None
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            ports = {broker: _free_port() for broker in (1, 2, 3)}
+            self.proxies = {b: self._stack.enter_context(TcpProxy(f"{LOOPBACK}:{port}")) for b, port in ports.items()}
+            addresses = {broker: proxy.address for broker, proxy in self.proxies.items()}
+            self.kafka = ProxiedKafka(self.folder / "kafka", self._jars, ports, addresses)
+            self._stack.enter_context(self.kafka)
+            disk = self.folder / "disk"
+            if self.has_small_disk:
+                self._stack.enter_context(small_disk(disk, mebibytes=_DISK_MEBIBYTES))
+            self.checkpoint = disk / "checkpoint"
+            self._write_settings(",".join(addresses.values()))
+            self.make_topics()
+            self.reader = self._stack.enter_context(Reader(self.kafka.bootstrap_servers, PREFIX, _topics()))
+            self._stack.callback(self._end_parts)
+            for part in PARTS:
+                self._start(part)
+            tender = threading.Thread(target=self._tend, name="tender", daemon=True)
+            tender.start()
+            self._stack.callback(tender.join)
+            self._stack.callback(self._over.set)
+            eventually("every part is ready", self.is_ready)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def is_ready(self) -> bool:
+        """Whether all parts say so."""
+        return all((http_get(self._ports[part], "/-/ready") or (0, ""))[0] == 200 for part in PARTS)
+
+    @property
+    def host(self) -> PolicyHost:
+        """What decides with the query's settings."""
+        return load_settings(self.file("decide")).policy_host()
+
+    def file(self, part: str) -> Path:
+        """Its settings."""
+        return self.folder / f"{part}.yaml"
+
+    def page(self) -> str:
+        """The exporter's metrics; empty while it is away."""
+        return (http_get(self._ports["export"], "/metrics") or (0, ""))[1]
+
+    # --- processes
+
+    def kill(self, part: str) -> None:
+        """SIGKILL a part with all it started; it is started again."""
+        with self._lock:
+            self._kill(part)
+
+    def _kill(self, part: str) -> None:
+        pids = self.parts[part].children()
+        self.parts[part].kill()
+        eventually(f"{part} is dead", lambda: not any(map(is_running, pids)))
+
+    @contextmanager
+    def held(self, part: str) -> Iterator[None]:
+        """Have a part killed, and not started again within the block."""
+        with self._lock:
+            self._held.add(part)
+            self._kill(part)
+        try:
+            yield
+        finally:
+            self._held.discard(part)
+
+    def pids(self, part: str, what: str = "") -> list[int]:
+        """Of a part, once it has them: of its own process, of its `jvm`, or of its Python `workers`."""
+        return eventually(f"{part} {what} runs", lambda: self._pids(part, what) or None)
+
+    def _pids(self, part: str, what: str) -> list[int]:
+        process = self.parts[part]
+        if not what:
+            return [process.process.pid] if process.process.poll() is None else []
+        return [pid for pid in process.children() if (b"pyspark.daemon" in _command(pid)) == (what == "workers")]
+
+    def reset(self) -> None:
+        """`headgate checkpoint reset`."""
+        with self.held("decide"):
+            assert self._headgate("checkpoint", "reset", "--yes", "-s", str(self.file("decide"))).returncode == 0
+
+    def _start(self, part: str) -> None:
+        log = self.folder / f"{part}.log"
+        environment = self._environment if part == "decide" else None
+        self.parts[part] = Headgate([part, "-s", str(self.file(part))], log, environment)
+
+    def _tend(self) -> None:
+        """Start again what has ended, after the remedy that its last words name."""
+        while not self._over.wait(_PAUSE_SECONDS):
+            for part in PARTS:
+                with self._lock:
+                    if part in self._held or self.parts[part].process.poll() is None:
+                        continue
+                    self._remedy(part)
+                    self._start(part)
+
+    def _remedy(self, part: str) -> None:
+        last = "\n".join(self.parts[part].output().splitlines()[-3:])
+        if part == "decide" and (named := _REMEDY.search(last)):
+            command = ["checkpoint", named[1], "--yes", "-s", str(self.file(part))]
+            done = self._headgate(*command)
+            self.remedies.append(named[1] if done.returncode == 0 else f"{named[1]} failed")
+            with self.parts[part].log.open("a") as log:
+                log.write(done.stdout + done.stderr)
+
+    def _end_parts(self) -> None:
+        for part in self.parts.values():
+            if part.process.poll() is None:
+                part.kill()
+
+    # --- Kafka
+
+    @contextmanager
+    def without_brokers(self, *brokers: int) -> Iterator[None]:
+        """Have brokers killed, and started again after the block."""
+        for broker in brokers:
+            kill_broker(self.kafka, broker)
+        try:
+            yield
+        finally:
+            for broker in brokers:
+                self.kafka._processes[broker] = self.kafka._launch(broker)
+            self.kafka._await_ready(time.monotonic() + 240)
+
+    def make_topics(self) -> None:
+        """`headgate topics create`, until it succeeds."""
+        command = ("topics", "create", "-s", str(self.file("decide")))
+        eventually("topics are made", lambda: self._headgate(*command).returncode == 0)
+
+    def _headgate(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "deploy.cli", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=240)
+
+    # --- settings
+
+    def _write_settings(self, servers: str) -> None:
+        self._ports = {part: _free_port() for part in PARTS}
+        kafka = {"bootstrap_servers": servers}
+        quotas = {"entities": [{"client_id": CLIENT, "base": "10MB"}], "max_told_wait": "none"}
+        acted = {"kafka": kafka, "quotas": quotas}
+        others = {r.reading.cluster for kind in POLICIES.values() for batch in kind.examples().batches for r in batch}
+        clusters: dict[str, dict[str, Any]] = {
+            "decide": {**{name: {} for name in (*FED, OWN, *sorted(others))}, "a": acted},
+            "collect": {OWN: {"kafka": {**kafka, "poll_interval": "1s"}}},
+            "act": {"a": acted},
+        }
+        clusters["export"] = clusters["decide"]
+        for part in PARTS:
+            write_settings(
+                self.file(part),
+                kafka=kafka,
+                topics={"prefix": PREFIX, "replication_factor": 3},
+                data_dir=str(self.folder / f"data-{part}"),
+                http={"port": self._ports[part]},
+                clusters=clusters[part],
+                policies={"throttle": _THROTTLE},
+                stream={"checkpoint_dir": str(self.checkpoint), "stall_timeout": "15s", "restart_limit": 3},
+            )
+
+
+@contextmanager
+def frozen(pids: Sequence[int]) -> Iterator[None]:
+    """SIGSTOP for the while of a block."""
+    _signal(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal(pids, signal.SIGCONT)
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    """SIGKILL."""
+    _signal(pids, signal.SIGKILL)
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _topics() -> list[str]:
+    return [*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS, BATCHES]
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
