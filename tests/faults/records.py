@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.system.waiting import eventually
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Reader:
     """
 
     def __init__(self, servers: str, prefix: str, topics: Sequence[str]) -> None:
-        options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         self._consumer = Consumer({"bootstrap.servers": servers, **options})
         self._prefix = prefix
         self._next = dict.fromkeys(topics, 0)
@@ -73,8 +73,16 @@ class Reader:
         self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in topics])
 
     def _end(self, topic: str) -> int:
-        partition = TopicPartition(f"{self._prefix}.{topic}", 0)
-        return int(self._consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)[1])
+        """Asked again while a partition has no leader."""
+        return eventually(f"the end of {topic}", lambda: self._watermark(topic)) - 1
+
+    def _watermark(self, topic: str) -> int | None:
+        """One more than the offset after the last record."""
+        try:
+            partition = TopicPartition(f"{self._prefix}.{topic}", 0)
+            return 1 + int(self._consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)[1])
+        except KafkaException:
+            return None
 
     def _has_read(self, ends: dict[str, int]) -> bool:
         while any(self._next[topic] < end for topic, end in ends.items()):

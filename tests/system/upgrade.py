@@ -1,0 +1,123 @@
+"""What a version leaves behind: the checkpoint of a real query, and all records of its topics, packed small.
+
+`python -m tests.system.upgrade tests/data/upgrade/NAME.tar.xz` records it with the code at hand: once for each version
+that changes what is kept, never anew for an old one.
+"""
+
+import io
+import json
+import sys
+import tarfile
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from policies.examples import ExampleReading
+from policies.registry import POLICIES, topic_of
+from policies.wire import observation_event
+from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
+from tests.system.waiting import eventually
+
+PREFIX = "upgrade"
+_RECORDS = "records.jsonl"
+_CHECKPOINT = "checkpoint"
+_PORT = 19_471
+
+
+class Left(NamedTuple):
+    """What was left behind."""
+
+    checkpoint: Path
+    records: dict[str, list[dict[str, Any]]]
+    """By topic, without the prefix, in the order of offsets: `key` and `value`, null in a tombstone."""
+
+
+def settings(servers: str, data_dir: Path, port: int) -> dict[str, Any]:
+    """Of the query that left it, and of the one that goes on."""
+    limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}}
+    return {
+        "kafka": {"bootstrap_servers": servers},
+        "topics": {"prefix": PREFIX},
+        "data_dir": str(data_dir),
+        "http": {"port": port},
+        "clusters": {r.reading.cluster: {} for r in examples()},
+        "policies": {"throttle": limits},
+    }
+
+
+def examples() -> list[ExampleReading]:
+    """The readings of every policy's own scenario."""
+    return [reading for kind in POLICIES.values() for batch in kind.examples().batches for reading in batch]
+
+
+def say_all(servers: str) -> None:
+    """Append them, as of now."""
+    for reading in examples():
+        value = observation_event(reading.reading, id=str(uuid.uuid4()), source=reading.source, time=datetime.now(UTC))
+        topic = f"{PREFIX}.{topic_of(type(reading.reading))}"
+        produce(servers, topic, (reading.reading.cluster, value))
+
+
+def unpack(file: Path, folder: Path) -> Left:
+    """Lay out in a folder what was packed."""
+    with tarfile.open(file) as packed:
+        packed.extractall(folder, filter="data")
+    records: dict[str, list[dict[str, Any]]] = {}
+    for line in (folder / _RECORDS).read_text().splitlines():
+        record = json.loads(line)
+        records.setdefault(record.pop("topic"), []).append(record)
+    return Left(folder / _CHECKPOINT, records)
+
+
+def _record(file: Path) -> None:
+    jars = ensure_jars("kafka", default_cache_dir())
+    with tempfile.TemporaryDirectory() as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
+        folder, servers = Path(name), kafka.bootstrap_servers
+        written = write_settings(folder / "headgate.yaml", **settings(servers, folder / "data", _PORT))
+        with Headgate(["topics", "create", "-s", str(written)], folder / "topics.log") as create:
+            assert create.wait() == 0, create.output()
+        with (
+            Headgate(["decide", "-s", str(written)], folder / "decide.log") as query,
+            Topic(servers, f"{PREFIX}.decided.throttle") as decided,
+        ):
+            await_ready(query, _PORT)
+            for _ in range(3):
+                say_all(servers)
+                time.sleep(2)
+            eventually("decisions", lambda: len(decided.entries()) > 2)
+            assert query.stop() == 0, query.output()
+        lines = "".join(f"{json.dumps(record)}\n" for record in _records(servers))
+        with tarfile.open(file, "w:xz") as packed:
+            packed.add(folder / "data" / _CHECKPOINT, _CHECKPOINT)
+            entry = tarfile.TarInfo(_RECORDS)
+            entry.size = len(lines.encode())
+            packed.addfile(entry, io.BytesIO(lines.encode()))
+
+
+def _records(servers: str) -> Iterator[dict[str, Any]]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "upgrade", "enable.auto.commit": False})
+    for topic in sorted(t for t in consumer.list_topics(timeout=30).topics if t.startswith(f"{PREFIX}.")):
+        end, offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1], 0
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while offset < end:
+            (message,) = consumer.consume(1, timeout=30)
+            offset = (message.offset() or 0) + 1
+            key, value = message.key(), message.value()
+            yield {
+                "topic": topic.removeprefix(f"{PREFIX}."),
+                "key": None if key is None else key.decode(),
+                "value": None if value is None else value.decode(),
+            }
+    consumer.close()
+
+
+if __name__ == "__main__":
+    _record(Path(sys.argv[1]))
