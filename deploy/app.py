@@ -106,6 +106,7 @@ def query_parts(
         silent_seconds=health.silent_seconds,
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
+    batch_log = BatchLog(settings.checkpoint_dir(), settings.topics.prefix, publisher.patient)
     supervisor = QuerySupervisor(
         open_session=sessions.open,
         wiring=lambda: Wiring(
@@ -119,11 +120,11 @@ def query_parts(
         settings=settings.stream,
         health=health,
         tick=ticker.start,
-        on_done=BatchLog(settings.checkpoint_dir(), settings.topics.prefix, publisher.publish).on_batch,
+        on_done=batch_log.on_batch,
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
     # The ticker stops first: a tick would keep the query from having decided on all there is.
-    return [Part("ticker", ticker.run), query]
+    return [Part("ticker", ticker.run), query, Part("batch log", batch_log.run)]
 
 
 def require_append_times(report: TopicReport) -> None:

@@ -1,17 +1,23 @@
 """Publishes what each finished micro-batch took, and when, so that a live run can be replayed as it was.
 
 The checkpoint says it: ``offsets/N`` was written before batch N began. It keeps the last twenty, so what a process that
-was killed had not published yet, the next one publishes.
+was killed had not published yet, the next one publishes. While Kafka is away what is to be published waits.
 """
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from connectors.kafka.publisher import Publisher
 from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
 from policies.registry import observed_topics
 from policies.units import from_millis
+
+_LOOK_SECONDS = 0.5
 
 
 class _Plan(NamedTuple):
@@ -26,27 +32,35 @@ class BatchLog:
     Args:
         checkpoint_dir: of the query.
         prefix: of all topics.
-        publish: takes topic, key and value of a record.
+        open_publisher: a publisher of its own, that loses nothing.
     """
 
-    def __init__(self, checkpoint_dir: Path, prefix: str, publish: Callable[[str, str, bytes], None]) -> None:
+    def __init__(self, checkpoint_dir: Path, prefix: str, open_publisher: Callable[[], Publisher]) -> None:
         self._offsets = checkpoint_dir / "offsets"
         self._prefix = prefix
-        self._publish = publish
+        self._open_publisher = open_publisher
+        self._done: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._told = -1
 
     def on_batch(self, number: int, clock_ahead_ms: int) -> None:
-        """Batch `number` is done: publish it, and those before it that this process has not.
+        """Batch `number` is done; its time was corrected by so much."""
+        self._done.put((number, clock_ahead_ms))
 
-        Args:
-            number: as Spark counts.
-            clock_ahead_ms: what the batch's time was corrected by.
-        """
+    def run(self, stop: threading.Event) -> None:
+        """Publish what is done, until told to stop; then what is left."""
+        with self._open_publisher() as publisher:
+            while not stop.is_set() or not self._done.empty():
+                with suppress(Empty):
+                    for event in self.events(*self._done.get(timeout=_LOOK_SECONDS)):
+                        publisher.publish(f"{self._prefix}.{BATCHES}", BATCHES_KEY, event)
+
+    def events(self, number: int, clock_ahead_ms: int) -> Iterator[bytes]:
+        """That of a batch, and of those before it that this process has not told of."""
         if number <= self._told:
             self._told = -1  # a new checkpoint
         for each in range(self._first(number), number + 1):
             if (batch := self._batch(each, clock_ahead_ms)) is not None:
-                self._publish(f"{self._prefix}.{BATCHES}", BATCHES_KEY, batch_event(batch))
+                yield batch_event(batch)
         self._told = number
 
     def _first(self, number: int) -> int:

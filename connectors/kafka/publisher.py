@@ -26,6 +26,7 @@ Short on purpose: an observation's age counts from when Kafka appended it, so on
 look fresh. Its successor is on the way anyhow.
 """
 
+_PATIENT_SECONDS = 7 * 86_400.0
 _POLL_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
@@ -88,6 +89,12 @@ class Publisher(Closing):
         self._closed = threading.Event()
         self._server = threading.Thread(target=self._run, name=f"{client_id}-publisher", daemon=True)
         self._server.start()
+
+    def patient(self) -> "Publisher":
+        """Another one, to be closed, for what must not be missing: it gives nothing up while there is room to wait."""
+        return Publisher(
+            self._connection, self._metrics, client_id="headgate-patient", delivery_timeout_seconds=_PATIENT_SECONDS
+        )
 
     def publish(self, topic: str, key: str, value: bytes | None) -> None:
         """Hand a record over and return at once; without a value it is a tombstone.

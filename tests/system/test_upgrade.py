@@ -1,4 +1,4 @@
-"""A checkpoint of real Spark and all topics, as an earlier version left them: this version's query goes on from there."""
+"""A checkpoint of real Spark and all topics, as an earlier version left them: the query of this one goes on."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from policies.registry import POLICIES
 from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
 from tests.system.upgrade import PREFIX, say_all, settings, unpack
 from tests.system.waiting import eventually
@@ -27,7 +28,8 @@ def test_a_query_goes_on_from_what_an_earlier_version_left(
         produce(loop_kafka, f"{PREFIX}.{topic}", *((r["key"], r["value"]) for r in records))
     taken = newest_commit(left.checkpoint)
     known = {subject_of(entry): entry["sequence"] for entry in map(decision, left.records["audit"])}
-    assert known
+    known_policies = {policy for policy, *_ in known}
+    assert known_policies == set(POLICIES)
 
     with (
         Headgate(["decide", "-s", str(written)], tmp_path / "decide.log") as query,
