@@ -31,7 +31,7 @@ from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
 from connectors.status_page.site import StatusSite
 from deploy.batch_log import BatchLog
-from deploy.checkpoint import Checkpoint, require_fitting
+from deploy.checkpoint import Checkpoint, require_fitting, require_same_kafka
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
@@ -88,15 +88,21 @@ class Sessions:
         return start_session(self._settings.stream, self._jars, self._log_file)
 
 
+def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
+    """Refuse a checkpoint that was not made with these settings.
+
+    Raises:
+        UserError: it was made with others; what to do about it.
+    """
+    checkpoint = Checkpoint(settings.checkpoint_dir())
+    require_fitting(checkpoint, settings.stream.shuffle_partitions, settings.topics.prefix)
+    require_same_kafka(checkpoint, report.cluster_id)
+
+
 def query_parts(
     settings: Settings, registry: CollectorRegistry, sessions: Sessions, publisher: Publisher
 ) -> list[Part]:
-    """The query, supervised, and what tells it the time.
-
-    Raises:
-        UserError: the settings do not fit the checkpoint.
-    """
-    require_fitting(Checkpoint(settings.checkpoint_dir()), settings.stream.shuffle_partitions, settings.topics.prefix)
+    """The query, supervised, and what tells it the time; `require_own_checkpoint` comes first."""
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     health = QueryHealth(registry, stall_seconds)
     ticker = Ticker(

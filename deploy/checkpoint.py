@@ -19,6 +19,8 @@ from pathlib import Path
 from policies.errors import UserError
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
+_KAFKA = "kafka"
+"""The file of ours that says which Kafka's offsets the checkpoint counts."""
 _IN_USE_SECONDS = 10.0
 _CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
 
@@ -121,6 +123,30 @@ def require_fitting(checkpoint: Checkpoint, shuffle_partitions: int, prefix: str
             f"topics.prefix is {prefix}, and the checkpoint in {checkpoint.folder} is at {foreign[0]}: set it back, "
             "name another stream.checkpoint_dir, or begin anew with `headgate checkpoint reset`"
         )
+
+
+def require_same_kafka(checkpoint: Checkpoint, cluster_id: str | None) -> None:
+    """Refuse a checkpoint that counts the offsets of another Kafka; in a new one note whose it counts.
+
+    Raises:
+        UserError: what is appended first would be skipped, as it seems to have been read.
+    """
+    note = checkpoint.folder / _KAFKA
+    made_on = _text(note).strip()
+    if cluster_id is None or made_on == cluster_id:
+        return
+    if made_on and checkpoint.exists:
+        raise UserError(
+            f"kafka.bootstrap_servers leads to the Kafka {cluster_id}, and the checkpoint in {checkpoint.folder} "
+            f"counts the offsets of {made_on}: set it back, name another stream.checkpoint_dir, or begin anew with "
+            "`headgate checkpoint reset`"
+        )
+    try:
+        checkpoint.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        note.write_text(f"{cluster_id}\n")
+        note.chmod(0o600)
+    except OSError as error:
+        raise UserError(f"{checkpoint.folder} cannot be written to ({error.strerror})") from None
 
 
 def remedy_for(checkpoint: Checkpoint) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
-from connectors.kafka.topic_admin import check_topics
+from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.part import Part
 from connectors.status_page.site import StatusSite
 from deploy.act import actuator_parts, release_quotas
@@ -16,6 +16,7 @@ from deploy.app import (
     publishing,
     query_parts,
     require_append_times,
+    require_own_checkpoint,
     retirement_parts,
     run_parts,
     serving,
@@ -41,7 +42,7 @@ def run_query(settings: Settings) -> None:
     with sole_query(settings):
         sessions = Sessions(settings)
         try:
-            _require_topics(settings)
+            require_own_checkpoint(settings, _require_topics(settings))
             registry = new_registry()
             with publishing(settings, registry) as publisher:
                 parts = query_parts(settings, registry, sessions, publisher)
@@ -88,8 +89,9 @@ def _run(
         run_parts(parts, stop_on_signals())
 
 
-def _require_topics(settings: Settings) -> None:
+def _require_topics(settings: Settings) -> TopicReport:
     report = check_topics(settings.loop_kafka(), settings.topics)
     if report.missing:
         raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
     require_append_times(report)
+    return report

@@ -20,6 +20,7 @@ from deploy.app import (
     publishing,
     query_parts,
     require_append_times,
+    require_own_checkpoint,
     retirement_parts,
     run_parts,
     serving,
@@ -121,6 +122,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
     """Run until a signal; gives the settings to go on with when they were read again."""
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_append_times(report)
+    require_own_checkpoint(settings, report)
     for difference in report.differences:
         _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")

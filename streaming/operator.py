@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
@@ -58,9 +59,9 @@ class PolicyOperator(StatefulProcessor):
         return self._run(key, map(_record, rows), timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
-        """Step without observations: time itself may decide. A cluster that is no more ends here."""
-        _, cluster = _split(key)
-        if cluster and not self._host.knows(cluster):
+        """Step without observations: time itself may decide. A cluster or policy that is no more ends here."""
+        policy, cluster = _split(key)
+        if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
             self._state.clear()
             return iter(())
         return self._run(key, (), timerValues)

@@ -29,6 +29,8 @@ class TopicReport:
     existing: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     differences: tuple[TopicDifference, ...] = ()
+    cluster_id: str | None = None
+    """Of the Kafka that they are on, as it names itself."""
 
     @property
     def untimed(self) -> tuple[TopicDifference, ...]:
@@ -59,6 +61,7 @@ def create_topics(
         created=tuple(sorted(created)),
         existing=tuple(topic.topic for topic in existing),
         differences=admin.differences(existing, present),
+        cluster_id=admin.cluster_id,
     )
 
 
@@ -74,6 +77,7 @@ def check_topics(
         existing=tuple(topic.topic for topic in existing),
         missing=tuple(topic.topic for topic in planned if topic.topic not in present),
         differences=admin.differences(existing, present),
+        cluster_id=admin.cluster_id,
     )
 
 
@@ -84,6 +88,8 @@ class _Admin:
         self._servers = ",".join(connection.servers())
         self._timeout_seconds = timeout_seconds
         self._last_error: KafkaError | None = None
+        self.cluster_id: str | None = None
+        """Known once it was asked for topics."""
         options = {**connection.for_confluent(), "client.id": "headgate", "error_cb": self._note}
         try:
             self._client = AdminClient(options, logger=LOGGER)
@@ -92,7 +98,8 @@ class _Admin:
 
     def present(self, planned: Sequence[TopicPlan]) -> dict[str, tuple[int, int]]:
         """The planned topics that exist, each with its partitions and copies."""
-        found = self._metadata().topics
+        metadata = self._metadata()
+        found, self.cluster_id = metadata.topics, metadata.cluster_id
         return {
             topic.topic: _shape(found[topic.topic])
             for topic in planned

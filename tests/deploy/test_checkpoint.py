@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deploy.checkpoint import Checkpoint, remedy_for, repair, repair_plan, require_fitting, reset, reset_plan
+from deploy.checkpoint import (
+    Checkpoint,
+    remedy_for,
+    repair,
+    repair_plan,
+    require_fitting,
+    require_same_kafka,
+    reset,
+    reset_plan,
+)
 from deploy.commands import app
 from deploy.settings_file import load_settings
 from deploy.sole_use import sole_query
@@ -179,3 +188,19 @@ def test_another_prefix_is_refused_with_the_remedy(folder: Path) -> None:
 def test_a_plan_that_cannot_be_read_refuses_nothing(folder: Path, plan: str) -> None:
     (folder / "offsets/2").write_text(plan)
     require_fitting(Checkpoint(folder), 2, "prod")
+
+
+def test_the_offsets_of_another_kafka_are_refused_with_the_remedy(folder: Path) -> None:
+    require_same_kafka(Checkpoint(folder), "first")
+    require_same_kafka(Checkpoint(folder), "first")
+    with pytest.raises(UserError, match=r"leads to the Kafka second, .* offsets of first: set it back, .*reset`"):
+        require_same_kafka(Checkpoint(folder), "second")
+
+
+def test_a_checkpoint_that_is_to_be_made_may_be_on_any_kafka(folder: Path) -> None:
+    new = Checkpoint(folder.with_name("new"))
+    require_same_kafka(new, "first")
+    assert not new.exists
+    require_same_kafka(new, "second")
+    require_same_kafka(new, None)
+    assert (new.folder / "kafka").stat().st_mode & 0o077 == 0

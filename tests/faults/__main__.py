@@ -23,7 +23,7 @@ def main() -> int:
     options.add_argument("--count", type=int, default=100, help="how many faults")
     options.add_argument("--seed", type=int, default=1, help="of faults, moments and what is fed")
     options.add_argument("--seconds", type=float, default=20.0, help="how long a fault lasts at most")
-    options.add_argument("--only", default="", help="only kinds whose name has this in it")
+    options.add_argument("--only", default="", help="only kinds whose name has one of these words, with commas")
     options.add_argument("--folder", type=Path, help="where logs are left; default: a new one below /tmp")
     given = options.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="headgate-faults-"))

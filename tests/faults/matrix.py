@@ -69,7 +69,11 @@ def _cells(row: Row) -> Sequence[str]:
 def plan(count: int, seed: int, *, has_small_disk: bool, only: str = "") -> list[Kind]:
     """So many faults: with room for them each kind once, then more of those that are soon over."""
     random = Random(seed)
-    possible = [kind for kind in KINDS if (has_small_disk or not kind.needs_disk) and only in kind.name]
+    possible = [
+        kind
+        for kind in KINDS
+        if (has_small_disk or not kind.needs_disk) and any(word in kind.name for word in only.split(","))
+    ]
     once = random.sample(possible, len(possible)) if count >= len(possible) else []
     more = random.choices(possible, [kind.weight for kind in possible], k=count - len(once))
     planned = [*once, *more]

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+import streaming.operator
 from policies.isolation import Bookies
 from policies.observations import Observation, Outcome
 from policies.policy import Step
@@ -246,6 +247,18 @@ def test_repeated_dead_letters_have_the_same_id() -> None:
 
 
 # Clusters that are watched no longer, and names that never were
+
+
+def test_the_state_of_a_policy_that_is_not_installed_any_more_ends_with_its_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    without = {name: kind for name, kind in POLICIES.items() if name != "throttle"}
+    monkeypatch.setattr(streaming.operator, "POLICIES", without)
+    later = Query(query.kept, query.timers, to_millis(at(0)))
+    assert later.run(Batch(60)) == []
+    assert later.kept is None
 
 
 def test_a_cluster_that_left_the_settings_ends_with_its_next_timer() -> None:

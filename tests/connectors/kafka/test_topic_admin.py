@@ -15,6 +15,7 @@ from connectors.kafka.topics import TopicPlan, TopicSettings, plan
 from policies.errors import UserError
 
 CONNECTION = KafkaConnection(bootstrap_servers="k1:9092, k2:9092")
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 SETTINGS = TopicSettings()
 PLANNED = {topic.topic: topic for topic in plan(SETTINGS)}
 
@@ -59,7 +60,7 @@ class Cluster:
     def list_topics(self, timeout: float) -> Any:
         if self.silent is not None:
             raise self.silent
-        return SimpleNamespace(topics={name: self._described(name) for name in self.topics})
+        return SimpleNamespace(topics={name: self._described(name) for name in self.topics}, cluster_id=CLUSTER_ID)
 
     def _described(self, name: str) -> Any:
         partitions, copies, _ = self.topics[name]
@@ -189,3 +190,8 @@ def test_options_that_the_client_refuses_are_the_users_error(monkeypatch: pytest
     monkeypatch.setattr(topic_admin, "AdminClient", refuse)
     with pytest.raises(UserError, match="kafka: no such mechanism"):
         check_topics(CONNECTION, SETTINGS)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_report_names_the_kafka_that_was_asked() -> None:
+    assert check_topics(CONNECTION, SETTINGS).cluster_id == CLUSTER_ID
