@@ -32,6 +32,7 @@ from connectors.prometheus.http import MetricsServer
 from connectors.status_page.site import StatusSite
 from deploy.batch_log import BatchLog
 from deploy.checkpoint import Checkpoint, require_fitting, require_same_kafka
+from deploy.checkpoint_move import follow_move
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
@@ -97,6 +98,8 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
     checkpoint = Checkpoint(settings.checkpoint_dir())
     require_fitting(checkpoint, settings.stream.shuffle_partitions, settings.topics.prefix)
     require_same_kafka(checkpoint, report.cluster_id)
+    if follow_move(checkpoint.folder):
+        _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(checkpoint.folder))
 
 
 def query_parts(

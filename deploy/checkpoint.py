@@ -100,9 +100,29 @@ class Checkpoint:
         yield from self._damaged_state()
 
     def _damaged_state(self) -> Iterator[Damage]:
-        for path in sorted((self.folder / "state").rglob("*")):
+        state = self.folder / "state"
+        for path in sorted(state.rglob("*")):
             if _CHANGELOG.fullmatch(path.name) and path.stat().st_size == 0:
                 yield Damage(path, "what the policies knew then is lost", None)
+        for path in sorted(state.glob("*/_metadata/v2/[0-9]*")):
+            if not _is_log(path):
+                yield Damage(path, "how the state is kept is lost", None)
+        for partition in sorted(state.glob("0/[0-9]*")):
+            yield from self._missing_state(partition)
+
+    def _missing_state(self, partition: Path) -> Iterator[Damage]:
+        """Of the newest snapshot up to the last batch that is done, and the changes since, all are needed."""
+        commits = self._batches("commits")
+        versions: dict[str, set[int]] = {"zip": {0}, "changelog": set()}
+        for path in partition.iterdir():
+            if (found := _CHANGELOG.fullmatch(path.name)) is not None:
+                versions["zip" if path.suffix == ".zip" else "changelog"].add(int(found[1]))
+        for newest in commits[-1:]:
+            snapshot = max(version for version in versions["zip"] if version <= newest + 1)
+            for version in range(snapshot + 1, newest + 2):
+                if version not in versions["changelog"]:
+                    path = partition / f"{version}.changelog"
+                    yield Damage(path, "it is gone, and with it what the policies knew then", None)
 
 
 def require_fitting(checkpoint: Checkpoint, shuffle_partitions: int, prefix: str) -> None:

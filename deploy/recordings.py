@@ -13,6 +13,7 @@ from deploy.settings import Settings
 from policies.batches import BATCHES, Batch
 from policies.errors import UserError
 from policies.registry import observed_topics
+from policies.signatures import HEADER
 from policies.units import from_millis, to_millis
 from policies.wire import Event
 from streaming.dead_letters import ObservedRecord
@@ -90,7 +91,10 @@ def _batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
 
 def _observed(record: AppendedRecord) -> ObservedRecord:
     topic, partition, offset = record.place.split("/")
-    return ObservedRecord(topic, int(partition), int(offset), to_millis(record.appended_at), record.value)
+    signed = (record.key, record.signature)
+    return ObservedRecord(
+        topic, int(partition), int(offset), to_millis(record.appended_at), record.value, None, *signed
+    )
 
 
 def _lines(files: Sequence[Path]) -> Iterator[Line]:
@@ -110,8 +114,13 @@ def _record(line: bytes) -> ObservedRecord | None:
         return None
     try:
         said = json.loads(line)
-        value = said["payload"]
         place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), int(said["ts"]))
-        return ObservedRecord(*place, None if value is None else str(value).encode())
+        headers = said.get("headers") or []  # name, value, name, value, …
+        signature = dict(zip(headers[::2], headers[1::2], strict=False)).get(HEADER)
+        return ObservedRecord(*place, _bytes(said["payload"]), None, _bytes(said.get("key")), signature)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else str(text).encode()

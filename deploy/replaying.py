@@ -22,6 +22,7 @@ from policies.units import counted
 from policies.wire import decision_event
 from streaming.recording import Recording
 from streaming.replay import Recorded, Replay, differences, replay_batches
+from streaming.turn import Turn
 
 
 class Shown(NamedTuple):
@@ -134,8 +135,8 @@ def _run(request: ReplayRequest) -> Recording:
 
 def _as_live(request: ReplayRequest, run: Recording) -> Iterator[str]:
     """All that the query wrote to the decided topics."""
-    decided, prefix = decided_topics(), request.settings.topics.prefix
-    for turn in replay_batches(request.settings.policy_host(), prefix, run.batches):
+    decided = decided_topics()
+    for turn in _turns(request.settings, run):
         yield from (output.value.decode() for output in turn.outputs if output.topic in decided)
 
 
@@ -145,8 +146,13 @@ def _differences_as_live(request: ReplayRequest, run: Recording) -> Iterator[str
 
 
 def _decided_as_live(settings: Settings, run: Recording) -> Iterator[Decision]:
-    for turn in replay_batches(settings.policy_host(), settings.topics.prefix, run.batches):
+    for turn in _turns(settings, run):
         yield from turn.decisions
+
+
+def _turns(settings: Settings, run: Recording) -> Iterator[Turn]:
+    signatures = settings.kafka.signatures() if settings.kafka is not None else None
+    return replay_batches(settings.policy_host(), run.prefix, run.batches, signatures)
 
 
 def _complain_of(replay: Replay) -> None:

@@ -19,6 +19,8 @@ Partition = tuple[str, int]
 class Recording(NamedTuple):
     """Batches in the order they were taken in, and why they may decide otherwise than live did."""
 
+    prefix: str
+    """Of the topics that the records are on."""
     batches: Sequence[RecordedBatch]
     flaws: Sequence[str]
     """In sentences; none: the run is whole."""
@@ -38,7 +40,7 @@ def recording(told: Iterable[Batch], records: Iterable[ObservedRecord], prefix: 
     for batch in _in_order(told, flaws):
         taken = [record for range_ in batch.taken for record in _taken(range_, of_partition, prefix, flaws)]
         batches.append(RecordedBatch(to_millis(batch.at), taken, begins_run=batch.number == 0))
-    return Recording(batches, flaws)
+    return Recording(prefix, batches, flaws)
 
 
 def needed(told: Iterable[Batch], prefix: str) -> dict[Partition, tuple[int | None, int]]:

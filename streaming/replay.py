@@ -17,6 +17,7 @@ from policies.decisions import Decision
 from policies.maintenance import Pause, PauseCommand, commanded
 from policies.observations import Observation
 from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics
+from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
@@ -140,11 +141,13 @@ class BatchReplay:
     Args:
         host: the policies and their settings.
         prefix: of all topics.
+        signatures: by which records are believed; None: nobody signs.
     """
 
-    def __init__(self, host: PolicyHost, prefix: str) -> None:
+    def __init__(self, host: PolicyHost, prefix: str, signatures: Signatures | None = None) -> None:
         self._host = host
         self._prefix = prefix
+        self._signatures = signatures
         self._kept: dict[tuple[str, str], tuple[Remembered | None, int | None]] = {}
 
     def take(self, batch: RecordedBatch) -> Iterator[Turn]:
@@ -158,14 +161,16 @@ class BatchReplay:
         due = [key for key, (_, wake_ms) in self._kept.items() if wake_ms is not None and wake_ms <= now_ms]
         for key in [*of_key, *(key for key in due if key not in of_key)]:
             before, _ = self._kept.get(key, (None, None))
-            turn = take_turn(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms)
+            turn = take_turn(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms, self._signatures)
             self._kept[key] = (turn.remembered, turn.wake_ms)
             yield turn
 
 
-def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[Turn]:
+def replay_batches(
+    host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch], signatures: Signatures | None = None
+) -> Iterator[Turn]:
     """The turns of all batches of a run, in order."""
-    replay = BatchReplay(host, prefix)
+    replay = BatchReplay(host, prefix, signatures)
     for batch in batches:
         yield from replay.take(batch)
 

@@ -4,14 +4,14 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import refusal
 from policies.errors import UserError
-from policies.signatures import Signatures
+from policies.signatures import HEADER, Signatures
 from policies.units import from_millis, to_millis
 
 _TIMEOUT_SECONDS = 10.0
@@ -26,6 +26,9 @@ class AppendedRecord(NamedTuple):
     place: str
     offset: int
     value: bytes
+    key: bytes | None = None
+    signature: str | None = None
+    """The header, where there is one."""
 
 
 def read_history(
@@ -98,7 +101,14 @@ def _read(
             position = (message.offset() or 0) + 1
             if position <= end and message.error() is None and refusal(signatures, message) is None:
                 place = f"{partition.topic}/{partition.partition}/{position - 1}"
-                yield AppendedRecord(from_millis(message.timestamp()[1]), place, position - 1, message.value() or b"")
+                appended_at, value = from_millis(message.timestamp()[1]), message.value() or b""
+                yield AppendedRecord(appended_at, place, position - 1, value, message.key(), _signature(message))
+
+
+def _signature(message: Message) -> str | None:
+    headers: dict[str, Any] = dict(message.headers() or ())
+    found = headers.get(HEADER)
+    return found.decode(errors="replace") if isinstance(found, bytes) else found
 
 
 def _offset_at(consumer: Consumer, partition: TopicPartition, instant: datetime) -> int:

@@ -42,7 +42,8 @@ def folder(tmp_path: Path) -> Path:
             (folder / log / str(batch)).write_text(content)
             (folder / log / f".{batch}.crc").write_bytes(b"crc")
     (folder / "state/0/0").mkdir(parents=True)
-    (folder / "state/0/0/2.changelog").write_bytes(b"state")
+    for version in (1, 2):
+        (folder / f"state/0/0/{version}.changelog").write_bytes(b"state")
     (folder / "metadata").write_text('{"id":"2f87a521-3a9d-4788-8033-938a03e564ca"}')
     rest(folder)
     return folder
@@ -204,3 +205,28 @@ def test_a_checkpoint_that_is_to_be_made_may_be_on_any_kafka(folder: Path) -> No
     require_same_kafka(new, "second")
     require_same_kafka(new, None)
     assert (new.folder / "kafka").stat().st_mode & 0o077 == 0
+
+
+# State that is gone
+
+
+def test_a_change_that_is_gone_cannot_be_repaired(folder: Path) -> None:
+    (folder / "state/0/0/2.changelog").unlink()
+    with pytest.raises(UserError, match=r"2\.changelog: it is gone, .* cannot be repaired: .*reset`"):
+        repair_plan(Checkpoint(folder))
+    assert "checkpoint reset" in (remedy_for(Checkpoint(folder)) or "")
+
+
+def test_changes_before_a_snapshot_are_not_needed(folder: Path) -> None:
+    (folder / "state/0/0/2.zip").write_bytes(b"snapshot")
+    for version in (1, 2):
+        (folder / f"state/0/0/{version}.changelog").unlink()
+    assert Checkpoint(folder).damages == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"v2", b"v2\n{"])
+def test_how_the_state_is_kept_cannot_be_repaired(folder: Path, content: bytes) -> None:
+    (folder / "state/0/_metadata/v2").mkdir(parents=True)
+    (folder / "state/0/_metadata/v2/0").write_bytes(content)
+    with pytest.raises(UserError, match="how the state is kept is lost"):
+        repair_plan(Checkpoint(folder))

@@ -58,6 +58,9 @@ class World:
             def publish(self, topic: str, key: str, value: bytes) -> None:
                 raise AssertionError("nothing runs here")
 
+            def patient(self) -> "Nowhere":
+                return self
+
         yield Nowhere()
 
 
@@ -87,7 +90,7 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
     ("command", "names"),
     [
         ("collect", ["collector of payments"]),
-        ("decide", ["ticker", "query", "retirement"]),
+        ("decide", ["ticker", "query", "batch log", "retirement"]),
         ("export", ["exporter", "status page"]),
     ],
 )
@@ -98,7 +101,7 @@ def test_each_runs_its_own_part_alone(world: World, command: str, names: list[st
 
 def test_a_query_without_named_clusters_retires_none(world: World) -> None:
     parts.run_query(world.settings.model_copy(update={"clusters": {}}))
-    assert world.ran == [["ticker", "query"]]
+    assert world.ran == [["ticker", "query", "batch log"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

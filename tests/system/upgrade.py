@@ -1,6 +1,6 @@
 """What a version leaves behind: the checkpoint of a real query, and all records of its topics, packed small.
 
-`python -m tests.system.upgrade tests/data/upgrade/NAME.tar.xz` records it with the code at hand: once for each version
+`python -m tests.system.upgrade third.tar.xz` records it with the code at hand: once for each version
 that changes what is kept, never anew for an old one.
 """
 

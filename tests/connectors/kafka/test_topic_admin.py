@@ -102,7 +102,7 @@ def test_what_is_missing_is_created_and_what_exists_is_left_alone(cluster: Clust
     first, *others = PLANNED
     cluster.topics[first] = as_planned(PLANNED[first])
     report = create_topics(CONNECTION, SETTINGS)
-    assert report == TopicReport(created=tuple(sorted(others)), existing=(first,))
+    assert report == TopicReport(cluster_id=CLUSTER_ID, created=tuple(sorted(others)), existing=(first,))
     assert report.as_planned
     assert sorted(cluster.created) == sorted(others)
 
@@ -110,7 +110,7 @@ def test_what_is_missing_is_created_and_what_exists_is_left_alone(cluster: Clust
 def test_a_second_time_nothing_is_created(cluster: Cluster) -> None:
     create_topics(CONNECTION, SETTINGS)
     cluster.created.clear()
-    assert create_topics(CONNECTION, SETTINGS) == TopicReport(existing=tuple(PLANNED))
+    assert create_topics(CONNECTION, SETTINGS) == TopicReport(cluster_id=CLUSTER_ID, existing=tuple(PLANNED))
     assert cluster.created == []
 
 
