@@ -23,7 +23,8 @@ def follow_move(folder: Path) -> bool:
         UserError: it cannot be written to.
     """
     try:
-        return any([_followed(folder.absolute(), note) for note in folder.glob("state/*/_metadata/v2/[0-9]*")])
+        notes = folder.glob("state/*/_metadata/v2/[0-9]*")
+        return sum(_followed(folder.absolute(), note) for note in notes) > 0
     except OSError as error:
         raise UserError(f"{folder} cannot be written to ({error.strerror})") from None
 

@@ -212,7 +212,7 @@ def test_a_checkpoint_that_is_to_be_made_may_be_on_any_kafka(folder: Path) -> No
 
 def test_a_change_that_is_gone_cannot_be_repaired(folder: Path) -> None:
     (folder / "state/0/0/2.changelog").unlink()
-    with pytest.raises(UserError, match=r"2\.changelog: it is gone, .* cannot be repaired: .*reset`"):
+    with pytest.raises(UserError, match=r"(?s)2\.changelog: it is gone, .* cannot be repaired: .*reset`"):
         repair_plan(Checkpoint(folder))
     assert "checkpoint reset" in (remedy_for(Checkpoint(folder)) or "")
 
