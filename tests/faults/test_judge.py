@@ -1,0 +1,137 @@
+"""The judge itself: what is missing, foreign, changed or out of order is seen; what is repeated is no fault."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from policies.batches import BATCHES, Batch, Range, batch_event
+from policies.units import from_millis
+from streaming.dead_letters import ObservedRecord
+from streaming.host import PolicyHost
+from streaming.replay import RecordedBatch, replay_batches
+from tests.faults.judge import Judge, out_of_order
+from tests.faults.kinds import KINDS
+from tests.faults.matrix import plan
+from tests.faults.records import Kept
+from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
+from tests.streaming.records import event
+
+HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
+LOG_DIRS = "observed.log-dirs"
+START_MS = 1_795_248_000_000
+OBSERVED = [
+    Kept(LOG_DIRS, n, START_MS + 1000 * n, "payments", event(log_dirs(n, 3, free * GB)))
+    for n, free in enumerate((50, 4, 3, 20))
+]
+
+
+class Topics:
+    """What lies in the topics; nothing comes after it."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[str, list[Kept]] = defaultdict(list)
+        self.of[LOG_DIRS] = list(OBSERVED)
+        batches = []
+        for number, (start, end) in enumerate(((None, 2), (2, 4))):
+            taken = (Range(topic=LOG_DIRS, partition=0, start=start, end=end),)
+            now_ms = START_MS + 1000 * end + 100
+            self._add(BATCHES, batch_event(Batch(number=number, at=from_millis(now_ms), taken=taken)))
+            records = [ObservedRecord(f"h.{LOG_DIRS}", 0, k.offset, k.appended_ms, k.value) for k in OBSERVED]
+            batches.append(RecordedBatch(now_ms, records[start or 0 : end], number == 0))
+        for turn in replay_batches(HOST, "h", batches):
+            for topic, key, value in turn.outputs:
+                self._add(topic, value, key)
+
+    def _add(self, topic: str, value: bytes, key: str = "") -> None:
+        self.of[topic].append(Kept(topic, len(self.of[topic]), START_MS, key, value))
+
+    def read(self) -> None:
+        """Nothing more."""
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+def judge(topics: Topics) -> Judge:
+    return Judge(topics, "h", HOST)  # type: ignore[arg-type]  # a stand-in
+
+
+def test_what_an_undisturbed_run_writes_is_faultless_also_when_it_is_repeated(topics: Topics) -> None:
+    assert len(topics.of["decided.throttle"]) > 1
+    for records in topics.of.values():
+        if records is not topics.of[LOG_DIRS]:
+            records += records
+    assert judge(topics).look() == ((), ())
+
+
+@pytest.mark.parametrize("topic", ["decided.throttle", "audit", "decided.standing"])
+def test_what_is_missing_is_lost(topics: Topics, topic: str) -> None:
+    del topics.of[topic][-1]
+    found = judge(topics).look()
+    assert len(found.lost) == 1
+    assert topic in found.lost[0]
+    assert found.wrong == ()
+
+
+def test_what_nobody_decided_is_wrong(topics: Topics) -> None:
+    value = (topics.of["decided.throttle"][0].value or b"").replace(b'"id":"', b'"id":"x')
+    topics._add("decided.throttle", value)
+    (wrong,) = judge(topics).look().wrong
+    assert "none of the undisturbed run" in wrong
+
+
+def test_an_id_with_two_contents_is_wrong(topics: Topics) -> None:
+    first = topics.of["decided.throttle"][0]
+    topics.of["decided.throttle"].append(replace(first, value=(first.value or b"") + b" "))
+    (wrong,) = judge(topics).look().wrong
+    assert "came back with another content" in wrong
+
+
+def test_a_changed_decision_is_wrong(topics: Topics) -> None:
+    first = topics.of["decided.throttle"][0]
+    topics.of["decided.throttle"][0] = replace(first, value=(first.value or b"") + b" ")
+    (wrong,) = judge(topics).look().wrong
+    assert "another content than in the undisturbed run" in wrong
+
+
+def test_what_was_told_once_is_not_told_again(topics: Topics) -> None:
+    del topics.of["decided.throttle"][-1]
+    topics._add("decided.throttle", b'{"id":"x","type":"y"}')
+    looking = judge(topics)
+    faulty = looking.look()
+    assert faulty.lost
+    assert faulty.wrong
+    looking.forgive(faulty)
+    assert looking.look() == ((), ())
+
+
+def test_a_batch_that_nobody_told_of_is_wrong(topics: Topics) -> None:
+    late = Batch(number=5, at=at(0), taken=())
+    topics._add(BATCHES, batch_event(late))
+    assert "after batch 1 comes 5" in judge(topics).look().wrong
+
+
+@pytest.mark.parametrize(
+    ("levels", "is_in_order"),
+    [
+        ([], True),
+        ([0.1, 0.2, 0.3], True),
+        ([0.1, 0.3], True),
+        ([0.1, 0.1, 0.3], True),
+        ([0.3, 0.1], False),
+        ([0.1, 0.25], False),
+    ],
+)
+def test_levels_are_some_of_those_that_were_fed_in_their_order(levels: list[float], is_in_order: bool) -> None:
+    assert (out_of_order(levels, [0.1, 0.2, 0.3]) is None) is is_in_order
+
+
+def test_a_plan_is_the_same_by_its_seed_and_a_long_one_has_every_kind() -> None:
+    assert plan(20, 1, has_small_disk=True, has_clock=True) == plan(20, 1, has_small_disk=True, has_clock=True)
+    assert plan(20, 1, has_small_disk=True, has_clock=True) != plan(20, 2, has_small_disk=True, has_clock=True)
+    assert set(plan(60, 1, has_small_disk=True, has_clock=True)) == set(KINDS)
+    without = plan(200, 1, has_small_disk=False, has_clock=False)
+    assert not any(kind.needs_disk or kind.needs_clock for kind in without)

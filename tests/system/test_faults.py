@@ -1,0 +1,18 @@
+"""Twenty faults by a fixed seed on a loop of its own; `make faults COUNT=500` runs all kinds for hours."""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.faults.__main__ import run
+from tests.progress import tell
+
+COUNT = 20
+
+
+def test_the_loop_recovers_from_each_fault_and_nothing_is_lost_or_wrong(kafka_jars: object, tmp_path: Path) -> None:
+    result = run(tmp_path, COUNT, seed=1, seconds=2.0, only="", told=tell)
+    Console(file=sys.stdout, width=100).print(result.table)
+    assert result.complaints == []
+    assert sum(len(row.recovered) for row in result.rows.values()) == COUNT
