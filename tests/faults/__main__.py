@@ -42,9 +42,7 @@ def run(folder: Path, count: int, seed: int, seconds: float, only: str, told: Ca
     ensure_jars("spark", default_cache_dir())
     with World(folder, ensure_jars("kafka", default_cache_dir())) as world:
         if not world.has_small_disk or not world.has_clock:
-            told(
-                "left out: what needs a small disk (root) or a clock of its own (libfaketime) that is not to be had here"
-            )
+            told("left out, as not to be had here: faults of a small disk (root), or of a clock (libfaketime)")
         kinds = plan(count, seed, has_small_disk=world.has_small_disk, has_clock=world.has_clock, only=only)
         with Stream(world.kafka.bootstrap_servers, seed) as stream:
             return Matrix(world, stream, seed, seconds, told).run(kinds)
