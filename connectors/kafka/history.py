@@ -4,14 +4,14 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import refusal
+from connectors.kafka.headers import refusal, signature_of
 from policies.errors import UserError
-from policies.signatures import HEADER, Signatures
+from policies.signatures import Signatures
 from policies.units import from_millis, to_millis
 
 _TIMEOUT_SECONDS = 10.0
@@ -52,7 +52,7 @@ def read_history(
 def read_ranges(
     connection: KafkaConnection, ranges: Mapping[tuple[str, int], tuple[int | None, int]]
 ) -> Iterator[AppendedRecord]:
-    """Give what is still there of these offsets, one partition after the other.
+    """Give what is still there of these offsets, one partition after the other, signed or not.
 
     Args:
         connection: how to reach the cluster.
@@ -65,7 +65,7 @@ def read_ranges(
         for (topic, number), (first, end) in ranges.items():
             partition = TopicPartition(topic, number)
             oldest, newest = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)
-            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end), connection.signatures())
+            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end), None)
 
 
 @contextmanager
@@ -102,13 +102,7 @@ def _read(
             if position <= end and message.error() is None and refusal(signatures, message) is None:
                 place = f"{partition.topic}/{partition.partition}/{position - 1}"
                 appended_at, value = from_millis(message.timestamp()[1]), message.value() or b""
-                yield AppendedRecord(appended_at, place, position - 1, value, message.key(), _signature(message))
-
-
-def _signature(message: Message) -> str | None:
-    headers: dict[str, Any] = dict(message.headers() or ())
-    found = headers.get(HEADER)
-    return found.decode(errors="replace") if isinstance(found, bytes) else found
+                yield AppendedRecord(appended_at, place, position - 1, value, message.key(), signature_of(message))
 
 
 def _offset_at(consumer: Consumer, partition: TopicPartition, instant: datetime) -> int:

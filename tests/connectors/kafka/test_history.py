@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka import history
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import AppendedRecord, read_history
+from connectors.kafka.history import AppendedRecord, read_history, read_ranges
 from policies.errors import UserError
 from policies.units import from_millis, to_millis
 
@@ -40,6 +40,12 @@ class Message:
 
     def value(self) -> bytes | None:
         return self.payload
+
+    def key(self) -> bytes:
+        return b"payments"
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("headgate-signature", b"v1;a;b;c")]
 
     def error(self) -> KafkaError | None:
         return self.fault
@@ -141,3 +147,18 @@ def test_a_cluster_that_does_not_answer_is_the_users_error(
     monkeypatch.setattr(consumer, "list_topics", refuse)
     with pytest.raises(UserError, match="kafka: no broker"):
         read(["a"], 0, 1)
+
+
+def test_a_range_of_offsets_is_read_as_far_as_it_is_there_with_what_signs_it(consumer: type[Consumer]) -> None:
+    consumer.topics = {"t": [[(0, b"a"), (1, b"b"), (2, None), (3, b"d")]]}
+    connection = KafkaConnection(bootstrap_servers="k:9092")
+    found = list(read_ranges(connection, {("t", 0): (1, 9)}))
+    assert [(r.offset, r.value, r.key, r.signature) for r in found] == [
+        (n, value, b"payments", "v1;a;b;c") for n, value in ((1, b"b"), (2, b""), (3, b"d"))
+    ]
+
+
+def test_without_a_first_offset_it_is_read_from_the_oldest(consumer: type[Consumer]) -> None:
+    consumer.topics = {"t": [[(0, b"a"), (1, b"b"), (2, b"c")]]}
+    found = read_ranges(KafkaConnection(bootstrap_servers="k:9092"), {("t", 0): (None, 2)})
+    assert [record.value for record in found] == [b"a", b"b"]
