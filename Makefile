@@ -80,6 +80,11 @@ generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the d
 
 setup: $(VENV)/.dev ## The virtual environment alone, with what development needs
 
+COUNT = 100
+SEED = 1
+faults: $(VENV)/.dev ## Faults on a real loop, against an undisturbed run: COUNT=500 SEED=1 for hours
+	$(BIN)/python -m tests.faults --count $(COUNT) --seed $(SEED)
+
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))
 
