@@ -118,7 +118,8 @@ def test_the_range_begins_with_its_first_instant_and_ends_before_its_last(consum
 
 def test_a_record_tells_where_it_lies_and_when_it_was_appended(consumer: type[Consumer]) -> None:
     consumer.topics = {"a": [[], [(1.5, None)]]}
-    assert read(["a"], 0, 10) == [AppendedRecord(from_millis(START_MS + 1500), "a/1/0", 0, b"", b"payments", "v1;a;b;c")]
+    appended_at, signed = from_millis(START_MS + 1500), (b"payments", "v1;a;b;c")
+    assert read(["a"], 0, 10) == [AppendedRecord(appended_at, "a/1/0", 0, b"", *signed)]
 
 
 @pytest.mark.parametrize(("since", "to"), [(5, 9), (0, 0)], ids=["after the last record", "no time at all"])
