@@ -1,0 +1,229 @@
+"""`headgate switch …`: which command each line becomes, with what, and with which status it ends."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.switch import cli, command_runner
+from deploy.switch.cli import switch_app
+from policies.errors import UserError
+from policies.switching.readings import CommandName
+
+SETTINGS = """\
+clusters:
+  c1:
+    zookeeper: {servers: "zk:2181"}
+    bookkeeper: {bootstrap: old, clusters: {old: {}, new: {}}}
+"""
+OK, REFUSED = 0, 1
+
+
+class Runner:
+    """In place of what speaks to the loop: notes what it is to do, and ends as it is told to."""
+
+    said: list[tuple[Any, ...]]
+    made: list[Any]
+    status = OK
+
+    def __init__(self, settings: Any, options: Any, console: Any, timeout_seconds: float) -> None:
+        self.settings, self.options = settings, options
+        self.made.append((options, console, timeout_seconds))
+        self.consent: bool | None = None
+
+    def with_consent(self, *, given: bool) -> "Runner":
+        self.consent = given
+        return self
+
+    def run(self, name: CommandName, /, **args: Any) -> int:
+        self.said.append((name, {key: value for key, value in args.items() if value is not None}))
+        return self.status
+
+    def run_if_agreed(self, question: str, name: CommandName, /, **args: Any) -> int:
+        assert question.endswith(("?", "."))
+        self.said.append((name, args, self.consent))
+        return self.status
+
+    def start(self, target: str, digest: str | None) -> int:
+        self.said.append(("start", target, digest, self.consent))
+        return self.status
+
+    def clean_up(self, *, execute: bool) -> int:
+        self.said.append(("clean up", execute, self.consent))
+        return self.status
+
+    def list_ledgers_to_clean(self) -> int:
+        self.said.append(("list",))
+        return self.status
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands set levels for the whole process."""
+    loggers = [logging.getLogger(), logging.getLogger("headgate.librdkafka")]
+    levels = [logger.level for logger in loggers]
+    monkeypatch.setattr(cli, "set_up_logging", lambda: None)
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Runner]:
+    monkeypatch.setattr(Runner, "said", [], raising=False)
+    monkeypatch.setattr(Runner, "made", [], raising=False)
+    monkeypatch.setattr(command_runner, "CommandRunner", Runner)
+    (tmp_path / "headgate.yaml").write_text(SETTINGS)
+    monkeypatch.setenv("HEADGATE_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return Runner
+
+
+def headgate(*line: str, cluster: str = "c1") -> Any:
+    return CliRunner().invoke(switch_app, [*line, "--cluster", cluster, "--settings", "headgate.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("unregister --name old", (CommandName.UNREGISTER, {"name": "old"}, False)),
+        ("unregister --name old --yes", (CommandName.UNREGISTER, {"name": "old"}, True)),
+        ("start --target new", ("start", "new", None, False)),
+        ("start --target new --digest abc -y", ("start", "new", "abc", True)),
+        ("rollback", (CommandName.ROLLBACK, {"attribution_only": True}, False)),
+        ("rollback --with-brokers --yes", (CommandName.ROLLBACK, {"attribution_only": False}, True)),
+        ("abort", (CommandName.ABORT, {}, False)),
+        ("pause -y", (CommandName.PAUSE, {}, True)),
+        ("resume", (CommandName.RESUME, {}, False)),
+        ("cleanup", ("clean up", False, False)),
+        ("cleanup --execute --yes", ("clean up", True, True)),
+        ("cleanup --list", ("list",)),
+        ("cleanup --list --execute", ("clean up", True, False)),
+        ("close-client --name old", (CommandName.CLOSE_CLIENT, {"name": "old"})),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_each_line_is_one_command_and_asks_unless_told_not_to(
+    runner: type[Runner], line: str, said: tuple[Any, ...]
+) -> None:
+    ended = headgate(*line.split())
+    assert (ended.exit_code, runner.said) == (OK, [said]), ended.output
+
+
+@pytest.mark.parametrize(("status", "told"), [(None, {}), ("active", {"status": "active"})])
+def test_a_cluster_is_registered_with_what_is_read_at_its_address(
+    runner: type[Runner], monkeypatch: pytest.MonkeyPatch, status: str | None, told: dict[str, str]
+) -> None:
+    from deploy.switch import registration
+
+    read = {"name": "old", "uri": "zk://old", "instance_id": "i", "root": "/ledgers"}
+    monkeypatch.setattr(registration, "registration", lambda settings, cluster, name: read)
+    ended = headgate("register", "--name", "old", *(["--status", status] if status else []))
+    assert (ended.exit_code, runner.said) == (OK, [(CommandName.REGISTER, read | told)]), ended.output
+
+
+def test_the_end_of_a_command_is_the_status_of_the_process(
+    runner: type[Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "status", REFUSED)
+    assert headgate("abort").exit_code == REFUSED
+
+
+def test_what_all_commands_have_in_common_reaches_the_loop(runner: type[Runner]) -> None:
+    common = "--reason why --actor me --idempotency-key k --expected-epoch 3 --dry-run --timeout 5"
+    assert headgate("pause", *common.split()).exit_code == OK
+    ((options, _, timeout_seconds),) = runner.made
+    assert (options.cluster, options.reason, options.actor, options.key) == ("c1", "why", "me", "k")
+    assert (options.expected_epoch, options.dry_run, timeout_seconds) == (3, True, 5.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "start",
+        "register",
+        "close-client",
+        "pause --expected-epoch -1",
+        "pause --timeout 0",
+        "register --name x --status y",
+    ],
+)
+def test_what_is_missing_or_wrong_is_a_mistake_in_the_line(runner: type[Runner], line: str) -> None:
+    assert headgate(*line.split()).exit_code == 2
+    assert runner.said == []
+
+
+def test_a_cluster_that_the_settings_do_not_name_is_refused_before_anything(runner: type[Runner]) -> None:
+    ended = headgate("pause", cluster="c2")
+    assert isinstance(ended.exception, UserError)
+    assert "c2" in str(ended.exception)
+    assert runner.made == []
+
+
+@pytest.mark.parametrize(
+    ("line", "module", "function"),
+    [
+        ("precheck --target new", "precheck_command", "run_precheck"),
+        ("plan --target new", "plan_command", "show_plan"),
+        ("inventory --target new", "inventory_command", "publish_inventory"),
+        ("collisions", "collisions_command", "show_collisions"),
+    ],
+)
+@pytest.mark.parametrize(("answer", "status"), [(True, OK), (False, REFUSED)], ids=["ready", "not ready"])
+def test_a_question_ends_with_its_answer(
+    runner: type[Runner],
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    module: str,
+    function: str,
+    answer: bool,
+    status: int,
+) -> None:
+    asked: list[str] = []
+
+    def answers(settings: Any, cluster: str, *more: Any, **flags: Any) -> bool:
+        asked.append(cluster)
+        return answer
+
+    monkeypatch.setattr(f"deploy.switch.{module}.{function}", answers)
+    ended = headgate(*line.split())
+    assert (ended.exit_code, asked) == (status, ["c1"]), ended.output
+
+
+@pytest.mark.parametrize(
+    ("given", "rates"),
+    [
+        ("", "measured on two busy cores"),
+        ("--ledgers-per-second 5", "as given"),
+        ("--bytes-per-second 1000000", "as given"),
+    ],
+)
+def test_a_plan_says_whose_rates_it_takes(
+    runner: type[Runner], monkeypatch: pytest.MonkeyPatch, given: str, rates: str
+) -> None:
+    seen: list[Any] = []
+
+    def show_plan(settings: Any, cluster: str, target: str, rates: Any, **flags: Any) -> bool:
+        seen.append(rates)
+        return True
+
+    monkeypatch.setattr("deploy.switch.plan_command.show_plan", show_plan)
+    assert headgate("plan", "--target", "new", *given.split()).exit_code == OK
+    assert rates in str(seen[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "called"), [("", "show_status"), ("--watch", "show_status"), ("--failed", "show_failed")]
+)
+def test_a_status_is_the_records_or_the_failed_ledgers(
+    runner: type[Runner], monkeypatch: pytest.MonkeyPatch, flags: str, called: str
+) -> None:
+    asked: list[str] = []
+    for place in ("status_command.show_status", "ledger_views.show_failed"):
+        name = place.rpartition(".")[2]
+        monkeypatch.setattr(f"deploy.switch.{place}", lambda *_args, name=name, **_flags: asked.append(name))
+    assert headgate("status", *flags.split()).exit_code == OK
+    assert asked == [called]
