@@ -77,6 +77,7 @@ generated: $(VENV)/.dev
 generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the dashboards anew
 	$(BIN)/python -m deploy.generate
 	$(BIN)/python -m deploy.monitoring.dashboards
+	$(BIN)/python -m deploy.reference.kubernetes
 
 setup: $(VENV)/.dev ## The virtual environment alone, with what development needs
 

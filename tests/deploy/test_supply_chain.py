@@ -58,7 +58,7 @@ def test_in_the_image_only_the_first_step_is_roots_and_who_runs_it_owns_none_of_
     steps = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", " ").splitlines()
     kinds = [line.split(maxsplit=1) for line in steps if line and not line.startswith("#")]
     users = [rest for kind, rest in kinds if kind == "USER"]
-    assert users == ["builder", "headgate"]
+    assert users == ["builder", "10001"]
     before = kinds[: kinds.index(["USER", "builder"])]
     assert [kind for kind, _ in before if kind in ("RUN", "COPY")] == ["RUN"]
     assert not [rest for kind, rest in kinds if kind == "COPY" and "--chown=builder" not in rest]

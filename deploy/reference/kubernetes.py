@@ -1,0 +1,78 @@
+"""What docker/kubernetes has from elsewhere: Prometheus' rules, and each part's rights as users of Strimzi.
+
+``python -m deploy.reference.kubernetes`` writes the files anew; a test compares them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from connectors.kafka.rights import Grant, rights
+
+FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
+_RULES = Path(__file__).parents[1] / "monitoring" / "prometheus" / "headgate.rules.yaml"
+_PREFIX = "headgate"
+
+_RULE_HEAD = """\
+# Made by `make generate` from deploy/monitoring/prometheus/headgate.rules.yaml.
+"""
+_USERS_HEAD = """\
+# Made by `make generate` from what `headgate topics acls` prints: a user for each part on the loop's own Kafka, with
+# the rights that it needs and no others. Strimzi puts each password into a secret of the user's name; give it to the
+# part as HEADGATE_KAFKA__SASL__PASSWORD. Put your cluster's name in place of `loop`. Before Strimzi 0.49 write v1beta2.
+"""
+
+
+def files() -> dict[str, str]:
+    """Every file by its path under docker/kubernetes."""
+    return {
+        "prometheus-operator/prometheus-rule.yaml": _RULE_HEAD + _dumped([_rule()]),
+        "strimzi/users.yaml": _USERS_HEAD + _dumped(_users()),
+    }
+
+
+def main() -> None:
+    """Write them."""
+    for name, content in files().items():
+        (FOLDER / name).write_text(content, encoding="utf-8")
+
+
+def _rule() -> dict[str, Any]:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "headgate", "labels": {"app.kubernetes.io/name": "headgate"}},
+        "spec": yaml.safe_load(_RULES.read_text(encoding="utf-8")),
+    }
+
+
+def _users() -> Iterator[dict[str, Any]]:
+    for part, grants in rights().items():
+        yield {
+            "apiVersion": "kafka.strimzi.io/v1",
+            "kind": "KafkaUser",
+            "metadata": {"name": f"headgate-{part}", "labels": {"strimzi.io/cluster": "loop"}},
+            "spec": {
+                "authentication": {"type": "scram-sha-512"},
+                "authorization": {"type": "simple", "acls": [_acl(grant) for grant in grants]},
+            },
+        }
+
+
+def _acl(grant: Grant) -> dict[str, Any]:
+    resource = {
+        "type": "topic",
+        "name": f"{_PREFIX}.{grant.topic}",
+        "patternType": "prefix" if grant.is_prefix else "literal",
+    }
+    return {"resource": resource, "operations": list(grant.operations), "host": "*"}
+
+
+def _dumped(documents: Any) -> str:
+    return yaml.safe_dump_all(documents, sort_keys=False, width=120)
+
+
+if __name__ == "__main__":
+    main()
