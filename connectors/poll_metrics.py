@@ -37,6 +37,11 @@ class PollMetrics:
             registry=registry,
         )
 
+    def forget(self, cluster: str) -> None:
+        """The cluster is read here no longer: what was said of it last would pass for what is."""
+        for metric in (self.polls, self.failures, self.seconds, self.shortest):
+            metric.remove_by_labels({"cluster": cluster})
+
     def run_poll(self, cluster: str, poll: Callable[[], None]) -> bool:
         """Poll; an unexpected error is counted and logged, and ends nothing. Returns whether there was none."""
         try:

@@ -130,10 +130,14 @@ class ActuatorContext:
     java: Callable[[], Path]
     data_dir: Callable[[], Path]
     """The data folder, made if need be."""
+    elsewhere: frozenset[str] = frozenset()
+    """Clusters whose decisions other processes carry out."""
+    may_act: Callable[[str], bool] = lambda _: True
+    """Whether a cluster is this process's to act on, and no other's: to be asked before each act."""
 
     def loop_topics(self, decided: type[Decision]) -> LoopTopics:
         """Where decisions of a kind are, and where what was done about them is said."""
-        return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT))
+        return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act)
 
 
 def _nothing_wrong(cluster: ClusterSources) -> Iterator[str]:  # noqa: ARG001 - by default its settings go together
@@ -146,6 +150,10 @@ def _as_they_are(settings: Any, clusters: Mapping[str, ClusterSources]) -> Any: 
 
 def _no_collectors(context: CollectorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is read
     yield from ()
+
+
+def _whatever_it_is(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - by default
+    return True
 
 
 def _no_actuators(context: ActuatorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is carried out
@@ -170,12 +178,20 @@ class PolicyConnectors:
     """From the policy's block and the watched clusters to the block with what these settings say of it."""
     collectors: Callable[[CollectorContext], Iterator[Part]] = _no_collectors
     actuators: Callable[[ActuatorContext], Iterator[Part]] = _no_actuators
+    """They are made for the clusters of a process's share, and anew when these change."""
+    acts_on: Callable[[Any, str, ClusterSources], bool] = _whatever_it_is
+    """From the policy's block, a cluster's name and what is set of it to whether its actuators have to do with it."""
     view: Callable[[Any], PolicyView] | None = None
     """From the policy's block to its metrics; None: it has only those that all policies have."""
     detail: DetailKind | None = None
     """Its own part of the status page; None: its sentences and its decisions' numbers are shown."""
     metrics: Mapping[str, Callable[[CollectorRegistry], object]] = field(default_factory=dict)
     """Of its actuators, for the references: from ``The quota actuator`` to what registers its metrics."""
+
+
+def acts_on(connectors: PolicyConnectors, settings: Any, name: str, cluster: ClusterSources) -> bool:
+    """Whether decisions of a policy about a cluster are carried out."""
+    return connectors.actuators is not _no_actuators and connectors.acts_on(settings, name, cluster)
 
 
 @cache

@@ -1,30 +1,90 @@
 """The actuators: what carries decisions out, as a part of the loop or as a process of its own."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
 from prometheus_client import CollectorRegistry
 
 from connectors.by_policy import throttle
 from connectors.kafka.publisher import Publisher
 from connectors.part import Part
-from connectors.registration import ActuatorContext, connectors_of
+from connectors.registration import ActuatorContext, acts_on, connectors_of
+from connectors.shares.lease import Lease
+from connectors.shares.membership import Group
 from deploy.app import tell
 from deploy.connections import Connections
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
-from deploy.switch.admin_api import admin_api_parts
+from deploy.shared_parts import Held, Work, passing_registry
 from policies.policy import PolicyKind
 from policies.registry import POLICIES
+from policies.shares import SHARES_TOPIC, clusters_in, share_of
 
 
-def actuator_parts(
-    settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
-) -> list[Part]:
-    """The actuators that the settings ask for."""
-    return [
-        part
-        for kind in POLICIES.values()
-        for part in connectors_of(kind).actuators(_context(kind, settings, registry, publisher, connections))
-    ] + list(admin_api_parts(settings))
+class Actuators:
+    """The actuators that the settings ask for, of which this process runs those of the clusters of its share.
+
+    Args:
+        settings: what is watched, and what may be done there.
+        registry: where they count.
+        publisher: takes what they say.
+        connections: those to the watched clusters.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._publisher = publisher
+        self._connections = connections
+        blocks = settings.policy_settings()
+        self._clusters: Mapping[str, Held] = {
+            kind.name: frozenset(
+                name
+                for name, cluster in settings.clusters.items()
+                if acts_on(connectors_of(kind), blocks[kind.name], name, cluster)
+            )
+            for kind in POLICIES.values()
+        }
+        """By policy, those that its actuators have to do with."""
+
+    def work(self) -> Work | None:
+        """What is shared; None where nothing is to be carried out."""
+        all_of_them = frozenset[str]().union(*self._clusters.values())
+        if not all_of_them:
+            return None
+        topic, name = self._settings.topics.topic, self._settings.shares.name
+        return Work(
+            name="actuators",
+            group=Group(topic("act" if name is None else f"act.{name}"), topic(SHARES_TOPIC)),
+            of_shares=partial(clusters_in, clusters=all_of_them),
+            units=self._units,
+            open=self._opened,
+        )
+
+    def _units(self, held: Held) -> Mapping[str, Held]:
+        """By policy, so that a policy's actuators run on undisturbed where none of their clusters comes or goes."""
+        return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
+
+    @contextmanager
+    def _opened(self, policy: str, clusters: Held, lease: Lease) -> Iterator[Sequence[Part]]:
+        with passing_registry(self._registry) as registry, self._connections.used(clusters):
+            yield self.parts_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
+
+    def parts_of(
+        self, policy: str, clusters: Held, registry: CollectorRegistry, may_act: Callable[[str], bool]
+    ) -> list[Part]:
+        """A policy's actuators for some clusters."""
+        kind = POLICIES[policy]
+        watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
+        elsewhere = self._clusters[policy] - clusters
+        context = _context(kind, self._settings, registry, self._publisher, self._connections)
+        own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
+        return list(connectors_of(kind).actuators(own))
 
 
 def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:

@@ -41,7 +41,7 @@ from deploy.supervisor import QuerySupervisor
 from policies.decisions import Alert, Decision
 from policies.errors import UserError
 from streaming.query import Wiring
-from streaming.session import start_session, stop_session
+from streaming.session import is_alive, start_session, stop_session
 
 _log = structlog.get_logger(__name__)
 
@@ -75,18 +75,39 @@ class Sessions:
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
 
     def open(self) -> SparkSession:
-        """The session that was started ahead, then new ones."""
+        """The session that was started ahead, if it lives still, then new ones."""
         first, self._first = self._first, None
-        return first.result() if first is not None else self._start()
+        if first is None:
+            return self._start()
+        if is_alive(session := first.result()):
+            return session
+        stop_session(session)
+        return self._start()
+
+    def start_ahead(self) -> None:
+        """Start one that `open` gives at once: for who stands by."""
+        if self._first is None:
+            self._first = self._starter.submit(self._start)
 
     def close(self) -> None:
         """End the session that was started ahead, if nobody has taken it."""
-        if self._first is not None:
-            stop_session(self.open())
+        first, self._first = self._first, None
+        if first is not None:
+            stop_session(first.result())
         self._starter.shutdown()
 
     def _start(self) -> SparkSession:
         return start_session(self._settings.stream, self._jars, self._log_file)
+
+
+@contextmanager
+def ahead(settings: Settings) -> Iterator[Sessions]:
+    """Spark, being started already."""
+    sessions = Sessions(settings)
+    try:
+        yield sessions
+    finally:
+        sessions.close()
 
 
 def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
@@ -98,14 +119,27 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
     checkpoint = Checkpoint(settings.checkpoint_dir())
     require_fitting(checkpoint, settings.stream.shuffle_partitions, settings.topics.prefix)
     require_same_kafka(checkpoint, report.cluster_id)
-    if follow_move(checkpoint.folder):
-        _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(checkpoint.folder))
+
+
+def take_checkpoint(settings: Settings, report: TopicReport) -> None:
+    """Make a checkpoint ready that is this process's from now on; raises as `require_own_checkpoint` does."""
+    require_own_checkpoint(settings, report)
+    folder = settings.checkpoint_dir()
+    if follow_move(folder):
+        _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(folder))
 
 
 def query_parts(
-    settings: Settings, registry: CollectorRegistry, sessions: Sessions, publisher: Publisher
+    settings: Settings,
+    registry: CollectorRegistry,
+    sessions: Sessions,
+    publisher: Publisher,
+    may_decide: Callable[[], bool],
 ) -> list[Part]:
-    """The query, supervised, and what tells it the time; `require_own_checkpoint` comes first."""
+    """The query, supervised, what tells it the time, and what ends decisions about clusters that are there no more.
+
+    `take_checkpoint` comes first.
+    """
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     health = QueryHealth(registry, stall_seconds)
     ticker = Ticker(
@@ -130,24 +164,25 @@ def query_parts(
         health=health,
         tick=ticker.start,
         on_done=batch_log.on_batch,
+        may_drain=may_decide,
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
+    retirement = _retirement_parts(settings, publisher)
     # The ticker stops first: a tick would keep the query from having decided on all there is.
-    return [Part("ticker", ticker.run), query, Part("batch log", batch_log.run)]
+    return [Part("ticker", ticker.run), query, Part("batch log", batch_log.run), *retirement]
 
 
-def require_append_times(report: TopicReport) -> None:
-    """Refuse topics whose records have the time that a producer gives them.
+def require_usable(report: TopicReport) -> None:
+    """Refuse topics whose records have the time that a producer gives them, or that have fewer shares than there are.
 
     Raises:
         UserError: there are such; one line for each, with the command that mends it.
     """
-    if report.untimed:
-        raise UserError("\n".join(map(str, report.untimed)))
+    if unusable := (*report.untimed, *report.unshared):
+        raise UserError("\n".join(map(str, unusable)))
 
 
-def retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
-    """What ends the decisions about clusters that the settings do not name any more."""
+def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
     clusters = settings.watched()
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")

@@ -1,7 +1,10 @@
 """The collectors: what reads the watched clusters, as parts of the loop or as a process of its own."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -11,50 +14,90 @@ from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
 from connectors.recalled import Kind, Recall
 from connectors.registration import CollectorContext, connectors_of
+from connectors.shares.lease import Lease
+from connectors.shares.membership import Group
 from deploy.connections import Connections
 from deploy.settings import Settings
+from deploy.shared_parts import Held, Work
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import POLICIES, topic_of
-from policies.settings import PolicySettings
+from policies.shares import SHARES_TOPIC, clusters_in
 
 
-def collector_parts(
-    settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
-) -> list[Part]:
-    """The collectors of all watched clusters.
+class Collectors:
+    """The collectors of all watched clusters, of which this process runs those of its share.
 
-    Raises:
-        UserError: nothing is watched.
+    Args:
+        settings: what is watched, and how.
+        registry: where they count.
+        publisher: takes what they read.
+        connections: those to the watched clusters.
     """
-    metrics = PollMetrics(registry)
 
-    def sink(reading: type[Reading], source: str) -> Callable[[Reading], None]:
-        return observations_to(publisher.publish, settings.topics.topic(topic_of(reading)), source)
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+    ) -> None:
+        self._settings = settings
+        self._blocks = settings.policy_settings()
+        self._metrics = PollMetrics(registry)
+        self._publisher = publisher
+        self._connections = connections
 
-    def recalled(reading: type[Kind]) -> Recall[Kind]:
-        topic = settings.topics.topic(topic_of(reading))
-        return lambda history, stop: recall(settings.loop_kafka(), topic, reading, history, stop)
+    def work(self) -> Work:
+        """What is shared.
 
-    contexts = [
-        CollectorContext(name, cluster, sink, metrics, connections, recalled)
-        for name, cluster in settings.clusters.items()
-    ]
-    blocks = settings.policy_settings()
-    parts = [
-        part
-        for context in contexts
-        for kind in POLICIES.values()
-        for part in connectors_of(kind).collectors(_for(context, blocks[kind.name]))
-    ]
-    if not parts:
-        raise UserError(
-            "clusters: nothing is watched; name a Kafka cluster by its kafka.bootstrap_servers, "
-            "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`"
+        Raises:
+            UserError: nothing is watched.
+        """
+        with self._connections.used(self._settings.clusters):
+            found = {cluster: self.parts_of(cluster) for cluster in self._settings.clusters}
+        names = {cluster: [part.name for part in parts] for cluster, parts in found.items() if parts}
+        if not names:
+            raise UserError(
+                "clusters: nothing is watched; name a Kafka cluster by its kafka.bootstrap_servers, "
+                "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`"
+            )
+        topic = self._settings.topics.topic
+        return Work(
+            name="collectors",
+            group=Group(topic(f"collect.{_alike(names.values())}"), topic(SHARES_TOPIC)),
+            of_shares=partial(clusters_in, clusters=tuple(names)),
+            units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
+            open=self._opened,
         )
-    return parts
+
+    def parts_of(self, cluster: str) -> list[Part]:
+        """The collectors of one cluster."""
+        context = CollectorContext(
+            cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._recalled
+        )
+        return [
+            part
+            for kind in POLICIES.values()
+            for part in connectors_of(kind).collectors(
+                replace(context, settings=self._blocks[kind.name].for_cluster(cluster))
+            )
+        ]
+
+    @contextmanager
+    def _opened(self, cluster: str, _held: Held, _lease: Lease) -> Iterator[Sequence[Part]]:
+        with self._connections.used([cluster]):
+            yield self.parts_of(cluster)
+        self._metrics.forget(cluster)
+
+    def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
+        return observations_to(self._publisher.publish, self._settings.topics.topic(topic_of(reading)), source)
+
+    def _recalled(self, reading: type[Kind]) -> Recall[Kind]:
+        topic = self._settings.topics.topic(topic_of(reading))
+        return lambda history, stop: recall(self._settings.loop_kafka(), topic, reading, history, stop)
 
 
-def _for(context: CollectorContext, block: PolicySettings) -> CollectorContext:
-    """With a policy's settings, as they are in force for the cluster."""
-    return replace(context, settings=block.for_cluster(context.name))
+def _alike(names: Collection[Sequence[str]]) -> str:
+    """The same for processes that collect the same. Others are no help: they have groups of their own.
+
+    So two that differ for a while, as new settings are rolled out, both read, which does no harm; and none leaves out
+    what another cannot do.
+    """
+    return hashlib.sha256("\n".join(sorted(name for each in names for name in each)).encode()).hexdigest()[:12]

@@ -1,7 +1,9 @@
 """One ZooKeeper session and one admin client for each watched cluster, shared by all parts that need them."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Protocol, Self, TypeVar
 
 from connectors.pulsar.admin import AdminApi
@@ -17,7 +19,7 @@ Connection = TypeVar("Connection", bound=_Closeable)
 
 
 class Connections:
-    """Makes each when it is first asked for, and ends them all together: after the parts that use them.
+    """Makes each when it is first asked for, and ends those of a cluster when nobody uses it any more. Thread-safe.
 
     Args:
         settings: those of the clusters.
@@ -25,15 +27,29 @@ class Connections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._lock = threading.Lock()
+        self._users: Counter[str] = Counter()
         self._zookeepers: dict[str, ZooKeeperSession] = {}
         self._admins: dict[str, AdminApi] = {}
-        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        left: tuple[_Closeable, ...] = (*self._zookeepers.values(), *self._admins.values())
+        for each in left:
+            each.close()
+
+    @contextmanager
+    def used(self, clusters: Collection[str]) -> Iterator[None]:
+        """Connections to these are used while the block runs; then those that nobody else uses are ended."""
+        with self._lock:
+            self._users.update(list(clusters))
+        try:
+            yield
+        finally:
+            for ended in self._ended(clusters):
+                ended.close()
 
     def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
         """The cluster's session; None where its ZooKeeper is not named."""
@@ -50,7 +66,15 @@ class Connections:
         return self._kept(self._admins, cluster, lambda: AdminApi(connection))
 
     def _kept(self, kept: dict[str, Connection], cluster: str, make: Callable[[], Connection]) -> Connection:
-        if cluster not in kept:
-            kept[cluster] = make()
-            self._stack.callback(kept[cluster].close)
-        return kept[cluster]
+        with self._lock:
+            if cluster not in kept:
+                kept[cluster] = make()
+            return kept[cluster]
+
+    def _ended(self, clusters: Collection[str]) -> list[_Closeable]:
+        """Those that nobody uses any more."""
+        with self._lock:
+            self._users.subtract(list(clusters))
+            unused = [cluster for cluster in clusters if self._users[cluster] <= 0]
+            kept: tuple[dict[str, ZooKeeperSession], dict[str, AdminApi]] = self._zookeepers, self._admins
+            return [each.pop(cluster) for each in kept for cluster in unused if cluster in each]

@@ -6,49 +6,48 @@ from prometheus_client import CollectorRegistry
 
 from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.part import Part
+from connectors.shares.metrics import ShareMetrics
 from connectors.status_page.site import StatusSite
-from deploy.act import actuator_parts, release_quotas
+from deploy.act import Actuators, release_quotas
 from deploy.app import (
-    Sessions,
+    ahead,
     exporting,
     new_registry,
     notifier_parts,
     publishing,
-    query_parts,
-    require_append_times,
-    require_own_checkpoint,
-    retirement_parts,
+    require_usable,
     run_parts,
     serving,
 )
-from deploy.collect import collector_parts
+from deploy.collect import Collectors
 from deploy.connections import Connections
+from deploy.decide import Decider
 from deploy.settings import Settings
+from deploy.shared_parts import SharedParts
 from deploy.signals import stop_on_signals
-from deploy.sole_use import sole_actuators, sole_query
+from deploy.switch.admin_api import admin_api_parts
 from policies.errors import UserError
 
 
 def run_collectors(settings: Settings) -> None:
-    """Run the collectors of all watched clusters."""
+    """Run the collectors of this process's share of the watched clusters."""
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        _run(settings, registry, collector_parts(settings, registry, publisher, connections))
+        work = Collectors(settings, registry, publisher, connections).work()
+        shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+        _run(settings, registry, [shared.part()])
 
 
 def run_query(settings: Settings) -> None:
-    """Run the query."""
-    with sole_query(settings):
-        sessions = Sessions(settings)
-        try:
-            require_own_checkpoint(settings, _require_topics(settings))
-            registry = new_registry()
-            with publishing(settings, registry) as publisher:
-                parts = query_parts(settings, registry, sessions, publisher)
-                _run(settings, registry, [*parts, *retirement_parts(settings, publisher)])
-        finally:
-            sessions.close()
+    """Run the query, or stand by."""
+    with ahead(settings) as sessions:
+        report = _require_topics(settings)
+        registry = new_registry()
+        with publishing(settings, registry) as publisher:
+            work = Decider(settings, report, registry, sessions, publisher).work()
+            shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+            _run(settings, registry, [shared.part()])
 
 
 def run_exporter(settings: Settings) -> None:
@@ -60,18 +59,18 @@ def run_exporter(settings: Settings) -> None:
 
 
 def run_actuators(settings: Settings) -> None:
-    """Run the actuators. What they did stays as it is when they end."""
+    """Run the actuators of this process's share of the clusters. What they did stays as it is when they end."""
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        parts = actuator_parts(settings, registry, publisher, connections)
-        if not parts:
+        work = Actuators(settings, registry, publisher, connections).work()
+        if work is None:
             raise UserError(
                 "clusters: there is nothing to carry out: none has `quotas`, `unload`, `switching`, "
                 "or `bookies` with policies.isolation.quarantine on"
             )
-        with sole_actuators(settings, tuple(settings.clusters)):
-            _run(settings, registry, parts)
+        shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+        _run(settings, registry, [shared.part(), *admin_api_parts(settings)])
 
 
 def release(settings: Settings) -> None:
@@ -93,5 +92,5 @@ def _require_topics(settings: Settings) -> TopicReport:
     report = check_topics(settings.loop_kafka(), settings.topics)
     if report.missing:
         raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
-    require_append_times(report)
+    require_usable(report)
     return report

@@ -27,6 +27,7 @@ from connectors.http_access import HttpAccess
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.registration import ClusterSources, connectors_of
+from connectors.shares.settings import ShareSettings
 from deploy.jars import default_cache_dir
 from policies.errors import UserError
 from policies.registry import POLICIES
@@ -179,6 +180,7 @@ class Settings(BaseSettings):
     clusters: dict[ClusterName, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
     policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
+    shares: ShareSettings = Field(default_factory=ShareSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     alertmanager: AlertmanagerSettings | None = Field(
         default=None, description="Alerts are sent to Alertmanager, by whichever process runs the exporter."

@@ -1,19 +1,30 @@
-"""One process at a time: who comes second is told who was first, and ends.
+"""One process at a time on a checkpoint, among those that see its folder: who comes second is told who was first.
 
 A lock on a file, which goes with its process whatever ends it. It holds on one machine, and on others that share the
-folder by a file system with locks (NFS 4, CephFS).
+folder by a file system with locks (NFS 4, CephFS). Who may decide at all, the group says that all queries of a
+checkpoint are in (`connectors.shares`); this keeps one off that is about to end, or frozen, from being overtaken.
 """
 
 import fcntl
 import os
 import socket
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import quote
+
+import structlog
 
 from deploy.settings import Settings
 from policies.errors import UserError
+
+_AGAIN_SECONDS = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+class InUseError(UserError):
+    """Another process has it."""
 
 
 @contextmanager
@@ -21,7 +32,8 @@ def sole_query(settings: Settings) -> Iterator[None]:
     """Be the only query on a checkpoint: two would overwrite each other's state.
 
     Raises:
-        UserError: another process has it.
+        InUseError: another process has it.
+        UserError: the lock cannot be made.
     """
     checkpoint = settings.checkpoint_dir()
     settings.made_data_dir()
@@ -34,19 +46,21 @@ def sole_query(settings: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def sole_actuators(settings: Settings, clusters: Sequence[str]) -> Iterator[None]:
-    """Be the only actuators of these clusters: two would carry each decision out twice, and undo each other's work.
-
-    Raises:
-        UserError: another process has one of them.
-    """
-    folder = settings.made_data_dir() / "locks"
+def sole_query_in_turn(settings: Settings, stop: threading.Event) -> Iterator[bool]:
+    """The same, when whoever has it has ended; gives whether it came to that before `stop` was set."""
     with ExitStack() as stack:
-        for cluster in clusters:
-            what = f"what is decided about {cluster} is carried out by another process"
-            file = folder / f"act-{quote(cluster, safe='')}.lock"
-            stack.enter_context(_sole(file, what, "stop that one, or leave the cluster out here"))
-        yield
+        told = ""
+        while not stop.is_set():
+            try:
+                stack.enter_context(sole_query(settings))
+            except InUseError as error:
+                if (said := str(error)) != told:
+                    _log.warning("waits until the query before has ended", detail=said)
+                told = said
+                stop.wait(_AGAIN_SECONDS)
+            else:
+                break
+        yield not stop.is_set()
 
 
 @contextmanager
@@ -62,7 +76,7 @@ def _sole(file: Path, what: str, remedy: str) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip() or "unknown"
-            raise UserError(f"{what}, process {holder}: {remedy}") from None
+            raise InUseError(f"{what}, process {holder}: {remedy}") from None
         lock.truncate(0)
         lock.write(f"{os.getpid()} on {socket.gethostname()}\n")
         lock.flush()

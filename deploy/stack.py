@@ -1,39 +1,42 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one it starts itself."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import LoopKafka
-from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.topic_admin import TopicReport, create_topics
 from connectors.part import Part
-from deploy.act import actuator_parts
+from connectors.shares.metrics import ShareMetrics
+from deploy.act import Actuators
 from deploy.app import (
     VERSION,
     Sessions,
+    ahead,
     exporting,
     new_registry,
     notifier_parts,
     publishing,
-    query_parts,
-    require_append_times,
-    require_own_checkpoint,
-    retirement_parts,
+    require_usable,
     run_parts,
     serving,
     tell,
 )
-from deploy.collect import collector_parts
+from deploy.collect import Collectors
 from deploy.connections import Connections
+from deploy.decide import Decider
 from deploy.embedded import EmbeddedKafka
 from deploy.jar_bar import fetched_groups
 from deploy.jvm import find_java
 from deploy.settings import EMBEDDED_CLUSTER, Settings, WatchedCluster
+from deploy.shared_parts import SharedParts
 from deploy.signals import SettingsReload, stop_on_signals
-from deploy.sole_use import sole_actuators, sole_query
+from deploy.switch.admin_api import admin_api_parts
 from deploy.terminal import Terminal
 from policies.throttle import ThrottleSettings
 
@@ -53,7 +56,7 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     settings: Settings | None = load()
     reload = SettingsReload(load)
     while settings is not None:
-        with _sessions(settings) as sessions:
+        with ahead(settings) as sessions:
             settings = _run(settings, terminal, sessions, reload)
 
 
@@ -64,7 +67,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     find_java()
     jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, tell)
     with ExitStack() as stack:
-        sessions = stack.enter_context(_sessions(settings))
+        sessions = stack.enter_context(ahead(settings))
         kafka = EmbeddedKafka(
             settings.made_data_dir() / "kafka",
             jars,
@@ -77,7 +80,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
         again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload)
         while again is not None:
-            with _sessions(again) as sessions:
+            with ahead(again) as sessions:
                 again = _run(again, terminal, sessions, reload)
     terminal.step("stopped")
 
@@ -108,40 +111,25 @@ def _with_limits(settings: Settings) -> Any:
     return settings.policies.model_copy(update={"throttle": limited})
 
 
-@contextmanager
-def _sessions(settings: Settings) -> Iterator[Sessions]:
-    with sole_query(settings):
-        sessions = Sessions(settings)
-        try:
-            yield sessions
-        finally:
-            sessions.close()
-
-
 def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: SettingsReload) -> Settings | None:
     """Run until a signal; gives the settings to go on with when they were read again."""
     report = create_topics(settings.loop_kafka(), settings.topics)
-    require_append_times(report)
-    require_own_checkpoint(settings, report)
+    require_usable(report)
     for difference in report.differences:
         _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        actuators = actuator_parts(settings, registry, publisher, connections)
         export = exporting(settings, registry, terminal.decision)
         parts = [
-            *collector_parts(settings, registry, publisher, connections),
-            *query_parts(settings, registry, sessions, publisher),
-            *retirement_parts(settings, publisher),
-            *actuators,
+            *_shared_parts(settings, report, registry, sessions, publisher, connections),
+            *admin_api_parts(settings),
             *export.parts,
             *notifier_parts(settings, registry),
             Part("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(settings.clusters)
-        acted_on = tuple(settings.clusters) if actuators else ()
-        with sole_actuators(settings, acted_on), serving(settings, registry, parts, export.site) as server:
+        with serving(settings, registry, parts, export.site) as server:
             url = settings.http.url(server.port)
             terminal.step(f"watching {watched}; status on {url}/, metrics on {url}/metrics")
             run_parts(
@@ -151,3 +139,23 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
                 on_stop=lambda: terminal.step("stopping: deciding what is left"),
             )
     return reload.take()
+
+
+def _shared_parts(
+    settings: Settings,
+    report: TopicReport,
+    registry: CollectorRegistry,
+    sessions: Sessions,
+    publisher: Publisher,
+    connections: Connections,
+) -> Iterator[Part]:
+    """What processes share, in the order in which it ends: collectors first, so that what they read is decided."""
+    works = (
+        Collectors(settings, registry, publisher, connections).work(),
+        Decider(settings, report, registry, sessions, publisher).work(),
+        Actuators(settings, registry, publisher, connections).work(),
+    )
+    metrics = ShareMetrics(registry)
+    for work in works:
+        if work is not None:
+            yield SharedParts(settings.loop_kafka(), work, settings.shares, metrics).part()

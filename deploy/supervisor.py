@@ -51,6 +51,7 @@ class QuerySupervisor:
         health: told of starts, batches and failures.
         tick: makes a first batch, in which timers fire that came due while no query ran.
         on_done: told of each finished batch: its number, and what its time was corrected by.
+        may_drain: whether what was observed before the stop is ours to decide still.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class QuerySupervisor:
         health: QueryHealth,
         tick: Callable[[], None],
         on_done: Callable[[int, int], None],
+        may_drain: Callable[[], bool],
     ) -> None:
         self._open_session = open_session
         self._wiring = wiring
@@ -71,6 +73,7 @@ class QuerySupervisor:
         self._tick = tick
         self._on_done = on_done
         self._clock_ahead_ms = 0
+        self._may_drain = may_drain
         self._session: SparkSession | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -115,7 +118,8 @@ class QuerySupervisor:
             query = start_query(session, wiring, self._host, self._settings)
             try:
                 self._watch(query, wiring, stop)
-                self._drain(query)
+                if self._may_drain():
+                    self._drain(query)
             finally:
                 with suppress(*_FAILURES):
                     query.stop()

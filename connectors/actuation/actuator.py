@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from typing import Generic, Protocol, TypeVar
 
@@ -34,6 +35,8 @@ class LoopTopics:
     connection: KafkaConnection
     decided: str
     audit: str
+    may_act: Callable[[str], bool] = lambda _: True
+    """Whether a cluster is this process's to act on: to be asked before each act."""
 
 
 class ClusterRunner(Protocol):
@@ -132,6 +135,8 @@ class Actuator(Follower, Generic[Fenced]):
     def __init__(self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, Worker[Fenced]]) -> None:
         super().__init__(name, client_id, topics, workers)
         self._workers = workers
+        for cluster, worker in workers.items():
+            worker.may_act = partial(topics.may_act, cluster)
 
     @abstractmethod
     def _decision(self, record: Record) -> Fenced | None:

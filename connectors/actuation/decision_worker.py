@@ -21,7 +21,7 @@ from connectors.actuation.reports import (
     Observed,
     UnknownOutcomeError,
 )
-from connectors.actuation.worker import Clock, Worker
+from connectors.actuation.worker import NOT_OURS_SECONDS, Clock, Worker
 from policies.decisions import Mode
 from policies.succession import has_expired
 
@@ -166,7 +166,13 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
             pending.try_at = self._clock.monotonic() + max(0.0, seconds)
 
     def _is_held(self, decision: ActionableT) -> bool:
-        """To be asked before each action: whether it must wait, as too many were done; else it counts as one."""
+        """To be asked before each action: whether it must wait; else it counts as one.
+
+        It must while too many were done just now, or while the cluster may be another process's.
+        """
+        if not self.may_act():
+            self._postpone(decision, NOT_OURS_SECONDS)
+            return True
         if wait_seconds := self._actions.left_seconds():
             self._postpone(decision, wait_seconds)
             return True

@@ -2,6 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Event
 from typing import Any, Generic
@@ -30,6 +31,13 @@ class Clock:
 
 SYSTEM_CLOCK = Clock()
 
+NOT_OURS_SECONDS = 1.0
+"""After so long it is asked again whether this process may act."""
+
+
+def _always() -> bool:
+    return True
+
 
 class Worker(ABC, Generic[Fenced]):
     """Carries out one cluster's decisions. `arrived` and `wake` may be called from any thread, the rest from one."""
@@ -37,6 +45,9 @@ class Worker(ABC, Generic[Fenced]):
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+        self.may_act: Callable[[], bool] = _always
+        """Whether the cluster is this process's, and no other's: to be asked before each act. One that was frozen, or
+        cut off, learns so before it does what is another's by now."""
         self._queue: DecisionQueue[Fenced] = DecisionQueue(clock.now, self._entered, self._refused)
 
     def recall(self, decision: Fenced, appended_at: datetime) -> None:

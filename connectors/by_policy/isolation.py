@@ -64,7 +64,7 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
     watched = [
         WatchedRacks(name, racks, isolation.for_cluster(name).max_quarantined)
         for name in context.clusters
-        if isolation.for_cluster(name).quarantine is Quarantine.ON and (racks := _racks(context, name)) is not None
+        if (racks := _racks(context, name)) is not None
     ]
     if watched:
         topics = context.loop_topics(BookieQuarantine)
@@ -72,9 +72,17 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
         yield Part("quarantine actuator", actuator.run, None, actuator.caught_up)
 
 
+def _acts_on(settings: IsolationSettings, name: str, cluster: ClusterSources) -> bool:
+    by_zookeeper = cluster.setting(WatchedBookies) is not None and cluster.zookeeper is not None
+    over_http = cluster.setting(WatchedPulsarBookies) is not None and cluster.pulsar is not None
+    return settings.for_cluster(name).quarantine is Quarantine.ON and (by_zookeeper or over_http)
+
+
 def _racks(context: ActuatorContext, name: str) -> RackStore | None:
-    """Where the groups of a cluster's bookies are kept; None when its bookies are not watched."""
+    """Where the groups of a cluster's bookies are kept; None when nothing is to be done there."""
     cluster = context.clusters[name]
+    if not _acts_on(context.settings, name, cluster):
+        return None
     if (bookies := cluster.setting(WatchedBookies)) is not None and cluster.zookeeper is not None:
         return ZooKeeperRacks(
             name, cluster.zookeeper, bookies_path=bookies.bookies_path, ledgers_root=bookies.ledgers_root
@@ -109,6 +117,7 @@ CONNECTORS = PolicyConnectors(
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,
+    acts_on=_acts_on,
     view=IsolationView,
     detail=DETAIL,
     metrics={"The quarantine actuator": QuarantineMetrics},

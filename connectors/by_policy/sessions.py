@@ -78,6 +78,10 @@ _POLLED: Mapping[str, type[BaseModel]] = {
 }
 
 
+def _acts_on(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
+    return cluster.setting(UnloadSettings) is not None and cluster.pulsar is not None
+
+
 def _mistakes(cluster: ClusterSources) -> Iterator[str]:
     for name, block in (("health", cluster.setting(WatchedHealth)), ("unload", cluster.setting(UnloadSettings))):
         if block is not None:
@@ -111,6 +115,7 @@ CONNECTORS = PolicyConnectors(
     doubts=_doubts,
     collectors=_collectors,
     actuators=_actuators,
+    acts_on=_acts_on,
     view=SessionsView,
     detail=DETAIL,
     metrics={"The unload actuator": UnloadMetrics},

@@ -46,6 +46,11 @@ def _watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
             yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, cluster.pulsar)
 
 
+def _acts_on(settings: SwitchingSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
+    needed = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters), cluster.zookeeper
+    return all(each is not None for each in needed)
+
+
 def _bookkeeper_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
     jars = (*context.jars("bookkeeper"), *support_jars())
     return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
@@ -75,6 +80,7 @@ CONNECTORS = PolicyConnectors(
     },
     mistakes=_mistakes,
     actuators=_actuators,
+    acts_on=_acts_on,
     view=SwitchingView,
     detail=DETAIL,
     metrics={"The switching executor": SwitchExecutorMetrics},

@@ -58,10 +58,14 @@ def _collectors(context: CollectorContext) -> Iterator[Part]:
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Part]:
-    watched = [cluster for cluster in _watched(context) if cluster.settings is not None]
+    watched = [each for each in _watched(context) if each.settings is not None]
     if watched:
         actuator = _actuator(context, watched)
         yield Part("quota actuator", actuator.run, None, actuator.caught_up)
+
+
+def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
+    return cluster.kafka is not None and cluster.setting(QuotaSettings) is not None
 
 
 def release_quotas(context: ActuatorContext) -> None:
@@ -84,7 +88,8 @@ def _watched(context: ActuatorContext) -> list[WatchedQuotas]:
 
 def _actuator(context: ActuatorContext, watched: Sequence[WatchedQuotas]) -> QuotaActuator:
     topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
-    return QuotaActuator(topics, applied, watched, context.publish, QuotaMetrics(context.registry))
+    metrics = QuotaMetrics(context.registry)
+    return QuotaActuator(topics, applied, watched, context.publish, metrics, elsewhere=context.elsewhere)
 
 
 CONNECTORS = PolicyConnectors(
@@ -100,6 +105,7 @@ CONNECTORS = PolicyConnectors(
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,
+    acts_on=_acts_on,
     view=ThrottleView,
     detail=DETAIL,
     metrics={"The quota actuator": QuotaMetrics},

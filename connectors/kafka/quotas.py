@@ -27,6 +27,7 @@ _USER, _CLIENT_ID = "user", "client-id"
 _EXACT, _DEFAULT = 0, 1  # how a component of a filter matches
 _BROKER = 4  # the type of a configuration resource
 _GRACE_SECONDS = 0.2  # kafka-python's own time-outs say more than ours
+_IN_FLIGHT = 4  # of requests; kafka-python refuses more than five to a broker at once
 
 
 class QuotaClient(ClusterClient):
@@ -92,11 +93,14 @@ class QuotaClient(ClusterClient):
 
     def _ask_one(self, requests: Sequence[Any]) -> list[Any]:
         """Send requests to the broker that answered last; their responses, in order."""
-        node = self._candidates()[0]
-        queues: list[SimpleQueue[NodeAnswer]] = [SimpleQueue() for _ in requests]
-        for request, queue in zip(requests, queues, strict=True):
-            self._ask(node, request, queue)
-        return [_response(answer) for queue in queues for _, answer in self._answers(queue, 1)]
+        node, responses = self._candidates()[0], list[Any]()
+        for first in range(0, len(requests), _IN_FLIGHT):
+            some = requests[first : first + _IN_FLIGHT]
+            queues: list[SimpleQueue[NodeAnswer]] = [SimpleQueue() for _ in some]
+            for request, queue in zip(some, queues, strict=True):
+                self._ask(node, request, queue)
+            responses += [_response(answer) for queue in queues for _, answer in self._answers(queue, 1)]
+        return responses
 
     def _answers(self, queue: "SimpleQueue[NodeAnswer]", count: int) -> Iterator[tuple[NodeId, Any]]:
         deadline = time.monotonic() + self._timeout_seconds + _GRACE_SECONDS

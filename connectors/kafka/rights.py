@@ -6,10 +6,12 @@ collectors get a principal of their own, which can write that policy's topic and
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from policies.batches import BATCHES
 from policies.errors import UserError
 from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics, observed_topics
+from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.timers import TICKS, TIMERS
 
 _ALL = ""
@@ -17,15 +19,23 @@ _OBSERVED = "observed."
 _DECIDED = "decided."
 
 
+class Resource(StrEnum):
+    """What there are rights on; values as `kafka-acls.sh` names them."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a principal may do to a topic, or to all whose names begin so."""
+    """What a principal may do to a topic or a consumer group, or to all whose names begin so."""
 
-    topic: str
+    name: str
     """Without the loop's prefix."""
     is_prefix: bool
     operations: tuple[str, ...]
     """As `kafka-acls.sh` names them."""
+    resource: Resource = Resource.TOPIC
 
 
 _LOOK = Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs"))
@@ -40,13 +50,22 @@ def _write(*topics: str) -> Iterator[Grant]:
     return (Grant(topic, topic.endswith("."), ("Write",)) for topic in topics)
 
 
+def _share(topic: str, group: str) -> tuple[Grant, ...]:
+    """What it takes to share work with processes alike: nothing is read or written there."""
+    return (
+        Grant(topic, is_prefix=False, operations=("Read",)),
+        Grant(group, is_prefix=True, operations=("Read",), resource=Resource.GROUP),
+    )
+
+
 def _collectors() -> Mapping[str, tuple[Grant, ...]]:
     topics: dict[str, list[str]] = {}
     for topic, policy in observed_topics().items():
         if topic != COMMANDS:
             topics.setdefault(policy, []).append(topic)
     # What it published before is read when it begins, so that nobody's trouble is forgotten.
-    return {f"collect-{policy}": (_LOOK, *_read(*names), *_write(*names)) for policy, names in topics.items()}
+    share = _share(SHARES_TOPIC, "collect.")
+    return {f"collect-{policy}": (_LOOK, *_read(*names), *_write(*names), *share) for policy, names in topics.items()}
 
 
 def rights() -> Mapping[str, tuple[Grant, ...]]:
@@ -58,12 +77,14 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             _LOOK,
             *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS),
             *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES),
+            *_share(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),
             *_write(AUDIT, APPLIED_QUOTAS, *(topic for topic in observed if observed_topics()[topic] == "switching")),
+            *_share(SHARES_TOPIC, "act"),
         ),
         "command": (_LOOK, *_read(_OBSERVED, *decided_topics()), *_write(COMMANDS)),
     }
@@ -86,5 +107,5 @@ def acl_commands(part: str, principal: str, prefix: str) -> Iterator[str]:
     for grant in rights_of(part):
         pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
         operations = "".join(f" --operation {operation}" for operation in grant.operations)
-        name = f"{prefix}.{grant.topic}"
-        yield f"--add --allow-principal '{principal}'{operations} --topic {name}{pattern}"
+        name = f"{prefix}.{grant.name}"
+        yield f"--add --allow-principal '{principal}'{operations} --{grant.resource} {name}{pattern}"

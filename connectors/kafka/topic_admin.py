@@ -11,7 +11,16 @@ from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
-from connectors.kafka.topics import TIMESTAMPS, TopicDifference, TopicPlan, TopicSettings, differences, plan
+from connectors.kafka.topics import (
+    PARTITIONS,
+    TIMESTAMPS,
+    TopicDifference,
+    TopicPlan,
+    TopicSettings,
+    differences,
+    is_shared,
+    plan,
+)
 from policies.errors import UserError
 
 TIMEOUT_SECONDS = 10.0
@@ -36,6 +45,12 @@ class TopicReport:
     def untimed(self) -> tuple[TopicDifference, ...]:
         """Where Kafka does not set the time of appending: producers would, and with it what counts as fresh."""
         return tuple(each for each in self.differences if each.key == TIMESTAMPS)
+
+    @property
+    def unshared(self) -> tuple[TopicDifference, ...]:
+        """Where there are fewer partitions than there are shares: some clusters would be nobody's."""
+        shared = (each for each in self.differences if each.key == PARTITIONS and is_shared(each.topic))
+        return tuple(each for each in shared if int(each.found) < int(each.expected))
 
     @property
     def as_planned(self) -> bool:

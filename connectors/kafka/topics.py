@@ -8,6 +8,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies import registry
 from policies.batches import BATCHES
+from policies.shares import DECIDER_TOPIC, SHARE_COUNT, SHARES_TOPIC
 from policies.timers import TICKS, TIMERS
 from policies.units import PositiveDuration, Size, millis_of, parse_duration
 from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
@@ -15,12 +16,18 @@ from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
 TIMESTAMPS = "message.timestamp.type"
 """Of all settings of a topic the one without which nothing is decided: ages count from it."""
 
+PARTITIONS = "partitions"
+"""What a difference in their number is called."""
+
 _MEBIBYTE = 1024 * 1024
 _BROKER_DEFAULT = -1
 _OVERHEAD_BYTES = 64 * 1024
 """For key, headers and batch, which Kafka counts too."""
 
 _TICKS_KEPT = timedelta(hours=1)
+
+_SHARED_BY = {SHARES_TOPIC: SHARE_COUNT, DECIDER_TOPIC: 1}
+"""Topics that hold nothing: their partitions are what processes share, whatever `topics.partitions` is."""
 
 
 class TopicSettings(BaseModel):
@@ -86,7 +93,7 @@ class TopicDifference:
 
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
-    """All topics of the loop, by name: observed and decided, audit, applied quotas, dead letters, the query's time."""
+    """All topics of the loop, by name: those of events, and what it needs itself (timers, ticks, shares)."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _kept(settings.audit_retention, settings.large_record)
@@ -95,9 +102,10 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     configs[TICKS] = _ticks()
     configs[BATCHES] = _kept(settings.observed_retention, ByteSize(_MEBIBYTE))
     configs[registry.DEAD_LETTERS] = _kept(settings.dead_letter_retention, settings.large_record)
+    configs |= dict.fromkeys(_SHARED_BY, _common())
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
-        TopicPlan(settings.topic(name), settings.partitions, replication, config)
+        TopicPlan(settings.topic(name), _SHARED_BY.get(name, settings.partitions), replication, config)
         for name, config in sorted(configs.items())
     )
 
@@ -114,8 +122,9 @@ def _differences(
 ) -> Iterator[TopicDifference]:
     name = planned.topic
     if partitions != planned.partitions:
-        remedy = f"set topics.partitions to {partitions}, or add partitions with kafka-topics.sh --alter"
-        yield TopicDifference(name, "partitions", str(planned.partitions), str(partitions), remedy)
+        add = "add partitions with kafka-topics.sh --alter"
+        remedy = add if is_shared(name) else f"set topics.partitions to {partitions}, or {add}"
+        yield TopicDifference(name, PARTITIONS, str(planned.partitions), str(partitions), remedy)
     if planned.replication_factor not in (_BROKER_DEFAULT, copies):
         remedy = f"set topics.replication_factor to {copies}, or reassign with kafka-reassign-partitions.sh"
         yield TopicDifference(name, "replication factor", str(planned.replication_factor), str(copies), remedy)
@@ -126,6 +135,11 @@ def _differences(
             yield TopicDifference(
                 name, key, expected, found, f"{alter} --entity-name {name} --add-config {key}={expected}"
             )
+
+
+def is_shared(topic: str) -> bool:
+    """Whether a topic's partitions are what processes share."""
+    return topic.rpartition(".")[2] in _SHARED_BY
 
 
 def _observed(settings: TopicSettings) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from threading import Event, Timer
@@ -23,6 +24,8 @@ from policies.units import from_millis
 from policies.wire import EventReader
 
 _CATCH_UP_SECONDS = 30.0
+_AT_ONCE = 16
+"""So many clusters are asked: one that does not answer holds the others up no longer than it must."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,6 +42,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
         publish: takes what is said.
         metrics: where it counts.
         worker: makes who does it for one cluster.
+        elsewhere: clusters whose quotas other processes see to.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
         publish: Publish,
         metrics: QuotaMetrics,
         worker: Callable[[WatchedQuotas, Write, PublishAudit, QuotaMetrics], QuotaWorker] = QuotaWorker,
+        elsewhere: frozenset[str] = frozenset(),
     ) -> None:
         audit = partial(publish, topics.audit)
         self._own = {
@@ -58,7 +63,8 @@ class QuotaActuator(Actuator[QuotaOrder]):
         self._applied = applied
         self._decisions = EventReader((ThrottleFactor,))
         self._notes = EventReader((AppliedQuota,))
-        self._elsewhere: defaultdict[str, set[str]] = defaultdict(set)
+        self._seen_to_elsewhere = elsewhere
+        self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
         """The entities of clusters that are not watched (any more) whose quota may be one of ours."""
 
     def release(self) -> None:
@@ -75,7 +81,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
             watchdog.cancel()
             if gave_up.is_set():
                 raise UserError(f"kafka: {tail.problem or tail.backlog}.")
-        left = [f"{cluster}: it is not watched any more" for cluster, held in self._elsewhere.items() if held]
+        left = [f"{cluster}: it is not watched any more" for cluster, held in self._unwatched.items() if held]
         for cluster, worker in self._own.items():
             if entities := worker.release(gave_up):
                 left.append(f"{cluster}: {', '.join(map(str, entities))} (the log says why)")
@@ -96,8 +102,8 @@ class QuotaActuator(Actuator[QuotaOrder]):
             return
         elif note.cluster in self._own:
             self._own[note.cluster].recall_record(note, from_millis(record.appended_ms))
-        else:
-            (set.add if note.held else set.discard)(self._elsewhere[note.cluster], str(note.entity))
+        elif note.cluster not in self._seen_to_elsewhere:
+            (set.add if note.held else set.discard)(self._unwatched[note.cluster], str(note.entity))
 
     def _arrived(self, record: Record) -> None:
         if record.topic != self._applied:
@@ -107,10 +113,11 @@ class QuotaActuator(Actuator[QuotaOrder]):
 
     def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
         """Refuse settings that do not fit a cluster, all at once."""
-        problems = [problem for worker in self._own.values() if (problem := _problem(worker))]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=self._client_id) as pool:
+            problems = [problem for problem in pool.map(_problem, self._own.values()) if problem]
         if problems:
             raise UserError("\n".join(problems))
-        for cluster, entities in self._elsewhere.items():
+        for cluster, entities in self._unwatched.items():
             if entities:
                 _log.warning("quotas are held on a cluster without any set", cluster=cluster, entities=sorted(entities))
 

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 from tenacity import retry_if_exception_type, stop_after_attempt
 
 from connectors.actuation.reports import PublishAudit
-from connectors.actuation.worker import SYSTEM_CLOCK, Clock, Worker
+from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES
@@ -69,6 +69,10 @@ class AlterError(Exception):
         super().__init__(", ".join(f"{entity}: {detail_of(error)}" for entity, error in refused.items()))
         self.refused = refused
         self.plans = plans
+
+
+class NotOursError(Exception):
+    """The cluster may be another process's by now: it was not acted on."""
 
 
 _RETRIED: tuple[type[Exception], ...] = (*FAILURES, QuotaJournalError, AlterError)
@@ -235,6 +239,8 @@ class QuotaWorker(Worker[QuotaOrder]):
                 number = attempt.retry_state.attempt_number
                 with attempt:
                     self._attempt(number)
+        except NotOursError:
+            self._look_at, self._carried_out = self._clock.monotonic() + NOT_OURS_SECONDS, self._wanted()
         except _RETRIED as error:
             self._failed(error, number)
         except Exception as error:  # whatever it is, the next decision must find somebody at work
@@ -308,8 +314,10 @@ class QuotaWorker(Worker[QuotaOrder]):
         return written if self._clock.monotonic() - at < SETTLE_SECONDS else None
 
     def _carry_out(self, client: QuotaApi, plans: dict[Entity, QuotaPlan], context: AttemptContext) -> None:
+        self._require_ours()
         self._write({e: p for e, p in plans.items() if p.verdict is QuotaVerdict.SET}, context)
         changes = {e: p.rate for e, p in plans.items() if p.acts}
+        self._require_ours()
         refused = dict(client.alter(changes)) if changes else {}
         now = self._clock.monotonic()
         for entity in changes.keys() - refused.keys():
@@ -322,6 +330,10 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._write({e: p for e, p in done.items() if p.verdict is not QuotaVerdict.SET}, context)
         if refused:
             raise AlterError(refused, plans)
+
+    def _require_ours(self) -> None:
+        if not self.may_act():
+            raise NotOursError
 
     def _write(self, plans: dict[Entity, QuotaPlan], context: AttemptContext) -> None:
         self._records.write({e: p.record for e, p in plans.items()}, context.order, context.at)

@@ -142,11 +142,13 @@ class Spark:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.started: list[str] = []
         self.stopped: list[str] = []
+        self.dead: set[str] = set()
         self.began = threading.Event()
         monkeypatch.setattr(app, "find_java", lambda: Path("/java"))
         monkeypatch.setattr(app, "fetched_jars", lambda *_, **__: ())
         monkeypatch.setattr(app, "start_session", self._start)
         monkeypatch.setattr(app, "stop_session", lambda session: self.stopped.append(str(session)))
+        monkeypatch.setattr(app, "is_alive", lambda session: str(session) not in self.dead)
         self.sessions = Sessions(Settings.model_validate({"data_dir": str(tmp_path)}))
 
     def _start(self, *_: Any) -> SparkSession:
@@ -165,6 +167,18 @@ def test_the_first_session_is_started_ahead_and_others_when_they_are_needed(spar
     assert [str(spark.sessions.open()) for _ in range(2)] == ["session 1", "session 2"]
     spark.sessions.close()
     assert spark.stopped == [], "who took a session ends it"
+
+
+def test_who_stands_by_has_a_session_ahead_again_and_none_that_has_died_meanwhile(spark: Spark) -> None:
+    first = str(spark.sessions.open())
+    spark.sessions.start_ahead()
+    spark.sessions.start_ahead()
+    second = str(spark.sessions.open())
+    spark.sessions.start_ahead()
+    spark.dead = {"session 3"}
+    third = str(spark.sessions.open())
+    assert [first, second, third] == ["session 1", "session 2", "session 4"]
+    assert spark.stopped == ["session 3"], "what is left of it"
 
 
 def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:

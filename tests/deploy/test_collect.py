@@ -8,14 +8,16 @@ from prometheus_client import CollectorRegistry
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from deploy.collect import collector_parts
+from deploy.collect import Collectors
 from deploy.connections import Connections
 from deploy.settings import Settings
 from policies.errors import UserError
+from policies.shares import SHARE_COUNT, share_of
 
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
 ZOOKEEPER = {"zookeeper": {"servers": NOWHERE}}
+BOOKIES = {**ZOOKEEPER, "bookies": {}}
 PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
 
 
@@ -29,7 +31,9 @@ def names(publisher: Publisher, clusters: dict[str, Any]) -> list[str]:
     """Of the parts that collect."""
     settings = Settings.model_validate({"clusters": clusters})
     with Connections(settings) as connections:
-        return [part.name for part in collector_parts(settings, CollectorRegistry(), publisher, connections)]
+        collectors = Collectors(settings, CollectorRegistry(), publisher, connections)
+        held = collectors.work().of_shares(frozenset(range(SHARE_COUNT)))
+        return [part.name for cluster in settings.clusters if cluster in held for part in collectors.parts_of(cluster)]
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -66,3 +70,29 @@ def test_every_cluster_has_collectors_of_its_own(publisher: Publisher) -> None:
 def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(publisher: Publisher, clusters: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="clusters: nothing is watched"):
         names(publisher, clusters)
+
+
+def test_a_process_collects_the_clusters_of_its_shares_each_by_itself(publisher: Publisher) -> None:
+    names_of_clusters = [f"c{number}" for number in range(30)]
+    settings = Settings.model_validate({"clusters": dict.fromkeys(names_of_clusters, KAFKA)})
+    with Connections(settings) as connections:
+        work = Collectors(settings, CollectorRegistry(), publisher, connections).work()
+    shares = [frozenset(range(5)), frozenset(range(5, SHARE_COUNT))]
+    held = [work.of_shares(each) for each in shares]
+    assert held[0] | held[1] == set(names_of_clusters)
+    assert not held[0] & held[1]
+    assert all(share_of(cluster) in shares[0] for cluster in held[0])
+    assert work.units(held[0]) == {cluster: {cluster} for cluster in held[0]}
+
+
+def test_processes_share_only_with_those_that_collect_the_same(publisher: Publisher) -> None:
+    def group(**clusters: dict[str, Any]) -> str:
+        settings = Settings.model_validate({"clusters": clusters})
+        with Connections(settings) as connections:
+            return Collectors(settings, CollectorRegistry(), publisher, connections).work().group.name
+
+    log_dirs = group(c1=KAFKA, c2=KAFKA)
+    assert log_dirs == group(c2=KAFKA, c1=KAFKA)
+    assert log_dirs == group(c1=KAFKA, c2=KAFKA, c3={}), "watched by others"
+    others = [group(c1=KAFKA), group(c1=KAFKA, c3=KAFKA), group(c1=BOOKIES, c2=BOOKIES)]
+    assert len({log_dirs, *others}) == 4

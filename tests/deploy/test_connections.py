@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from connectors.zookeeper.outcomes import NotConnectedError, detail_of
+from connectors.zookeeper.session import ZooKeeperSession
 from deploy.connections import Connections
 from deploy.settings import Settings
 
@@ -37,6 +38,25 @@ def test_clusters_share_nothing() -> None:
     two = settings(c1={"zookeeper": {"servers": NOWHERE}}, c2={"zookeeper": {"servers": NOWHERE}})
     with Connections(two) as connections:
         assert connections.zookeeper("c1") is not connections.zookeeper("c2")
+
+
+def ended(session: ZooKeeperSession | None) -> bool:
+    assert session is not None
+    with pytest.raises(NotConnectedError) as raised:
+        session.client()
+    return detail_of(raised.value) == "c1: our session has ended"
+
+
+def test_a_clusters_end_with_the_last_who_uses_them_and_begin_anew_with_the_next() -> None:
+    quick = settings(c1={"zookeeper": {"servers": NOWHERE, "timeout": "50ms"}})
+    with Connections(quick) as connections:
+        with connections.used(["c1"]):
+            with connections.used(["c1"]):
+                first = connections.zookeeper("c1")
+            assert not ended(first)
+        assert ended(first)
+        with connections.used(["c1"]):
+            assert connections.zookeeper("c1") is not first
 
 
 def test_they_end_together() -> None:

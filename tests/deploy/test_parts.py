@@ -45,6 +45,7 @@ class World:
         monkeypatch.setattr(app, "fetched_jars", lambda *_, **__: ())
         monkeypatch.setattr(app, "start_session", lambda *_: object())
         monkeypatch.setattr(app, "stop_session", self._stop_session)
+        monkeypatch.setattr(app, "is_alive", lambda _session: True)
 
     def _run(self, run: Sequence[Part], _stop: threading.Event) -> None:
         self.ran.append([part.name for part in run])
@@ -88,20 +89,11 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [
-        ("collect", ["collector of payments"]),
-        ("decide", ["ticker", "query", "batch log", "retirement"]),
-        ("export", ["exporter", "status page"]),
-    ],
+    [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page"])],
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
     COMMANDS[command](world.settings)
     assert world.ran == [names]
-
-
-def test_a_query_without_named_clusters_retires_none(world: World) -> None:
-    parts.run_query(world.settings.model_copy(update={"clusters": {}}))
-    assert world.ran == [["ticker", "query", "batch log"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -1,14 +1,15 @@
-"""The second query of a checkpoint, and the second actuator of a cluster, is told who is first and ends."""
+"""The second query of a checkpoint is told who is first, and ends or waits its turn."""
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from deploy.settings import Settings
-from deploy.sole_use import sole_actuators, sole_query
+from deploy.sole_use import sole_query, sole_query_in_turn
 from policies.errors import UserError
 
 _HOLD = """
@@ -57,11 +58,31 @@ def test_a_killed_query_leaves_its_checkpoint_to_the_next(settings: Settings) ->
             """At once."""
 
 
-def test_each_cluster_has_one_actuator_and_what_was_taken_before_is_given_back(settings: Settings) -> None:
-    with sole_actuators(settings, ["a", "b/../c"]):
-        with sole_actuators(settings, ["x"]):
-            """Another cluster's."""
-        with pytest.raises(UserError, match=r"decided about b/\.\./c is carried out by another process"):
-            sole_actuators(settings, ["x", "b/../c"]).__enter__()
-        with sole_actuators(settings, ["x"]):
-            """It was given back."""
+def test_who_waits_its_turn_has_it_when_the_one_before_has_ended(settings: Settings) -> None:
+    entered, began, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        began.set()
+        with sole_query_in_turn(settings, stop) as is_ours:
+            assert is_ours
+            entered.set()
+            stop.wait(30)
+
+    with sole_query(settings):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert began.wait(30)
+        assert not entered.wait(0.5), "the one before has not ended"
+    assert entered.wait(30)
+    stop.set()
+    waiting.join(30)
+    with sole_query(settings):
+        """It was given back."""
+
+
+def test_who_is_stopped_while_it_waits_has_no_turn(settings: Settings) -> None:
+    stop = threading.Event()
+    with sole_query(settings):
+        threading.Timer(0.3, stop.set).start()
+        with sole_query_in_turn(settings, stop) as is_ours:
+            assert not is_ours

@@ -145,6 +145,7 @@ class Loop:
         self.sessions: list[Session] = []
         self.may_drain = threading.Event()
         self.may_drain.set()
+        self.is_ours = True
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
         self.stop = Stop(self.time, stop_after)
@@ -157,6 +158,7 @@ class Loop:
             self.health,
             lambda: self.said.append("ticked"),
             lambda number, clock_ahead_ms: None,
+            lambda: self.is_ours,
         )
         monkeypatch.setattr(supervisor, "time", self.time)
         monkeypatch.setattr(supervisor, "start_query", self._start_query)

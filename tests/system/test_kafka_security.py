@@ -509,7 +509,7 @@ def grant(broker: Secured, part: str, prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.plain_servers})
     of_user = (f"User:{NO_RIGHTS}", "*")
     everything = AclBindingFilter(
-        ResourceType.TOPIC,
+        ResourceType.ANY,
         None,  # type: ignore[arg-type]  # of all names
         ResourcePatternType.ANY,
         *of_user,
@@ -520,8 +520,8 @@ def grant(broker: Secured, part: str, prefix: str) -> None:
         future.result(timeout=DEADLINE_SECONDS)
     bindings = [
         AclBinding(
-            ResourceType.TOPIC,
-            f"{prefix}.{each.topic}",
+            ResourceType[each.resource.name],
+            f"{prefix}.{each.name}",
             ResourcePatternType.PREFIXED if each.is_prefix else ResourcePatternType.LITERAL,
             *of_user,
             AclOperation[_constant(operation)],

@@ -3,11 +3,12 @@
 import pytest
 
 from connectors.kafka.rights import acl_commands, rights, rights_of
-from connectors.kafka.topics import TopicSettings, plan
+from connectors.kafka.topics import TopicSettings, is_shared, plan
 from policies.errors import UserError
 from policies.registry import COMMANDS
+from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 
-TOPICS = [each.topic.removeprefix("headgate.") for each in plan(TopicSettings())]
+TOPICS = [each.topic.removeprefix("headgate.") for each in plan(TopicSettings()) if not is_shared(each.topic)]
 
 
 def writers(topic: str) -> set[str]:
@@ -16,7 +17,7 @@ def writers(topic: str) -> set[str]:
         part
         for part, grants in rights().items()
         for grant in grants
-        if "Write" in grant.operations and (topic.startswith(grant.topic) if grant.is_prefix else topic == grant.topic)
+        if "Write" in grant.operations and (topic.startswith(grant.name) if grant.is_prefix else topic == grant.name)
     }
 
 
@@ -31,12 +32,19 @@ def test_decisions_and_commands_have_one_writer_each_and_no_collector_writes_ano
     assert len({part for part in found if part.startswith("collect-")}) <= 1
 
 
+@pytest.mark.parametrize("topic", [SHARES_TOPIC, DECIDER_TOPIC])
+def test_what_processes_share_by_is_written_by_nobody(topic: str) -> None:
+    assert writers(topic) == set()
+
+
 def test_the_commands_name_principal_topic_and_pattern() -> None:
     assert list(acl_commands("collect-throttle", "User:c", "loop")) == [
         "--add --allow-principal 'User:c' --operation Describe --operation DescribeConfigs --topic loop. "
         "--resource-pattern-type prefixed",
         "--add --allow-principal 'User:c' --operation Read --topic loop.observed.log-dirs",
         "--add --allow-principal 'User:c' --operation Write --topic loop.observed.log-dirs",
+        "--add --allow-principal 'User:c' --operation Read --topic loop.shares",
+        "--add --allow-principal 'User:c' --operation Read --group loop.collect. --resource-pattern-type prefixed",
     ]
 
 

@@ -17,14 +17,17 @@ def by_name(settings: TopicSettings) -> dict[str, TopicPlan]:
 
 
 def test_every_topic_of_the_registry_is_planned_under_the_prefix() -> None:
-    internal = {"audit", "applied.quotas", "dead-letters", "timers", "ticks", "batches"}
+    internal = {"audit", "applied.quotas", "dead-letters", "timers", "ticks", "batches", "shares", "decider"}
     expected = {*registry.observed_topics(), *registry.decided_topics(), *internal}
     assert set(by_name(TopicSettings(prefix="x.y"))) == {f"x.y.{name}" for name in expected}
 
 
 def test_defaults_are_pinned() -> None:
     planned = by_name(TopicSettings())
-    assert {(topic.partitions, topic.replication_factor) for topic in planned.values()} == {(1, -1)}
+    assert {topic.replication_factor for topic in planned.values()} == {-1}
+    assert {name: topic.partitions for name, topic in planned.items() if topic.partitions != 1} == {
+        "headgate.shares": 12
+    }
     assert dict(planned["headgate.observed.log-dirs"].config) == {
         "message.timestamp.type": "LogAppendTime",
         "cleanup.policy": "delete",

@@ -1,0 +1,115 @@
+"""The query: run by one process at a time; others alike stand by, with Spark's session started."""
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.publisher import Publisher
+from connectors.kafka.topic_admin import TopicReport
+from connectors.part import Check, Part
+from connectors.shares.lease import Lease
+from connectors.shares.membership import Group
+from deploy.app import Sessions, query_parts, require_own_checkpoint, run_parts, take_checkpoint
+from deploy.settings import Settings
+from deploy.shared_parts import Held, Work, passing_registry
+from deploy.sole_use import sole_query_in_turn
+from policies.shares import DECIDER_SHARE, DECIDER_TOPIC
+
+_log = structlog.get_logger(__name__)
+
+
+class Decider:
+    """The query of a checkpoint, as work that is one process's at a time.
+
+    Args:
+        settings: those of the query.
+        report: how the topics stand.
+        registry: where it counts while it runs.
+        sessions: gives it Spark.
+        publisher: takes what is published beside it.
+
+    Raises:
+        UserError: the settings do not fit the checkpoint.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: TopicReport,
+        registry: CollectorRegistry,
+        sessions: Sessions,
+        publisher: Publisher,
+    ) -> None:
+        require_own_checkpoint(settings, report)
+        self._settings = settings
+        self._report = report
+        self._registry = registry
+        self._sessions = sessions
+        self._publisher = publisher
+
+    def work(self) -> Work:
+        """What is held by one."""
+        topic, checkpoint = self._settings.topics.topic, str(self._settings.checkpoint_dir())
+        name = hashlib.sha256(checkpoint.encode()).hexdigest()[:12]
+        return Work(
+            name="query",
+            group=Group(topic(f"decide.{name}"), topic(DECIDER_TOPIC)),
+            of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
+            units=lambda held: {"query": held} if held else {},
+            open=self._opened,
+        )
+
+    @contextmanager
+    def _opened(self, _unit: str, _held: Held, lease: Lease) -> Iterator[Sequence[Part]]:
+        turn = _Turn(self, lease)
+        with passing_registry(self._registry) as registry:
+            yield [Part("query", lambda stop: turn.run(stop, registry), turn.healthy, turn.ready)]
+            if not lease.holds(DECIDER_SHARE):
+                self._sessions.start_ahead()
+
+    def parts(self, registry: CollectorRegistry, lease: Lease) -> list[Part]:
+        """What runs while it is this process's turn, on the checkpoint as it is now."""
+        take_checkpoint(self._settings, self._report)
+        return query_parts(
+            self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the query."""
+        return self._settings
+
+
+class _Turn:
+    """One time that the query is this process's."""
+
+    def __init__(self, decider: Decider, lease: Lease) -> None:
+        self._decider = decider
+        self._lease = lease
+        self._parts: Sequence[Part] | None = None
+
+    def run(self, stop: threading.Event, registry: CollectorRegistry) -> None:
+        """Decide until `stop` is set."""
+        with sole_query_in_turn(self._decider.settings, stop) as is_ours:
+            if is_ours:
+                _log.info("this process decides from now on")
+                self._parts = self._decider.parts(registry, self._lease)
+                run_parts(self._parts, stop)
+
+    def healthy(self) -> str | None:
+        """What is wrong with the query; None when nothing is."""
+        return self._first([part.healthy for part in self._parts or ()])
+
+    def ready(self) -> str | None:
+        """Why it does not decide yet; None when it does."""
+        if self._parts is None:
+            return "waits until the query before has ended"
+        return self._first([part.ready for part in self._parts])
+
+    @staticmethod
+    def _first(checks: Sequence[Check | None]) -> str | None:
+        return next((said for check in checks if check is not None and (said := check()) is not None), None)

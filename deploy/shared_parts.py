@@ -1,0 +1,224 @@
+"""Parts that run only where this process holds what they are for, and stop before another takes it over."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.part import Check, Part
+from connectors.shares.lease import Lease
+from connectors.shares.membership import Group, Membership
+from connectors.shares.metrics import ShareMetrics
+from connectors.shares.settings import ShareSettings
+from policies.errors import UserError
+
+_log = structlog.get_logger(__name__)
+
+Held = frozenset[str]
+"""What of the work is this process's: names of clusters."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is shared, and how a process does its part of it."""
+
+    name: str
+    """Of the part that does it, for people."""
+    group: Group
+    of_shares: Callable[[frozenset[int]], Held]
+    """From the shares held to what belongs to them."""
+    units: Callable[[Held], Mapping[str, Held]]
+    """From what is held to what runs and stops together, by name; it is started anew when it is to do other things."""
+    open: Callable[[str, Held, Lease], AbstractContextManager[Sequence[Part]]]
+    """Makes the parts of a unit, and ends afterwards what they were made of."""
+
+
+class SharedParts:
+    """A part of the loop that runs others: those for what this process holds.
+
+    Args:
+        connection: how to reach the loop's own Kafka.
+        work: what is shared.
+        settings: of all groups.
+        metrics: shared by all of a process.
+    """
+
+    def __init__(self, connection: KafkaConnection, work: Work, settings: ShareSettings, metrics: ShareMetrics) -> None:
+        self._connection = connection
+        self._work = work
+        self._settings = settings
+        self._metrics = metrics
+        self._member: Membership | None = None
+        self._ending = False
+        self._running = _Running()
+        self._held: Held = frozenset()
+
+    def part(self) -> Part:
+        """It as a part of the loop."""
+        return Part(self._work.name, self.run, self.healthy, self.ready)
+
+    def run(self, stop: threading.Event) -> None:
+        """Do this process's share of the work until `stop` is set, then end it in order, a member still.
+
+        Raises:
+            UserError: Kafka does not let this process share, or what a part raised.
+        """
+        with Membership(self._connection, self._work.group, self._settings, self._on_change) as member:
+            self._member = member
+            try:
+                while not stop.is_set():
+                    member.step()
+                    self._running.raise_failure()
+                    self._metrics.lease(self._work.name, valid=member.lease.is_valid)
+            finally:
+                self._end(member)
+        self._running.raise_failure()
+
+    def healthy(self) -> str | None:
+        """What is wrong with what it runs; None when nothing is."""
+        return self._running.first(lambda part: part.healthy)
+
+    def ready(self) -> str | None:
+        """Why it is not ready; None once it has its share, be it nothing, and works at all of it."""
+        member = self._member
+        if member is None:
+            return "has not started yet"
+        return member.problem or self._running.first(lambda part: part.ready)
+
+    def _end(self, member: Membership) -> None:
+        """Stop everything. It may drain, so the group is served meanwhile: what is held stays so until the end."""
+        self._ending = True
+        ending = threading.Thread(target=self._running.stop_all, name=f"end of {self._work.name}", daemon=True)
+        ending.start()
+        while ending.is_alive():
+            try:
+                member.step()
+            except UserError:
+                break  # it is no member any more; what runs ends all the same
+        ending.join()
+
+    def _on_change(self, shares: frozenset[int]) -> None:
+        held = self._work.of_shares(shares)
+        self._metrics.changed(self._work.name, len(shares), len(held))
+        if held != self._held:
+            gone, new = sorted(self._held - held), sorted(held - self._held)
+            _log.info(
+                f"{self._work.name}: this process's share",
+                held=len(held), taken=new[:10], given_up=gone[:10],
+            )  # fmt: skip
+        self._held = held
+        wanted = {} if self._ending else self._work.units(held)
+        self._running.keep(wanted)
+        for name, clusters in wanted.items():
+            self._running.start(name, clusters, partial(self._opened, name, clusters))
+
+    def _opened(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Part]]:
+        assert self._member is not None  # noqa: S101 - it is told by it
+        return self._work.open(name, clusters, self._member.lease)
+
+
+@dataclass
+class _Unit:
+    """Parts that run together, each on a thread of its own."""
+
+    clusters: Held
+    parts: Sequence[Part]
+    threads: list[threading.Thread] = field(default_factory=list)
+    opened: ExitStack = field(default_factory=ExitStack)
+
+
+class _Running:
+    """The units that run now. Changed by one thread at a time, looked at from any."""
+
+    def __init__(self) -> None:
+        self._units: dict[str, _Unit] = {}
+        self._failures: list[BaseException] = []
+        self._lock = threading.RLock()
+
+    def start(self, name: str, clusters: Held, opened: Callable[[], AbstractContextManager[Sequence[Part]]]) -> None:
+        """Start a unit, unless it runs."""
+        with self._lock:
+            if name in self._units:
+                return
+            with ExitStack() as stack:
+                unit = _Unit(clusters, stack.enter_context(opened()))
+                unit.opened = stack.pop_all()
+            self._units[name] = unit
+            for part in unit.parts:
+                thread = threading.Thread(target=self._guarded, args=(part,), name=part.name, daemon=True)
+                unit.threads.append(thread)
+                thread.start()
+
+    def keep(self, wanted: Mapping[str, Held]) -> None:
+        """Stop all units but these; returns when they have ended."""
+        with self._lock:
+            leaving = [name for name, unit in self._units.items() if wanted.get(name) != unit.clusters]
+            units = [self._units.pop(name) for name in leaving]
+            for unit in units:  # all at once; of each the parts in their order
+                for part in unit.parts[:1]:
+                    part.stop.set()
+            for unit in units:
+                _end(unit)
+
+    def stop_all(self) -> None:
+        """Stop everything."""
+        self.keep({})
+
+    def first(self, check_of: Callable[[Part], Check | None]) -> str | None:
+        """The first of the parts' sentences, if any."""
+        checks = [check for unit in list(self._units.values()) for part in unit.parts if (check := check_of(part))]
+        return next((said for check in checks if (said := check()) is not None), None)
+
+    def raise_failure(self) -> None:
+        """Raise what a part raised, if one has failed."""
+        if self._failures:
+            raise self._failures[0]
+
+    def _guarded(self, part: Part) -> None:
+        try:
+            part.run(part.stop)
+            if not part.stop.is_set():
+                self._failures.append(UserError(f"The {part.name} ended by itself."))
+        except BaseException as error:
+            self._failures.append(error)
+
+
+def _end(unit: _Unit) -> None:
+    for part, thread in zip(unit.parts, unit.threads, strict=True):
+        part.stop.set()
+        thread.join()
+    unit.opened.close()
+
+
+class _Passing(Collector):
+    """The metrics of something that comes and goes."""
+
+    def __init__(self, own: CollectorRegistry) -> None:
+        self._own = own
+
+    def describe(self) -> list[Metric]:
+        """Nothing: its names are as many as there are parts."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """What it has now."""
+        return iter(list(self._own.collect()))
+
+
+@contextmanager
+def passing_registry(registry: CollectorRegistry) -> Iterator[CollectorRegistry]:
+    """A registry whose metrics another one shows for as long as the block runs."""
+    own = CollectorRegistry(auto_describe=True)
+    passing = _Passing(own)
+    registry.register(passing)
+    try:
+        yield own
+    finally:
+        registry.unregister(passing)

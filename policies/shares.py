@@ -1,0 +1,24 @@
+"""Which share a watched cluster belongs to: the same for every process, version and list of clusters."""
+
+import zlib
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+SHARES_TOPIC = "shares"
+"""Its partitions are the shares of watched clusters. Without the loop's prefix."""
+SHARE_COUNT = 12
+"""So many processes can share the clusters. Part of what processes agree on, so never to be changed."""
+
+DECIDER_TOPIC = "decider"
+"""Whoever is assigned its one partition decides. Without the loop's prefix."""
+DECIDER_SHARE = 0
+
+
+def share_of(cluster: str) -> int:
+    """The share, from 0, that a cluster belongs to."""
+    return zlib.crc32(cluster.encode()) % SHARE_COUNT
+
+
+def clusters_in(shares: AbstractSet[int], clusters: Iterable[str]) -> frozenset[str]:
+    """Those of the clusters that belong to these shares."""
+    return frozenset(cluster for cluster in clusters if share_of(cluster) in shares)
