@@ -209,6 +209,9 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
             return ActionResult(CommonOutcome.SHADOW)
         if has_expired(decision, self._clock.now()):
             return ActionResult(CommonOutcome.EXPIRED)
+        if not self.may_act():
+            self._postpone(decision, NOT_OURS_SECONDS)
+            return None
         try:
             return self._attempt(decision, stop)
         except UnknownOutcomeError:

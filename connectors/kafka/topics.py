@@ -102,7 +102,7 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     configs[TICKS] = _ticks()
     configs[BATCHES] = _kept(settings.observed_retention, ByteSize(_MEBIBYTE))
     configs[registry.DEAD_LETTERS] = _kept(settings.dead_letter_retention, settings.large_record)
-    configs |= dict.fromkeys(_SHARED_BY, _common())
+    configs |= {name: {**_common(), "cleanup.policy": "delete"} for name in _SHARED_BY}
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
         TopicPlan(settings.topic(name), _SHARED_BY.get(name, settings.partitions), replication, config)

@@ -12,6 +12,7 @@ from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
 from connectors.prometheus.exporter import Exporter
 from connectors.registration import connectors_of
+from connectors.shares.metrics import ShareMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
 from deploy.signals import reload_gauge
@@ -77,6 +78,7 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
         **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},
+        "What processes share": ShareMetrics,
         "The publisher": PublisherMetrics,
         "The settings": reload_gauge,
     }

@@ -97,7 +97,7 @@ def test_without_leave_nothing_is_carried_out(
 
 
 def test_quotas_of_what_is_no_kafka_cluster_are_a_mistake(publisher: Publisher, tmp_path: Path) -> None:
-    with pytest.raises((UserError, ValidationError), match=r"quotas: needs kafka\.bootstrap_servers"):
+    with pytest.raises((UserError, ValidationError), match=r"needs kafka\.bootstrap_servers"):
         names(publisher, tmp_path, {"c1": {**ZOOKEEPER, "quotas": QUOTAS["quotas"]}})
 
 

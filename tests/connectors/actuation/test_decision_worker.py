@@ -264,3 +264,23 @@ def test_news_cut_a_wait_short() -> None:
     worker.run(stop)
     assert sum(clock.waits) == 0.0
     assert len(worker.attempts) == 2
+
+
+# --- a cluster that may be another process's
+
+
+def test_while_the_cluster_may_be_anothers_nothing_is_tried_or_said_and_then_it_is(bench: Bench) -> None:
+    bench.worker.may_act = lambda: False
+    assert bench.reconcile(Toy()) == []
+    assert (bench.tried, bench.worker.pause_seconds()) == ([], 1.0)
+    bench.worker.may_act = lambda: True
+    assert bench.reconcile(after=1) == ["done"]
+
+
+def test_a_process_that_is_frozen_within_an_attempt_leaves_alone_what_is_anothers_when_it_wakes(bench: Bench) -> None:
+    def freeze() -> None:
+        bench.worker.may_act = lambda: False
+
+    bench.worker.next_results = [freeze]
+    assert bench.reconcile(Toy()) == []
+    assert (bench.tried, bench.worker.acts) == (["a"], [])

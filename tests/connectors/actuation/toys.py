@@ -103,15 +103,20 @@ class ToyWorker(DecisionWorker[Toy, str]):
         self.next_results: list[Exception | Callable[[], None]] = []
         self.attempts: list[tuple[str, bool]] = []
         """The subject of each attempt, and whether an earlier one may have done it."""
+        self.acts: list[str] = []
+        """What attempts are made for."""
         self.is_closed = False
 
-    def _attempt(self, decision: Toy, stop: Event) -> ActionResult[str]:
+    def _attempt(self, decision: Toy, stop: Event) -> ActionResult[str] | None:
         self.attempts.append((decision.subject, self._is_unsure(decision)))
         result = self.next_results.pop(0) if self.next_results else None
         if isinstance(result, Exception):
             raise result
         if result is not None:
             result()
+        if self._is_held(decision):
+            return None
+        self.acts.append(decision.subject)
         return ActionResult(CommonOutcome.DONE)
 
     def _close(self) -> None:

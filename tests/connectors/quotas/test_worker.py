@@ -435,3 +435,22 @@ def test_a_quota_that_is_tighter_already_is_not_loosened_by_a_step() -> None:
     bench.kafka.rates[ANY] = 100_000
     bench.reconcile(order(0.0, valid_seconds=3600))
     assert bench.kafka.rates[ANY] == 65_536
+
+
+# --- a cluster that may be another process's
+
+
+def test_while_the_cluster_may_be_anothers_nothing_is_written_down_or_altered_and_then_at_once(bench: Bench) -> None:
+    bench.worker.may_act = lambda: False
+    assert bench.reconcile(order(0.5)) == []
+    assert (bench.kafka.rates.get(ANY), bench.kafka.acts) == (None, [])
+    assert 0 < bench.worker.pause_seconds() <= 1.0, "it asks again soon, and not all the time"
+    bench.worker.may_act = lambda: True
+    assert bench.reconcile(after=1.0) == [("applied", "decided")]
+
+
+def test_a_process_that_is_frozen_within_an_attempt_leaves_alone_what_is_anothers_when_it_wakes(bench: Bench) -> None:
+    asked = iter([True, False])
+    bench.worker.may_act = lambda: next(asked)
+    assert bench.reconcile(order(0.5)) == []
+    assert bench.kafka.rates.get(ANY) is None
