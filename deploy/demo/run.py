@@ -17,7 +17,7 @@ from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
 from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
-from deploy.act import actuator_parts
+from deploy.act import Actuators
 from deploy.app import VERSION, Sessions, exporting, new_registry, publishing, query_parts, run_parts, serving
 from deploy.connections import Connections
 from deploy.console import sentence_console
@@ -125,11 +125,12 @@ def _play(folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: Volume, 
         audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), screen.carried_out)
         stage = Stage(SCENE, servers, volume, lambda: quota.quota, screen)
         export = exporting(settings, registry, stage.decided)
+        actuators = Actuators(settings, registry, publisher, connections)
         parts = [
             Part("stage", lambda stop: stage.run(stop, ending.stop.set)),
             _collector(settings, registry, publisher, volume),
-            *query_parts(settings, registry, sessions, publisher),
-            *actuator_parts(settings, registry, publisher, connections),
+            *query_parts(settings, registry, sessions, publisher, _alone),
+            *actuators.parts_of("throttle", frozenset({CLUSTER}), registry, _alone),
             *export.parts,
             Part("quota follower", quota.run),
             Part("audit follower", audit.run),
@@ -139,6 +140,11 @@ def _play(folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: Volume, 
         ending.in_order = True
         run_parts(parts, ending.stop, on_ready=stage.open)
         return stage.is_over
+
+
+def _alone(*_cluster: str) -> bool:
+    """Nobody else decides or acts here."""
+    return True
 
 
 def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:

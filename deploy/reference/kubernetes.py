@@ -63,8 +63,8 @@ def _users() -> Iterator[dict[str, Any]]:
 
 def _acl(grant: Grant) -> dict[str, Any]:
     resource = {
-        "type": "topic",
-        "name": f"{_PREFIX}.{grant.topic}",
+        "type": grant.resource.value,
+        "name": f"{_PREFIX}.{grant.name}",
         "patternType": "prefix" if grant.is_prefix else "literal",
     }
     return {"resource": resource, "operations": list(grant.operations), "host": "*"}

@@ -61,8 +61,11 @@ def test_the_users_of_strimzi_have_the_rights_of_their_parts_and_no_others() -> 
     assert set(users) == {f"headgate-{part}" for part in rights()}
     for part, grants in rights().items():
         acls = users[f"headgate-{part}"]["spec"]["authorization"]["acls"]
-        found = {(acl["resource"]["name"], acl["resource"]["patternType"], *acl["operations"]) for acl in acls}
-        assert found == {(f"headgate.{g.topic}", "prefix" if g.is_prefix else "literal", *g.operations) for g in grants}
+        found = {(*acl["resource"].values(), *acl["operations"]) for acl in acls}
+        assert found == {
+            (g.resource.value, f"headgate.{g.name}", "prefix" if g.is_prefix else "literal", *g.operations)
+            for g in grants
+        }
 
 
 @pytest.mark.parametrize(("name", "workload"), WORKLOADS, ids=lambda value: value if isinstance(value, str) else "")
