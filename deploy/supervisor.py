@@ -102,8 +102,10 @@ class QuerySupervisor:
 
     def _on_failure(self, error: Exception, failures: int) -> None:
         reason = cause_in_one_line(error)
-        if failures > self._settings.restart_limit:
-            remedy = remedy_for(Checkpoint(self._wiring().checkpoint_dir))
+        is_given_up = failures > self._settings.restart_limit
+        # What is damaged does not mend by itself; once only, as a disk may have been full just then.
+        remedy = remedy_for(Checkpoint(self._wiring().checkpoint_dir)) if is_given_up or failures > 1 else None
+        if is_given_up or remedy:
             said = f"The query failed {failures} times in a row; the last time: {reason}"
             raise UserError(f"{said}\n{remedy}" if remedy else said) from error
         self._health.on_failure(reason)

@@ -4,10 +4,13 @@ Ends with a table and status 0 when the loop recovered from each, nothing was lo
 """
 
 import argparse
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -17,19 +20,34 @@ from tests.faults.stream import Stream
 from tests.faults.world import World
 
 
+class Wanted(NamedTuple):
+    """What is to be done."""
+
+    faults: int
+    seed: int
+    seconds: float
+    """How long a fault lasts at most."""
+    minutes: float = float("inf")
+    """After which no fault begins."""
+    only: str = ""
+
+
 def main() -> int:
     """Run the matrix."""
     options = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     options.add_argument("--count", type=int, default=100, help="how many faults")
     options.add_argument("--seed", type=int, default=1, help="of faults, moments and what is fed")
     options.add_argument("--seconds", type=float, default=20.0, help="how long a fault lasts at most")
+    options.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after so long")
     options.add_argument("--only", default="", help="only kinds whose name has one of these words, with commas")
     options.add_argument("--folder", type=Path, help="where logs are left; default: a new one below /tmp")
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     folder = given.folder or Path(tempfile.mkdtemp(prefix="headgate-faults-"))
     folder.mkdir(parents=True, exist_ok=True)
     console = Console()
-    result = run(folder, given.count, given.seed, given.seconds, given.only, console.print)
+    wanted = Wanted(given.count, given.seed, given.seconds, given.minutes, given.only)
+    result = run(folder, wanted, console.print)
     for complaint in result.complaints:
         console.print(complaint, markup=False)
     console.print(result.table)
@@ -37,15 +55,22 @@ def main() -> int:
     return 1 if result.complaints else 0
 
 
-def run(folder: Path, count: int, seed: int, seconds: float, only: str, told: Callable[[str], None]) -> Result:
+def run(folder: Path, wanted: Wanted, told: Callable[[str], None]) -> Result:
     """Start a world and run a plan in it."""
     ensure_jars("spark", default_cache_dir())
+    ends_at = time.monotonic() + 60 * wanted.minutes
     with World(folder, ensure_jars("kafka", default_cache_dir())) as world:
         if not world.has_small_disk or not world.has_clock:
             told("left out, as not to be had here: faults of a small disk (root), or of a clock (libfaketime)")
-        kinds = plan(count, seed, has_small_disk=world.has_small_disk, has_clock=world.has_clock, only=only)
-        with Stream(world.kafka.bootstrap_servers, seed) as stream:
-            return Matrix(world, stream, seed, seconds, told).run(kinds)
+        kinds = plan(
+            wanted.faults,
+            wanted.seed,
+            has_small_disk=world.has_small_disk,
+            has_clock=world.has_clock,
+            only=wanted.only,
+        )
+        with Stream(world.kafka.bootstrap_servers, wanted.seed) as stream:
+            return Matrix(world, stream, wanted.seed, wanted.seconds, told).run(kinds, ends_at)
 
 
 if __name__ == "__main__":

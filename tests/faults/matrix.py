@@ -104,10 +104,12 @@ class Matrix:
         """By cluster the sequence from which on the present run of the query decides."""
         self.result = Result()
 
-    def run(self, kinds: Sequence[Kind]) -> Result:
-        """Inject them in turn; ends early where the loop does not recover."""
+    def run(self, kinds: Sequence[Kind], ends_at: float = float("inf")) -> Result:
+        """Inject them in turn; ends early where the loop does not recover, or at a time of the monotonic clock."""
         self._settle("at the beginning", time.monotonic())
         for number, kind in enumerate(kinds, 1):
+            if time.monotonic() > ends_at:
+                break
             row = self.result.rows.setdefault(kind.name, Row())
             row.injected += 1
             time.sleep(self._harm.random.uniform(0, _LONGEST_WAIT_SECONDS))

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.faults.__main__ import run
+from tests.faults.__main__ import Wanted, run
 from tests.progress import tell
 
 COUNT = 20
 
 
 def test_the_loop_recovers_from_each_fault_and_nothing_is_lost_or_wrong(kafka_jars: object, tmp_path: Path) -> None:
-    result = run(tmp_path, COUNT, seed=1, seconds=2.0, only="", told=tell)
+    result = run(tmp_path, Wanted(COUNT, seed=1, seconds=2.0), tell)
     Console(file=sys.stdout, width=100).print(result.table)
     assert result.complaints == []
     assert sum(len(row.recovered) for row in result.rows.values()) == COUNT
