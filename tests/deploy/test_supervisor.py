@@ -281,6 +281,17 @@ def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
         loop.run()
 
 
+def test_what_is_damaged_does_not_mend_by_itself_so_the_second_failure_is_the_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.deploy.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").touch()
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=9)
+    with pytest.raises(UserError, match="failed 2 times"):
+        loop.run()
+
+
 def test_without_restarts_the_first_failure_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="failed 1 times"):
         Loop(monkeypatch, Course(1, FAILED), restart_limit=0).run()
