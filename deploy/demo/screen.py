@@ -40,7 +40,7 @@ class Screen(Terminal):
         self._phase = Phase.FILL
         self._said: dict[Phase, list[tuple[Text, Text]]] = {phase: [] for phase in Phase}
         self._plain_at = 0.0
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False) if console.is_interactive else None
 
     def __enter__(self) -> Self:
         if self._live is not None:

@@ -70,6 +70,13 @@ def test_without_a_terminal_there_are_lines_with_numbers_now_and_then_and_no_cha
     assert "█" not in text
 
 
+def test_a_terminal_that_can_only_print_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    text = shown(80)
+    assert "280 MB free, factor 0.50" in text
+    assert "█" not in text
+
+
 def test_the_picture_has_the_charts_and_asks_nothing_from_elsewhere(tmp_path: Path) -> None:
     screen = played(SafeConsole(file=StringIO(), width=80, force_terminal=True, height=40))
     screen.save_picture(tmp_path / "demo.svg")
