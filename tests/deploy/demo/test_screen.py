@@ -65,7 +65,7 @@ def test_a_low_terminal_has_no_empty_lines_between_the_charts() -> None:
 def test_without_a_terminal_there_are_lines_with_numbers_now_and_then_and_no_chart() -> None:
     text = shown(80, terminal=False)
     assert "     0 s  280 MB free, factor 0.50, quota 7.3 MB/s, 8.0 MB/s produced\n" in text
-    assert len(re.findall("MB free", text)) == 15
+    assert len(re.findall("MB free, factor", text)) == 15
     assert f"quota applied  {SENTENCE}\n" in text
     assert "█" not in text
 
