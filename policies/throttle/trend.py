@@ -184,6 +184,6 @@ def _between_peaks(trend: Trend, at_ms: int, usable_bytes: int) -> tuple[float, 
     first, last = rises[0], rises[-1]
     if usable_bytes < min(rise.trough for rise in rises) - (last.peak - last.trough) / 2:
         return None
-    if len(rises) < _RISES_KEPT:
+    if len(rises) < _RISES_KEPT or first.at_ms == last.at_ms:
         return 0.0, 0, 0.0
     return (first.peak - last.peak) / (last.at_ms - first.at_ms), at_ms - first.at_ms, 1.0

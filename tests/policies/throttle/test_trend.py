@@ -198,6 +198,15 @@ def recorded() -> Iterable[tuple[float, int]]:
     return [(p["t"], min(p["free"])) for p in points]
 
 
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=40))
+def test_whatever_is_read_at_one_instant_gives_a_trend(levels: list[int]) -> None:
+    told([(1.0, level) for level in levels])
+
+
+def test_recurring_rises_at_one_instant_tell_no_rate() -> None:
+    assert told([(1.0, 10**6 * (1 + step % 2)) for step in range(40)])[-1].rate == 0
+
+
 def test_on_a_real_fill_the_estimate_is_off_by_less_than_a_fifth() -> None:
     """From when producers are at full speed until the first throttle."""
     levels = [(t, free) for t, free in recorded() if t <= 12.0]
