@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from connectors.kafka.tail import Record
+from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision, Standing
 from policies.registry import decision_types
 from policies.succession import has_expired, succeeds
@@ -34,8 +35,8 @@ class Change(NamedTuple):
         return any(getattr(self.decision, name) != getattr(self.before, name) for name in self.decision.in_force)
 
 
-def _any(cluster: str) -> bool:  # noqa: ARG001 - by default every one is taken
-    return True
+def _but_the_canary(cluster: str) -> bool:
+    return cluster != CANARY
 
 
 class DecisionsInForce:
@@ -43,10 +44,10 @@ class DecisionsInForce:
 
     Args:
         kinds: of decisions that the topics hold.
-        knows: says of a cluster whether it is one of those that matter here.
+        knows: says of a cluster whether it is one of those that matter here; by default all but the canary.
     """
 
-    def __init__(self, kinds: Iterable[type[Decision]], knows: Callable[[str], bool] = _any) -> None:
+    def __init__(self, kinds: Iterable[type[Decision]], knows: Callable[[str], bool] = _but_the_canary) -> None:
         self._reader: EventReader[Decision] = EventReader(kinds)
         self._knows = knows
         self._latest: dict[Key, Decision] = {}
@@ -88,10 +89,10 @@ class InForce:
     """The decisions in force, as every consumer of the topics knows them. Pure but for what is handed to it.
 
     Args:
-        knows: says of a cluster whether it is one of those that matter here.
+        knows: says of a cluster whether it is one of those that matter here; by default all but the canary.
     """
 
-    def __init__(self, knows: Callable[[str], bool] = _any) -> None:
+    def __init__(self, knows: Callable[[str], bool] = _but_the_canary) -> None:
         self._decided = DecisionsInForce(decision_types(), knows)
         self._standing: dict[Watched, Standing] = {}
 

@@ -43,6 +43,18 @@ class PolicyPicture:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopAnswers:
+    """Whether and how soon the loop answers the canary."""
+
+    latest_seconds: float | None
+    """How long its last answer took; None: there was none yet."""
+    unanswered_seconds: float
+    """For how long an answer has been waited for; 0: for none."""
+    is_silent: bool
+    """Whether that is too long."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoopPicture:
     """The whole loop."""
 
@@ -57,5 +69,7 @@ class LoopPicture:
     """Those that fire, the gravest and newest first."""
     news: Sequence[Decision] = ()
     """The last decisions and alerts that changed anything, the newest first."""
+    answers: LoopAnswers | None = None
+    """None: there is no canary."""
     unwatched: frozenset[tuple[str, str]] = frozenset()
     """The policies and clusters whose decisions nobody keeps up any more."""

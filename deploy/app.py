@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -22,10 +23,14 @@ from prometheus_client import (
 from pyspark.sql import SparkSession
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
+from connectors.canary.canary import Canary, CanaryMetrics
+from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.retirement import Retirement
+from connectors.kafka.signing import unsigned
 from connectors.kafka.ticker import Ticker
 from connectors.kafka.topic_admin import TopicReport
+from connectors.loop_picture import LoopPicture
 from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
@@ -183,7 +188,7 @@ def require_usable(report: TopicReport) -> None:
 
 
 def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
-    clusters = settings.watched()
+    clusters = settings.decided_on()
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")
         return []
@@ -203,10 +208,25 @@ class Exporting(NamedTuple):
 
 
 def exporting(
-    settings: Settings, registry: CollectorRegistry, on_decision: Callable[[Decision, bool], None] = _unheard
+    settings: Settings,
+    registry: CollectorRegistry,
+    publisher: Publisher,
+    on_decision: Callable[[Decision, bool], None] = _unheard,
 ) -> Exporting:
-    """The exporter: topics to metrics and to the status page, and every decision to `on_decision` as it comes in."""
-    settings_hash = settings.fingerprint()
+    """The exporter: topics to metrics and to the status page, and every decision to `on_decision` as it comes in.
+
+    Beside it the canary, where the settings have it.
+    """
+    settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
+    canary = None
+    if settings.canary:
+        canary = Canary(
+            settings.topics.prefix,
+            publisher.publish,
+            CanaryMetrics(registry),
+            forbidden=lambda topic: unsigned(kafka) or why_not_writable(kafka, topic),
+            ready=lambda: exporter.caught_up(),
+        )
     exporter = Exporter(
         settings.loop_kafka(),
         settings.topics.prefix,
@@ -215,10 +235,15 @@ def exporting(
         settings_hash=settings_hash,
         clusters=settings.watched(),
         on_decision=on_decision,
+        on_records=None if canary is None else canary.take,
     )
-    site = StatusSite(exporter.picture, version=VERSION, settings_hash=settings_hash)
-    following = Part("exporter", exporter.run, None, exporter.caught_up)
-    return Exporting([following, Part("status page", site.run)], site)
+
+    def picture() -> LoopPicture:
+        return replace(exporter.picture(), answers=None if canary is None else canary.answers())
+
+    site = StatusSite(picture, version=VERSION, settings_hash=settings_hash)
+    parts = [Part("exporter", exporter.run, None, exporter.caught_up), Part("status page", site.run)]
+    return Exporting([*parts, *([] if canary is None else [Part("canary", canary.run)])], site)
 
 
 def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Part]:

@@ -427,7 +427,7 @@ def topics_check(settings: SettingsFile = None) -> None:
 
 @topics_app.command("acls")
 def topics_acls(
-    part: Annotated[str, typer.Argument(help="collect-POLICY, decide, export, act or command.")],
+    part: Annotated[str, typer.Argument(help="collect-POLICY, decide, export, canary, act or command.")],
     principal: Annotated[str, typer.Option(help="As Kafka names it, such as User:headgate-collect-throttle.")],
     settings: SettingsFile = None,
 ) -> None:

@@ -54,8 +54,9 @@ def run_exporter(settings: Settings) -> None:
     """Run the exporter."""
     _require_topics(settings)
     registry = new_registry()
-    export = exporting(settings, registry)
-    _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
+    with publishing(settings, registry) as publisher:
+        export = exporting(settings, registry, publisher)
+        _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
 
 
 def run_actuators(settings: Settings) -> None:

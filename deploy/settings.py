@@ -23,15 +23,18 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.canary.settings import with_canary
 from connectors.http_access import HttpAccess
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.registration import ClusterSources, connectors_of
 from connectors.shares.settings import ShareSettings
 from deploy.jars import default_cache_dir
+from policies.canary import CANARY
 from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, at_once
+from policies.throttle.policy import NAME as THROTTLE
 from streaming.host import PolicyHost
 from streaming.settings import StreamSettings
 
@@ -94,6 +97,8 @@ WatchedCluster: Any = _watched_cluster()
 def _named(name: str) -> str:
     if not 1 <= len(name) <= MAX_CLUSTER_NAME:
         raise ValueError(f"a cluster's name has 1 to {MAX_CLUSTER_NAME} characters")
+    if name == CANARY:
+        raise ValueError(f"'{CANARY}' is the name of Headgate's own canary: give the cluster another one")
     return name
 
 
@@ -185,6 +190,11 @@ class Settings(BaseSettings):
     alertmanager: AlertmanagerSettings | None = Field(
         default=None, description="Alerts are sent to Alertmanager, by whichever process runs the exporter."
     )
+    canary: bool = Field(
+        default=True,
+        description="Every 30 s the exporter publishes a reading of a cluster that is none, `headgate-canary`, and "
+        "measures how long its decision takes: `headgate_loop_latency_seconds`. The query's process must agree.",
+    )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
 
     @classmethod
@@ -210,9 +220,17 @@ class Settings(BaseSettings):
         """The clusters there are; None where none is named, as in a file with `policies:` alone: every one is taken."""
         return frozenset(self.clusters) if self.clusters else None
 
+    def decided_on(self) -> frozenset[str] | None:
+        """The clusters that there are decisions about: those there are, and the canary."""
+        watched = self.watched()
+        return watched | {CANARY} if self.canary and watched is not None else watched
+
     def policy_host(self) -> PolicyHost:
         """What decides with these settings."""
-        return PolicyHost(self.policy_settings(), self.watched())
+        settings = self.policy_settings()
+        if self.canary:
+            settings = {**settings, THROTTLE: with_canary(settings[THROTTLE])}
+        return PolicyHost(settings, self.decided_on())
 
     def loop_kafka(self) -> LoopKafka:
         """The loop's own Kafka.

@@ -120,7 +120,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        export = exporting(settings, registry, terminal.decision)
+        export = exporting(settings, registry, publisher, terminal.decision)
         parts = [
             *_shared_parts(settings, report, registry, sessions, publisher, connections),
             *admin_api_parts(settings),

@@ -145,6 +145,15 @@ class PolicySettings(BaseModel):
         others = {name: own for name, own in self.clusters.items() if name not in named}
         return type(self).model_validate({**self._as_written.block, "clusters": {**named, **others}})
 
+    def with_override(self, cluster: str, override: Mapping[str, Any]) -> Self:
+        """These settings, with an override for one cluster that wins over what is set for it anywhere.
+
+        Raises:
+            ValidationError: it does not fit.
+        """
+        others = {name: own for name, own in self.clusters.items() if name != cluster}
+        return type(self).model_validate({**self._as_written.block, "clusters": {cluster: dict(override), **others}})
+
     def everywhere(self) -> Iterator[Self]:
         """The settings in force anywhere: the defaults, and what each override makes of them."""
         yield self

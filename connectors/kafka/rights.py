@@ -10,8 +10,9 @@ from enum import StrEnum
 
 from policies.batches import BATCHES
 from policies.errors import UserError
-from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics, observed_topics
+from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics, observed_topics, topic_of
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
+from policies.throttle import LogDirs
 from policies.timers import TICKS, TIMERS
 
 _ALL = ""
@@ -69,7 +70,7 @@ def _collectors() -> Mapping[str, tuple[Grant, ...]]:
 
 
 def rights() -> Mapping[str, tuple[Grant, ...]]:
-    """By part: `collect-<policy>`, `decide`, `export`, `act`, `command`."""
+    """By part: `collect-<policy>`, `decide`, `export`, `canary` (of `export`), `act`, `command`."""
     observed = [topic for topic in observed_topics() if topic != COMMANDS]
     return {
         **_collectors(),
@@ -80,6 +81,8 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             *_share(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
+        # Apart from `export`, which reads alone: who has this may tell of any cluster's log dirs.
+        "canary": (_LOOK, *_write(topic_of(LogDirs))),
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),

@@ -95,6 +95,13 @@ class LoopKafka(KafkaConnection):
         return own if self.signing is None else f"{own}/{digest_of_files(self.signing.files())}"
 
 
+def unsigned(kafka: LoopKafka) -> str | None:
+    """Why readings of this process would be believed by nobody; None: they would."""
+    if kafka.signing is None or kafka.signing.observed_keys or not kafka.signing.required:
+        return None
+    return "readings are signed here, and kafka.signing.observed_keys names no key for this process"
+
+
 def _key(file: Path, place: str) -> bytes:
     text = (secret(None, file, place) or "").strip()
     if len(text) < SHORTEST_KEY:

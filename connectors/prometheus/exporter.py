@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Record, Tail
 from connectors.loop_picture import LoopPicture
 from connectors.metric_families import Family, Sample, metrics
 from connectors.prometheus.loop_view import LoopView
@@ -55,6 +55,7 @@ class Exporter(Collector):
         clusters: those to be shown; None: all that there are, up to a limit.
         on_decision: called on the thread of `run` for each decision and alert once, with whether the exporter had
             caught up before it came, so that news can be told from history. Should be quick.
+        on_records: called likewise with all that was read.
         now_ms: the clock, in milliseconds since the epoch.
     """
 
@@ -68,12 +69,14 @@ class Exporter(Collector):
         settings_hash: str,
         clusters: frozenset[str] | None = None,
         on_decision: Callable[[Decision, bool], None] = _unheard,
+        on_records: Callable[[Sequence[Record]], None] | None = None,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
         self._connection = connection
         self._client_id = f"{prefix}-exporter"
         self._info = [Sample(BUILD_INFO, (_version(),), 1.0), Sample(SETTINGS_INFO, (settings_hash,), 1.0)]
         self._on_decision = on_decision
+        self._on_records = on_records
         self._now_ms = now_ms
         self._view = LoopView(prefix, policies, clusters)
         self._lock = threading.Lock()
@@ -97,6 +100,8 @@ class Exporter(Collector):
 
     def _advance(self, tail: Tail) -> None:
         records = tail.poll(_POLL_SECONDS)
+        if self._on_records is not None:
+            self._on_records(records)
         live = self._caught_up
         with self._lock:
             decisions = self._view.take(records, live=live)

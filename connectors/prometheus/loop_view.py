@@ -15,6 +15,7 @@ from connectors.metric_families import Family, Sample, metrics
 from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.registration import connectors_of
+from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
 from policies.policy import PolicyKind
@@ -185,7 +186,7 @@ class LoopView:
             for cluster, policy in sorted({*samples, *decisions, *watched})
             if policy in self._settings
         ]
-        return LoopPicture(now, None, None, policies, self._in_force.alerts(), self._news[::-1], unwatched)
+        return LoopPicture(now, None, None, policies, self._in_force.alerts(), self._news[::-1], unwatched=unwatched)
 
     def _samples_by_policy(self, now_ms: int) -> Mapping[tuple[str, str], Sequence[Sample]]:
         found: defaultdict[tuple[str, str], list[Sample]] = defaultdict(list)
@@ -256,6 +257,8 @@ class LoopView:
         del self._news[:-SHOWN_NEWS]
 
     def _knows(self, cluster: str) -> bool:
+        if cluster == CANARY:
+            return False
         if self._clusters is not None:
             return cluster in self._clusters
         if len(self._met) < MOST_CLUSTERS:

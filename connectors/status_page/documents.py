@@ -81,6 +81,14 @@ class ClusterStatusBase(Document):
     alert_count: int = Field(description="Alerts that fire about it.")
 
 
+class AnswersStatus(Document):
+    """Whether and how soon the loop answers the canary: from a reading to its decision."""
+
+    latest_seconds: float | None = Field(description="Of the last answer; null: there was none yet.")
+    unanswered_seconds: float = Field(description="For how long one has been waited for; 0: for none.")
+    silent: bool = Field(description="Whether that is too long: the loop is dead or far behind.")
+
+
 class LoopStatusBase(Document):
     """The whole loop."""
 
@@ -88,6 +96,7 @@ class LoopStatusBase(Document):
     settings_hash: str
     complete: bool = Field(description="False while the history is still read: then nothing is shown of it.")
     problem: str | None = Field(description="Why it is not complete, or why nothing new can be read.")
+    answers: AnswersStatus | None = Field(description="Null: there is no canary.")
     cluster_counts: dict[Concern, int] = Field(description="Clusters by whether somebody should look.")
     alert_count: int = Field(description="Alerts that fire.")
 
@@ -110,6 +119,7 @@ class HistoryDocument(Document):
 
     interval_seconds: float = Field(description="From one point to the next.")
     ends_at: Instant | None = Field(description="Of the last point; null: there is none yet.")
+    loop: dict[str, tuple[float | None, ...]] = Field(description="Of the loop itself; as those of clusters.")
     clusters: dict[str, dict[str, tuple[float | None, ...]]] = Field(
         description="By cluster and by what is drawn, oldest first; null: not known then. All end at `ends_at`."
     )

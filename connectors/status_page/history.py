@@ -13,6 +13,9 @@ MOST_SERIES = 6
 """Of one cluster: a policy has one or two."""
 MOST_CLUSTERS = 1000
 
+LOOP = ""
+"""The loop itself, which is no cluster: those have a name."""
+
 _UNKNOWN = math.nan
 
 
@@ -48,8 +51,10 @@ class History:
 
     def document(self) -> HistoryDocument:
         """All of it."""
-        clusters = {cluster: self.of(cluster) for cluster in self._rings}
-        return HistoryDocument(interval_seconds=INTERVAL_SECONDS, ends_at=self._ends_at, clusters=clusters)
+        clusters = {cluster: self.of(cluster) for cluster in self._rings if cluster != LOOP}
+        return HistoryDocument(
+            interval_seconds=INTERVAL_SECONDS, ends_at=self._ends_at, loop=self.of(LOOP), clusters=clusters
+        )
 
     def _of(self, cluster: str) -> Mapping[str, list[float]]:
         return self._rings.get(cluster, {})

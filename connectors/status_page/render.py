@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from connectors.printable import printable_line
 from connectors.status_page.charts import HEIGHT, WIDTH, Chart, chart
 from connectors.status_page.documents import Concern
-from connectors.status_page.history import POINTS, History
+from connectors.status_page.history import LOOP, POINTS, History
 from connectors.status_page.snapshot import Snapshot
 from policies.units import format_instant, human_bytes, human_seconds
 
@@ -39,6 +39,7 @@ def rendered(snapshot: Snapshot, history: History) -> bytes:
             amiss=[each for each in shown if each.concern not in _CALM],
             calm=[each for each in shown if each.concern in _CALM],
             others=others,
+            loop_charts=_charts(history.of(LOOP)),
             charts={each.cluster: _charts(history.of(each.cluster)) for each in shown},
             box=(WIDTH, HEIGHT),
             Concern=Concern,
@@ -74,6 +75,7 @@ def _environment() -> Environment:
         "factor": lambda value: f"{value:.2f}",
         "percent": lambda share: f"{100 * share:.0f} %",
         "number": _number,
+        "latency": _latency,
         "counts": _counts,
     }
     return environment
@@ -90,6 +92,10 @@ def _cut(text: str) -> str:
         return text
     half = (LONGEST_NAME - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
+
+
+def _latency(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 10 else human_seconds(seconds)
 
 
 def _number(value: float) -> str:

@@ -12,7 +12,7 @@ from connectors.answers import HTML, Answer, error_answer, json_answer
 from connectors.loop_picture import LoopPicture
 from connectors.schedule import ticks
 from connectors.status_page.documents import clusters_model
-from connectors.status_page.history import INTERVAL_SECONDS, History
+from connectors.status_page.history import INTERVAL_SECONDS, LOOP, History
 from connectors.status_page.openapi import API, openapi_answer
 from connectors.status_page.render import rendered
 from connectors.status_page.snapshot import Snapshot, snapshot_of
@@ -64,9 +64,9 @@ class StatusSite:
         """One more point of the last hour; nothing while the loop's history is still read."""
         picture = self._picture()
         if picture.behind is None:
-            charted = snapshot_of(picture, version=self._version, settings_hash=self._settings_hash).charted()
+            snapshot = snapshot_of(picture, version=self._version, settings_hash=self._settings_hash)
             with self._lock:
-                self._history.add(picture.at, charted)
+                self._history.add(picture.at, {LOOP: snapshot.charted_of_loop(), **snapshot.charted()})
 
     def answer(self, path: str) -> Answer | None:
         """What is to be said at a path; None where there is nothing, and that is not of the API."""

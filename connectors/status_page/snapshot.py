@@ -7,11 +7,12 @@ from itertools import groupby
 from typing import Any
 
 from connectors.decided import is_stale
-from connectors.loop_picture import LoopPicture, PolicyPicture
+from connectors.loop_picture import LoopAnswers, LoopPicture, PolicyPicture
 from connectors.registration import connectors_of
 from connectors.status_page.documents import (
     AlertLine,
     AlertsDocument,
+    AnswersStatus,
     Concern,
     DecisionLine,
     DecisionsDocument,
@@ -43,6 +44,13 @@ class Snapshot:
         """What is drawn of each cluster; nothing of what is stale."""
         return {cluster.cluster: _charted(cluster.policies) for cluster in self.loop.clusters}
 
+    def charted_of_loop(self) -> Mapping[str, float]:
+        """What is drawn of the loop itself; nothing while it does not answer."""
+        answers = self.loop.answers
+        if answers is None or answers.silent or answers.latest_seconds is None:
+            return {}
+        return {"seconds to answer": answers.latest_seconds}
+
 
 def snapshot_of(picture: LoopPicture, *, version: str, settings_hash: str) -> Snapshot:
     """Everything that is shown of a moment."""
@@ -59,6 +67,7 @@ def snapshot_of(picture: LoopPicture, *, version: str, settings_hash: str) -> Sn
         settings_hash=settings_hash,
         complete=picture.behind is None,
         problem=picture.behind or picture.problem,
+        answers=None if picture.answers is None else _answers(picture.answers),
         cluster_counts={concern: counts[concern] for concern in Concern},
         alert_count=len(picture.alerts),
         clusters=tuple(clusters),
@@ -68,6 +77,11 @@ def snapshot_of(picture: LoopPicture, *, version: str, settings_hash: str) -> Sn
     return Snapshot(
         loop, AlertsDocument(alert_count=len(picture.alerts), alerts=alerts), DecisionsDocument(decisions=news)
     )
+
+
+def _answers(answers: LoopAnswers) -> AnswersStatus:
+    latest, unanswered = answers.latest_seconds, round(answers.unanswered_seconds)
+    return AnswersStatus(latest_seconds=latest, unanswered_seconds=unanswered, silent=answers.is_silent)
 
 
 def _cluster(name: str, policies: Sequence[PolicyPicture], picture: LoopPicture, firing: Sequence[Alert]) -> Any:

@@ -124,7 +124,7 @@ def _play(folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: Volume, 
         quota = QuotaFollower(servers.watched.bootstrap_servers)
         audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), screen.carried_out)
         stage = Stage(SCENE, servers, volume, lambda: quota.quota, screen)
-        export = exporting(settings, registry, stage.decided)
+        export = exporting(settings, registry, publisher, stage.decided)
         actuators = Actuators(settings, registry, publisher, connections)
         parts = [
             Part("stage", lambda stop: stage.run(stop, ending.stop.set)),

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from connectors.alertmanager.notifier import NotifierMetrics
+from connectors.canary.canary import CanaryMetrics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.poll_metrics import PollMetrics
@@ -75,6 +76,7 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
     """What registers the metrics of each part but the exporter's, by the part's name."""
     return {
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
+        "The canary": CanaryMetrics,
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
         **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},

@@ -10,6 +10,7 @@ import yaml
 
 from deploy.settings import Settings
 from deploy.settings_file import load_settings
+from policies.canary import CANARY
 from policies.errors import UserError
 from policies.throttle import ThrottleSettings
 from policies.units import parse_duration
@@ -475,3 +476,31 @@ def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> N
     said = mistakes(written("\n".join(f"k{number}: 1" for number in range(5000))))
     assert len(said) == 101
     assert said[-1].endswith("and 4900 more mistakes")
+
+
+# The canary
+
+
+def test_the_canary_is_decided_on_and_is_no_watched_cluster(written: Written) -> None:
+    settings = load_settings(written("clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}"))
+    assert settings.decided_on() == frozenset({"payments", CANARY})
+    assert settings.watched() == frozenset({"payments"})
+    assert settings.policy_host().knows(CANARY)
+    assert CANARY not in throttle(settings).clusters
+
+
+def test_switched_off_there_is_no_canary(written: Written) -> None:
+    settings = load_settings(written("{canary: false, clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}}"))
+    assert settings.decided_on() == settings.watched() == frozenset({"payments"})
+    assert not settings.policy_host().knows(CANARY)
+
+
+def test_where_every_cluster_is_taken_so_is_the_canary() -> None:
+    settings = load_settings(None)
+    assert settings.decided_on() is None
+    assert settings.policy_host().knows(CANARY)
+
+
+def test_no_cluster_may_have_the_canarys_name(written: Written) -> None:
+    (mistake,) = mistakes(written(f"clusters: {{{CANARY}: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}"))
+    assert "'headgate-canary' is the name of Headgate's own canary: give the cluster another one" in mistake

@@ -181,8 +181,8 @@ def is_running(pid: int) -> bool:
 
 
 def write_settings(file: Path, **settings: Any) -> Path:
-    """Write a settings file."""
-    file.write_text(yaml.safe_dump(settings))
+    """Write a settings file; without a canary, unless it is asked for: what is decided of it is nobody's to count."""
+    file.write_text(yaml.safe_dump({"canary": False, **settings}))
     return file
 
 

@@ -35,6 +35,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
+from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
@@ -567,6 +568,7 @@ PARTS: dict[str, set[str]] = {
     "collect-sessions": {"observed.sessions"},
     "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES},
     "export": set(),
+    "canary": {"observed.log-dirs"},
     "act": {AUDIT, APPLIED_QUOTAS, "observed.switches"},
     "command": {COMMANDS},
 }
@@ -579,6 +581,9 @@ def test_each_part_may_write_its_own_topics_and_no_others(broker: Secured) -> No
     for part, expected in PARTS.items():
         grant(broker, part, "rights")
         eventually(f"the rights of {part}", partial(has_exactly, broker, names, expected))
+        # Asked of the broker, it says the same as a record that is tried: the exporter asks, before its canary speaks.
+        why = why_not_writable(KafkaConnection(**broker.sasl(NO_RIGHTS)), "rights.observed.log-dirs")
+        assert (why is None) == ("observed.log-dirs" in expected), part
 
 
 @pytest.mark.parametrize("part", ["collect", pytest.param("decide", marks=pytest.mark.long)])

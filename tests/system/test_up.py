@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.settings import EMBEDDED_CLUSTER
+from policies.canary import CANARY
 from tests.system.loop import Headgate, await_ready, http_get, is_running
 from tests.system.waiting import eventually, on_this_machine
 
@@ -21,6 +23,7 @@ def test_up_watches_its_own_disks_answers_questions_leaves_nothing_behind_and_re
         pids = _watches(first, free_port, tmp_path)
         _refuses_a_second(arguments, first, tmp_path)
         _answers_questions(tmp_path)
+        _measures_itself(first, free_port)
         assert first.stop() == 0, first.output()
         assert not [pid for pid in pids if is_running(pid)]
         assert f"http://127.0.0.1:{free_port}/metrics" in first.output()
@@ -73,6 +76,27 @@ def _answers_questions(folder: Path) -> None:
     assert [o["id"] for o in explained["observations"]] == explained["decision"]["evidence"]
     status, said = ask("explain", "embeded")
     assert (status, "like it are: embedded" in said, "Traceback" in said) == (2, True, False), said
+
+
+def _measures_itself(headgate: Headgate, port: int) -> None:
+    """The canary went through the whole loop, and is in no list."""
+    text = eventually("an answer to the canary", lambda: _answered(port))
+    silent = next(line for line in text.splitlines() if line.startswith("headgate_loop_unanswered_seconds "))
+    assert float(silent.split()[-1]) < on_this_machine(15)
+    assert CANARY not in text
+    answer = http_get(port, "/api/v1/status")
+    assert answer is not None
+    status = json.loads(answer[1])
+    assert [each["cluster"] for each in status["clusters"]] == [EMBEDDED_CLUSTER]
+    assert status["answers"]["silent"] is False
+    assert CANARY not in headgate.output()
+
+
+def _answered(port: int) -> str | None:
+    """The metrics, once the canary was answered."""
+    text = _metrics(port, "headgate_loop_latency_seconds_count") or ""
+    counts = [line.split()[-1] for line in text.splitlines() if line.startswith("headgate_loop_latency_seconds_count ")]
+    return text if counts and float(counts[0]) >= 1 else None
 
 
 def test_without_java_one_clear_line_says_what_to_install(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.loop_picture import LoopAnswers
 from connectors.status_page import history
 from connectors.status_page.openapi import openapi
 from connectors.status_page.render import SHOWN_CLUSTERS
@@ -149,13 +150,33 @@ def test_before_the_history_is_read_nothing_is_shown(world: World) -> None:
     world.site.record()
     status = told(world, "/status")
     assert (status["complete"], status["problem"], status["clusters"]) == (False, world.behind, [])
-    assert told(world, "/history") == {"interval_seconds": 15.0, "ends_at": None, "clusters": {}}
+    assert told(world, "/history") == {"interval_seconds": 15.0, "ends_at": None, "loop": {}, "clusters": {}}
     assert world.behind in page(world)
     assert "payments" not in page(world)
 
 
 def test_an_empty_loop_says_that_it_is_empty() -> None:
     assert "<h1>Nothing is observed yet</h1>" in page(World())
+
+
+# --- Whether the loop answers
+
+
+def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -> None:
+    world.answers = LoopAnswers(0.31, 0.0, is_silent=False)
+    world.site.record()
+    assert told(world, "/status")["answers"] == {"latest_seconds": 0.31, "unanswered_seconds": 0.0, "silent": False}
+    assert told(world, "/history")["loop"] == {"seconds to answer": [0.31]}
+    assert "The loop answers in <b>0.31 s</b>" in page(world)
+
+
+def test_a_loop_that_does_not_answer_is_said_before_anything_else(world: World) -> None:
+    world.answers = LoopAnswers(0.31, 48.2, is_silent=True)
+    world.site.record()
+    assert told(world, "/history")["loop"] == {}
+    assert "<h1>The loop does not answer</h1>" in page(world)
+    assert "<title>The loop does not answer · Headgate</title>" in page(world)
+    assert "for 48 s" in page(world)
 
 
 # --- Names are text

@@ -1,10 +1,11 @@
 """A loop in virtual time with something of every policy, and the site that shows it."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from connectors.kafka.tail import Record
-from connectors.loop_picture import LoopPicture
+from connectors.loop_picture import LoopAnswers, LoopPicture
 from connectors.prometheus.loop_view import LoopView
 from connectors.status_page.site import StatusSite
 from policies.decisions import Issuer, Mode
@@ -38,6 +39,7 @@ class World:
         self.behind: str | None = None
         self.view = LoopView(PREFIX, {"throttle": ThrottleSettings.model_validate(LIMITS)})
         self.pictures = 0
+        self.answers: LoopAnswers | None = None
         self.seconds = 0.0
         self.site = StatusSite(self.picture, version="0.1.0", settings_hash="cafe", clock=lambda: self.seconds)
         self._loops: dict[str, throttle.Loop] = {}
@@ -45,7 +47,8 @@ class World:
     def picture(self) -> LoopPicture:
         """As the exporter gives it."""
         self.pictures += 1
-        return LoopPicture(self.now, self.behind) if self.behind else self.view.picture(to_millis(self.now))
+        picture = LoopPicture(self.now, self.behind) if self.behind else self.view.picture(to_millis(self.now))
+        return replace(picture, answers=self.answers)
 
     def later(self, **span: float) -> None:
         """Let time pass: for the loop, and for the site."""

@@ -1,0 +1,30 @@
+"""How the throttle policy decides on the canary: on each reading, in shadow mode, and without ever raising an alert."""
+
+from typing import Any
+
+from policies.canary import CANARY
+from policies.settings import PolicySettings
+
+_BLOCK: dict[str, Any] = {
+    "mode": "shadow",
+    "preset": None,
+    "hard": None,
+    "soft": {"available_ratio_below": 1.0},
+    "fallback_factor": 1.0,
+    "validity": "5m",
+    "recovery_margin": 0.0,
+    "min_hold": "0s",
+    "min_change": 0.0,
+    "departed_hold": "0s",
+    "heartbeat": "1d",
+    "time_to_full_alert": "0s",
+    "has_actuator": False,
+    "alert_grace": "36500d",
+    "alert_repeat": "1d",
+}
+"""Under a soft limit of the whole volume the factor is the free share, so each reading gives another."""
+
+
+def with_canary(throttle: PolicySettings) -> PolicySettings:
+    """The policy's block, whose settings for the canary nothing overrides."""
+    return throttle.with_override(CANARY, _BLOCK)
