@@ -37,6 +37,14 @@ def document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": _CONTENT_TYPE,
+        "servers": {
+            "loop": {
+                "host": "{bootstrap_servers}",
+                "protocol": "kafka",
+                "description": "The loop's own Kafka: `kafka.bootstrap_servers` of the settings.",
+                "variables": {"bootstrap_servers": {"default": "localhost:9092"}},
+            }
+        },
         "channels": {channel_name(topic): _channel(topic, _of(kinds, topic)) for topic in topics},
         "operations": dict(_operations(kinds, topics)),
         "components": {"messages": {message_name(k): _message(k, shown[k.event_type]) for k in kinds}},
@@ -90,8 +98,9 @@ def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[t
         of_topic = _of(kinds, topic)
         writers = " and ".join(dict.fromkeys(kind.written_by for kind in of_topic))
         yield f"send.{channel}", _operation("send", channel, of_topic, f"Written by {writers}.")
-        if of_topic[0].is_observed:
-            yield f"receive.{channel}", _operation("receive", channel, of_topic, "Read by the query and the exporter.")
+        is_observed = of_topic[0].is_observed
+        readers = "the query and the exporter" if is_observed else "actuators, the exporter, and your consumers"
+        yield f"receive.{channel}", _operation("receive", channel, of_topic, f"Read by {readers}.")
 
 
 def _operation(action: str, channel: str, kinds: list[EventKind], summary: str) -> dict[str, Any]:

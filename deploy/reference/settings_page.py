@@ -142,6 +142,10 @@ def _default(field: FieldInfo) -> Any:
 def _meaning(row: Row, field: FieldInfo) -> str:
     """What a setting is for, and its type; of a block only the first."""
     parts = [row.meaning] if row.meaning else []
+    inner = _model_in(field.annotation)
+    if inner is not None and _default(field) == ():
+        fields = (f"{name}: {each.description}" for name, each in inner.model_fields.items())
+        parts.append(f"Each has {' '.join(fields)}")
     if _model_in(field.annotation) is None and _default(field) != {}:
         kind = row.type.removesuffix(" or null").replace("`", "")
         parts.append(f"({'needed; ' if field.is_required() else ''}{kind})")
