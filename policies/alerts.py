@@ -128,6 +128,10 @@ class OpenAlerts:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._order)
 
+    def entries(self) -> Iterator[Entry]:
+        """All that is open, in order."""
+        return map(self._entries.__getitem__, self._order)
+
     def due(self, now: datetime) -> list[Entry]:
         """Those of which something is to be said by now if their condition still holds: look at it again."""
         found: list[Entry] = []

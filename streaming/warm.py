@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from policies.policy import Policy
 
-MOST_BYTES = 32 * 2**20
-"""Of states as they are stored; decoded they take several times as much."""
+MOST_BYTES = 48 * 2**20
+"""Of states as they are stored; with what policies built on them they take some twenty times as much."""
+ADMITTED = 8
+"""Where there is no room, one of so many takes the place of the oldest."""
 
 
 class WarmKey(NamedTuple):
@@ -44,6 +46,7 @@ class WarmPolicies:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._kept: OrderedDict[WarmKey, Warm] = OrderedDict()
+        self._turned_away = 0
         self._lock = Lock()
 
     def take(self, key: WarmKey) -> Warm | None:
@@ -54,14 +57,28 @@ class WarmPolicies:
             return found
 
     def keep(self, key: WarmKey, warm: Warm) -> None:
-        """Put one back, and forget the oldest where there is no room."""
+        """Put one back; where there is no room, mostly it is forgotten.
+
+        Else whoever comes next would take the place of the oldest: as batches go through all keys in turn, of a fleet
+        that is a little too large none would be found again.
+        """
         with self._lock:
             before = self._kept.pop(key, None)
-            self._kept[key] = warm
-            self._bytes += len(warm.encoded) - (len(before.encoded) if before else 0)
-            while self._bytes > self._most_bytes:
-                _, oldest = self._kept.popitem(last=False)
-                self._bytes -= len(oldest.encoded)
+            self._bytes -= len(before.encoded) if before else 0
+            if self._has_room(len(warm.encoded)):
+                self._kept[key] = warm
+                self._bytes += len(warm.encoded)
+
+    def _has_room(self, size: int) -> bool:
+        if self._bytes + size <= self._most_bytes:
+            return True
+        self._turned_away += 1
+        if size > self._most_bytes or self._turned_away % ADMITTED:
+            return False
+        while self._bytes + size > self._most_bytes:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= len(oldest.encoded)
+        return True
 
 
 OF_THIS_PROCESS = WarmPolicies()

@@ -51,9 +51,9 @@ class ThrottlePolicy:
         before = state or ThrottleState(to_millis(now), Gate(self._settings.start_factor))
         warm, self._warm = self._warm, None  # what a step leaves half done is built anew
         if warm is None or warm.state is not state:
-            warm = self._cold(before)
+            warm = self._taken_over(before, warm, now)
         standing, opened = warm.standing, warm.alerts
-        due = opened.due(now)
+        due = [*opened.due(now), *(opened.entries() if warm.vanished else ())]
         standing.take(observations, now, stopped_by=before.gate.stopped_by, firing=opened, also=_brokers_of(due))
         judgement = judge(standing, before)
         emitted = emit(judgement, standing, before.last_published, self._sender.issuer)
@@ -75,8 +75,14 @@ class ThrottlePolicy:
         encode = partial(after.encoded, standing.known.encoded())
         return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encode)
 
-    def _cold(self, state: ThrottleState) -> "_Warm":
-        standing = ClusterStanding(self._cluster, self._settings, state.cluster)
+    def _taken_over(self, state: ThrottleState, own: "_Warm | None", now: datetime) -> "_Warm":
+        """Go on from a state that another process left, or none of this one's; `own` is what this one left last.
+
+        Where a step is repeated, its own knowledge is ahead of the state: then all is built anew.
+        """
+        standing = own.standing if own is not None and own.standing.now < now else None
+        if standing is None or not standing.catch_up(state.cluster):
+            standing = ClusterStanding(self._cluster, self._settings, state.cluster)
         opened = OpenAlerts(state.alerts, self._sender, most=_MOST_ALERTS)
         # Of everything that was said it is to be seen whether it still is the case.
         return _Warm(state, standing, opened, vanished=tuple(opened))

@@ -106,6 +106,17 @@ class ClusterStanding:
         for number in sorted(look):
             self._look(number, stopped_by, firing)
 
+    def catch_up(self, known: KafkaClusterState) -> bool:
+        """Take over what another process has learned since: only brokers that are not as they were are looked at anew.
+
+        Returns:
+            Whether it could; not where brokers went meanwhile.
+        """
+        if not self.known.brokers.keys() <= {broker.broker for broker in known.brokers}:
+            return False
+        self._unseen |= self.known.take_over(known)
+        return True
+
     # --- of all volumes together
 
     def tightest(self, named: VolumeKey | None) -> VolumeVerdict | None:

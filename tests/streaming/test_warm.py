@@ -16,18 +16,39 @@ def key(cluster: str) -> WarmKey:
     return WarmKey(ThrottlePolicy, cluster, "hash")
 
 
-def test_what_is_taken_is_nobody_elses_and_the_oldest_is_forgotten_where_there_is_no_room() -> None:
+def test_what_is_taken_is_nobody_elses_and_there_is_never_more_than_there_is_room_for() -> None:
     kept = WarmPolicies(most_bytes=100)
     for name in ("a", "b", "c"):
         kept.keep(key(name), warm(40))
+    assert kept.take(key("c")) is None
+    assert kept.take(key("a")) is not None
     assert kept.take(key("a")) is None
-    assert kept.take(key("b")) is not None
-    assert kept.take(key("b")) is None
-    kept.keep(key("c"), warm(90))
+    kept.keep(key("b"), warm(90))
     kept.keep(key("d"), warm(10))
-    assert kept.take(key("c")) is not None
+    assert kept.take(key("b")) is not None
     kept.keep(key("huge"), warm(101))
-    assert (kept.take(key("huge")), kept.take(key("d"))) == (None, None)
+    assert (kept.take(key("huge")), kept.take(key("d")) is not None) == (None, True)
+
+
+def test_of_a_fleet_that_is_a_little_too_large_most_are_found_again() -> None:
+    """Each batch goes through all keys: to forget the oldest would be to forget each before its turn."""
+    kept, found = WarmPolicies(most_bytes=1000), 0
+    for _ in range(20):
+        for number in range(11):
+            found += kept.take(key(f"c{number}")) is not None
+            kept.keep(key(f"c{number}"), warm(100))
+    assert found > 0.7 * 20 * 11
+
+
+def test_who_comes_late_and_stays_is_kept_in_place_of_who_is_no_more() -> None:
+    kept = WarmPolicies(most_bytes=1000)
+    for number in range(10):
+        kept.keep(key(f"gone{number}"), warm(100))
+    for _ in range(8 * 10):
+        for number in range(5):
+            late = kept.take(key(f"late{number}")) or warm(100)
+            kept.keep(key(f"late{number}"), late)
+    assert all(kept.take(key(f"late{number}")) for number in range(5))
 
 
 def decided(*, forgetting: bool) -> list[bytes]:

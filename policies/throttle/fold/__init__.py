@@ -42,6 +42,14 @@ class KnownCluster:
                     changed.add(number)
         return changed
 
+    def take_over(self, cluster: KafkaClusterState) -> set[int]:
+        """Know what another knows, who has no broker less. The brokers that are not as they were."""
+        self.membership, self.ever_read = cluster.membership, cluster.ever_read
+        changed = [broker for broker in cluster.brokers if self.brokers.get(broker.broker) != broker]
+        for broker in changed:
+            self.keep(broker)
+        return {broker.broker for broker in changed}
+
     def keep(self, broker: BrokerState) -> None:
         """Know this of a broker from now on."""
         if broker.broker not in self.brokers:

@@ -1,12 +1,14 @@
 """The state: small, immutable, and the same after a trip through the store."""
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.throttle.policy import ThrottlePolicy
@@ -72,6 +74,24 @@ def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
         assert step.encode is not None
         assert warm.encode is not None
         assert step.encode() == warm.encode() == msgspec.msgpack.encode(step.state)
+        state = stored(step.state)
+    assert state == plain.state
+
+
+@given(courses, settings_blocks, st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=50, max_size=50))
+def test_processes_that_take_turns_decide_as_one_does(
+    course: list[Batch], block: dict[str, object], turns: list[tuple[int, bool]]
+) -> None:
+    """Each goes on from what it knew when it was last asked; some steps are lost and repeated, here or elsewhere."""
+    plain = run_of(course, throttle(block))
+    processes, state = [ThrottlePolicy(CLUSTER, throttle(block)) for _ in range(3)], None
+    for (now, observations), (_, alone), (turn, is_lost) in zip(plain.inputs, plain.steps, cycle(turns), strict=False):
+        if is_lost:
+            processes[turn].step(state, observations, now)
+        step = processes[turn if now.second % 2 else 0].step(state, observations, now)
+        assert (step.decisions, step.notes, step.wake_at) == (alone.decisions, alone.notes, alone.wake_at)
+        assert step.encode is not None
+        assert step.encode() == msgspec.msgpack.encode(alone.state)
         state = stored(step.state)
     assert state == plain.state
 
