@@ -1,4 +1,4 @@
-"""What a process and all that it started take of the processor."""
+"""What a process and all that it started take of the processor and of memory."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,23 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 def cpu_seconds(pid: int) -> float:
     """Processor time of a process and its descendants so far, those that have ended among them."""
     return sum(_ticks(each) for each in _tree(pid)) / _TICKS_A_SECOND
+
+
+def own_cpu_seconds(pid: int) -> float:
+    """The same of a process alone, and of those it started that have ended."""
+    return _ticks(pid) / _TICKS_A_SECOND
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process and its descendants now; what several share counts for each."""
+    return sum(map(_resident, _tree(pid))) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def _ticks(pid: int) -> int:
