@@ -36,7 +36,7 @@ from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
 from connectors.status_page.site import StatusSite
 from deploy.batch_log import BatchLog
-from deploy.checkpoint import Checkpoint, require_fitting, require_same_kafka
+from deploy.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
 from deploy.checkpoint_move import follow_move
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
@@ -46,6 +46,7 @@ from deploy.supervisor import QuerySupervisor
 from policies.decisions import Alert, Decision
 from policies.errors import UserError
 from streaming.query import Wiring
+from streaming.remote_checkpoint import last_plan
 from streaming.session import is_alive, start_session, stop_session
 
 _log = structlog.get_logger(__name__)
@@ -121,16 +122,19 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
     Raises:
         UserError: it was made with others; what to do about it.
     """
-    checkpoint = Checkpoint(settings.checkpoint_dir())
-    require_fitting(checkpoint, settings.stream.shuffle_partitions, settings.topics.prefix)
+    folder = settings.checkpoint().folder
+    if folder is None:
+        return  # Spark is asked, once it is there
+    checkpoint = Checkpoint(folder)
+    _require_fitting(settings, checkpoint.plan)
     require_same_kafka(checkpoint, report.cluster_id)
 
 
 def take_checkpoint(settings: Settings, report: TopicReport) -> None:
     """Make a checkpoint ready that is this process's from now on; raises as `require_own_checkpoint` does."""
     require_own_checkpoint(settings, report)
-    folder = settings.checkpoint_dir()
-    if follow_move(folder):
+    folder = settings.checkpoint().folder
+    if folder is not None and follow_move(folder):
         _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(folder))
 
 
@@ -154,13 +158,15 @@ def query_parts(
         silent_seconds=health.silent_seconds,
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
-    batch_log = BatchLog(settings.checkpoint_dir(), settings.topics.prefix, publisher.patient)
+    folder = settings.checkpoint().folder
+    # What a checkpoint elsewhere says of its batches is not read.
+    batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient) if folder is not None else None
     supervisor = QuerySupervisor(
-        open_session=sessions.open,
+        open_session=lambda: _opened(sessions, settings),
         wiring=lambda: Wiring(
             settings.loop_kafka().for_spark(),
             settings.topics.prefix,
-            settings.checkpoint_dir(),
+            settings.checkpoint().uri,
             health.clock_watch.ahead_ms,
             settings.loop_kafka().signatures(),
         ),
@@ -168,13 +174,33 @@ def query_parts(
         settings=settings.stream,
         health=health,
         tick=ticker.start,
-        on_done=batch_log.on_batch,
+        on_done=_untold if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
     retirement = _retirement_parts(settings, publisher)
     # The ticker stops first: a tick would keep the query from having decided on all there is.
-    return [Part("ticker", ticker.run), query, Part("batch log", batch_log.run), *retirement]
+    logging = [] if batch_log is None else [Part("batch log", batch_log.run)]
+    return [Part("ticker", ticker.run), query, *logging, *retirement]
+
+
+def _untold(_number: int, _clock_ahead_ms: int) -> None:
+    """No record says what this batch took."""
+
+
+def _opened(sessions: Sessions, settings: Settings) -> SparkSession:
+    session, place = sessions.open(), settings.checkpoint()
+    try:
+        if place.folder is None:
+            _require_fitting(settings, Plan(place.uri, last_plan(session, place)))
+    except UserError:
+        stop_session(session)
+        raise
+    return session
+
+
+def _require_fitting(settings: Settings, plan: Plan) -> None:
+    require_fitting(plan, settings.stream.shuffle_partitions, settings.topics.prefix)
 
 
 def require_usable(report: TopicReport) -> None:

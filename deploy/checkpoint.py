@@ -35,6 +35,35 @@ class Damage:
     """What `repair` does about it; None: nothing can be done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the newest batch takes, as Spark wrote it down: with which settings, from which topics.
+
+    Args:
+        place: the checkpoint's folder, or its URI.
+        text: of the plan; empty where there is none yet.
+    """
+
+    place: str
+    text: str
+
+    @property
+    def shuffle_partitions(self) -> int | None:
+        """How many state partitions it was made with; None: not known."""
+        try:
+            return int(json.loads(self.text.splitlines()[1])["conf"][_SHUFFLE])
+        except (IndexError, KeyError, ValueError, TypeError):
+            return None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those it was last at."""
+        try:
+            return frozenset(json.loads(self.text.splitlines()[2]))
+        except (IndexError, ValueError, TypeError):
+            return frozenset()
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint folder; nothing is changed by looking at it."""
@@ -52,31 +81,15 @@ class Checkpoint:
         return tuple(self._damages()) if self.exists else ()
 
     @property
-    def shuffle_partitions(self) -> int | None:
-        """How many state partitions it was made with; None: not known."""
-        lines = self._last_plan()
-        try:
-            return int(json.loads(lines[1])["conf"][_SHUFFLE])
-        except (IndexError, KeyError, ValueError, TypeError):
-            return None
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """Those it was last at."""
-        lines = self._last_plan()
-        try:
-            return frozenset(json.loads(lines[2]))
-        except (IndexError, ValueError, TypeError):
-            return frozenset()
+    def plan(self) -> Plan:
+        """Of the newest batch."""
+        batches = self._batches("offsets")
+        return Plan(str(self.folder), _text(self.folder / "offsets" / str(batches[-1])) if batches else "")
 
     def is_in_use(self) -> bool:
         """Whether a query seems to run on it: something was written there just now."""
         newest = max((each.stat().st_mtime for each in self.folder.rglob("*")), default=0.0)
         return time.time() - newest < _IN_USE_SECONDS
-
-    def _last_plan(self) -> list[str]:
-        batches = self._batches("offsets")
-        return _text(self.folder / "offsets" / str(batches[-1])).splitlines() if batches else []
 
     def _batches(self, log: str) -> list[int]:
         folder = self.folder / log
@@ -125,22 +138,23 @@ class Checkpoint:
                     yield Damage(path, "it is gone, and with it what the policies knew then", None)
 
 
-def require_fitting(checkpoint: Checkpoint, shuffle_partitions: int, prefix: str) -> None:
+def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
     """Refuse settings that the checkpoint was not made with.
 
     Raises:
         UserError: Spark would silently keep the old value, or begin anew on other topics with numbers of these.
     """
-    made_with = checkpoint.shuffle_partitions
+    made_with = plan.shuffle_partitions
     if made_with not in (None, shuffle_partitions):
         raise UserError(
-            f"stream.shuffle_partitions is {shuffle_partitions}, and the checkpoint in {checkpoint.folder} was made "
-            f"with {made_with}: set it back, or begin anew with `headgate checkpoint reset`"
+            f"stream.shuffle_partitions is {shuffle_partitions}, and the checkpoint in {plan.place} was made "
+            f"with {made_with}: set it back, name another stream.checkpoint_dir, or begin anew with "
+            "`headgate checkpoint reset`"
         )
-    foreign = sorted(topic for topic in checkpoint.topics if not topic.startswith(f"{prefix}."))
+    foreign = sorted(topic for topic in plan.topics if not topic.startswith(f"{prefix}."))
     if foreign:
         raise UserError(
-            f"topics.prefix is {prefix}, and the checkpoint in {checkpoint.folder} is at {foreign[0]}: set it back, "
+            f"topics.prefix is {prefix}, and the checkpoint in {plan.place} is at {foreign[0]}: set it back, "
             "name another stream.checkpoint_dir, or begin anew with `headgate checkpoint reset`"
         )
 

@@ -144,10 +144,21 @@ def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
 
 
 @app.command()
-def decide(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+def decide(
+    settings: SettingsFile = None,
+    print_submit: Annotated[
+        bool, typer.Option("--print-submit", help="Print the line by which spark-submit runs it, and end.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
     """Run the query alone."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
+    if print_submit:
+        from deploy.submitting import submit_line
+
+        typer.echo(submit_line(given, settings))
+        return
     from deploy import parts
 
     parts.run_query(given)

@@ -53,7 +53,8 @@ class Decider:
 
     def work(self) -> Work:
         """What is held by one."""
-        topic, checkpoint = self._settings.topics.topic, str(self._settings.checkpoint_dir())
+        topic, place = self._settings.topics.topic, self._settings.checkpoint()
+        checkpoint = str(place.folder or place.uri)
         name = hashlib.sha256(checkpoint.encode()).hexdigest()[:12]
         return Work(
             name="query",

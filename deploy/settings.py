@@ -35,7 +35,9 @@ from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, at_once
 from policies.throttle.policy import NAME as THROTTLE
+from streaming.checkpoint_place import CheckpointPlace
 from streaming.host import PolicyHost
+from streaming.master import is_loopback, is_on_this_machine
 from streaming.settings import StreamSettings
 
 
@@ -197,6 +199,16 @@ class Settings(BaseSettings):
     )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
 
+    @model_validator(mode="after")
+    def _executors_reach_kafka(self) -> Self:
+        elsewhere = not is_on_this_machine(self.stream.master)
+        if elsewhere and self.kafka is not None and is_loopback(self.kafka.bootstrap_servers):
+            raise ValueError(
+                f"kafka.bootstrap_servers: {self.kafka.bootstrap_servers} is not to be reached by executors of "
+                f"{self.stream.master}: name addresses that they can reach"
+            )
+        return self
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -262,9 +274,23 @@ class Settings(BaseSettings):
             raise UserError(f"data_dir: {self.data_dir} cannot be written to; name another folder, or change its owner")
         return self.data_dir
 
-    def checkpoint_dir(self) -> Path:
+    def checkpoint(self) -> CheckpointPlace:
         """Where the query keeps its state and position."""
-        return self.stream.checkpoint_dir or self.data_dir / "checkpoint"
+        return self.stream.checkpoint or CheckpointPlace.of(self.data_dir / "checkpoint")
+
+    def checkpoint_dir(self) -> Path:
+        """The same as a folder of this machine.
+
+        Raises:
+            UserError: it is elsewhere.
+        """
+        place = self.checkpoint()
+        if place.folder is None:
+            raise UserError(
+                f"stream.checkpoint_dir: {place.uri} is no folder of this machine: look into it, or move it, with that "
+                "storage's own tools while no query runs"
+            )
+        return place.folder
 
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any setting but the secrets."""

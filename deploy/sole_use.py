@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 
@@ -31,15 +32,19 @@ class InUseError(UserError):
 def sole_query(settings: Settings) -> Iterator[None]:
     """Be the only query on a checkpoint: two would overwrite each other's state.
 
+    On one that is elsewhere, the only one of this data folder.
+
     Raises:
         InUseError: another process has it.
         UserError: the lock cannot be made.
     """
-    checkpoint = settings.checkpoint_dir()
-    settings.made_data_dir()
+    place, data = settings.checkpoint(), settings.made_data_dir()
+    folder = place.folder
+    elsewhere = data / "locks" / f"{quote(place.uri, safe='')[-200:]}.lock"
+    lock = elsewhere if folder is None else folder.with_name(f"{folder.name}.lock")
     with _sole(
-        checkpoint.with_name(f"{checkpoint.name}.lock"),
-        f"the checkpoint {checkpoint} is in use by another query",
+        lock,
+        f"the checkpoint {folder or place.uri} is in use by another query",
         "stop that one, or set another stream.checkpoint_dir",
     ):
         yield

@@ -16,6 +16,7 @@ from deploy.causes import cause_in_one_line
 from deploy.checkpoint import Checkpoint, remedy_for
 from deploy.query_health import QueryHealth
 from policies.errors import UserError
+from streaming.checkpoint_place import CheckpointPlace
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress, ProgressListener
 from streaming.query import Wiring, start_query
@@ -104,12 +105,16 @@ class QuerySupervisor:
         reason = cause_in_one_line(error)
         is_given_up = failures > self._settings.restart_limit
         # What is damaged does not mend by itself; once only, as a disk may have been full just then.
-        remedy = remedy_for(Checkpoint(self._wiring().checkpoint_dir)) if is_given_up or failures > 1 else None
+        remedy = self._remedy() if is_given_up or failures > 1 else None
         if is_given_up or remedy:
             said = f"The query failed {failures} times in a row; the last time: {reason}"
             raise UserError(f"{said}\n{remedy}" if remedy else said) from error
         self._health.on_failure(reason)
         _log.warning("query failed, starting it again", reason=reason, failures=failures)
+
+    def _remedy(self) -> str | None:
+        folder = CheckpointPlace.of(self._wiring().checkpoint_dir).folder
+        return None if folder is None else remedy_for(Checkpoint(folder))
 
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()

@@ -13,6 +13,7 @@ from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
+from streaming.checkpoint_place import CheckpointPlace
 from streaming.dead_letters import KEPT_BYTES
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
@@ -33,14 +34,14 @@ class Wiring:
     Args:
         kafka: client properties of the loop's own Kafka, as the Java client names them.
         prefix: of all topics.
-        checkpoint_dir: where state and position are kept.
+        checkpoint_dir: where state and position are kept; as text, a URI.
         clock_ahead_ms: how far this machine's clock is ahead of Kafka's, where that is too far.
         signatures: by which records are believed, and signed; None: nobody signs.
     """
 
     kafka: Mapping[str, str]
     prefix: str
-    checkpoint_dir: Path
+    checkpoint_dir: Path | str
     clock_ahead_ms: int = 0
     signatures: Signatures | None = None
 
@@ -71,7 +72,7 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         .options(**wiring.options())
         .option("kafka.acks", "all")
         .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
-        .option("checkpointLocation", str(wiring.checkpoint_dir))
+        .option("checkpointLocation", CheckpointPlace.of(wiring.checkpoint_dir).uri)
         .trigger(processingTime=f"{millis_of(settings.trigger_interval)} milliseconds")
     )
     return writer.start()

@@ -1,10 +1,11 @@
-"""The Spark session and its tuning. Each setting says what it buys; the figures are in docs/performance.md."""
+"""The Spark session: started in a JVM of its own, or in the one of `spark-submit` that started us."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,69 +15,67 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from policies.errors import UserError
+from streaming.conf import NO_PERF_DATA, PYTHON, at_launch, in_force
+from streaming.master import is_local, is_on_this_machine
 from streaming.scratch import Scratch
 from streaming.settings import StreamSettings
+from streaming.shipped import packed_code
 
 _launch_gateway: Any = launch_gateway  # has no types
 _JVM_END_SECONDS = 10.0
-_LONGEST_SOCKET_FOLDER = 64
-"""Characters: a socket's name has 43 more, and the system allows 107."""
-
-_STATE = "spark.sql.streaming.stateStore"
-
-_TUNING = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.adaptive.enabled": "false",
-    # State in RocksDB; a commit writes only what changed, not a snapshot.
-    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-    # Can't be changed later: Avro lets the state's schema evolve.
-    f"{_STATE}.encodingFormat": "avro",
-    # Rename instead of create-with-checks: saves a directory listing and a checksum file a commit.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # No batch without records: else one runs at each trigger for the timers, a whole core while nothing happens. A tick
-    # makes one when a timer is due (`policies/timers.py`).
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.streaming.minBatchesToRetain": "20",
-    "spark.sql.streaming.numRecentProgressUpdates": "2",
-    # Python workers over a socket file instead of TCP.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # State and offsets are for our own user alone.
-    "spark.hadoop.fs.permissions.umask-mode": "077",
-    # Keep what a stack trace or a plan could show of a password out of logs.
-    "spark.redaction.regex": "(?i)secret|password|token|jaas|truststore|keystore",
-}
-
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""With no executors elsewhere nothing needs to listen for them."""
-
-_JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss8m", "-Djava.net.preferIPv4Stack=true")
-_NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp, which a killed JVM leaves there
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""In the environment of whom spark-submit has started: its JVM is the driver's."""
+_CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> SparkSession:
-    """Start the JVM and the session.
+    """Start the JVM, unless spark-submit has, and the session.
 
     Args:
         settings: those of the query.
         jars: the Kafka connector and what it needs.
         log_file: where Spark's own log goes; its directory exists. Beside it is `spark-tmp`, for what Spark and its
             Python workers would leave in /tmp when they are killed.
+
+    Raises:
+        UserError: where it runs lacks what only its user can give.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    if settings.master.startswith("local"):
+    _require_startable(settings)
+    if is_on_this_machine(settings.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Scratch(log_file.parent / "spark-tmp")
-    conf = SparkConf(loadDefaults=False).setAll(list(_options(settings, jars, log_file, scratch.path).items()))
+    launch = at_launch(settings, jars, log_file, scratch.path)
     with log_file.with_suffix(".console").open("ab") as console, _temporary_files_in(scratch.path):
         # What JVM and Python workers print belongs in a file: the terminal is headgate's.
-        gateway = _launch_gateway(conf, {"stdout": console, "stderr": console})
+        launched = SparkConf(loadDefaults=False).setAll(list(launch.items()))
+        gateway = _launch_gateway(launched, {"stdout": console, "stderr": console})
     gateway.scratch = scratch
-    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    try:
+        return _session(settings, gateway)
+    except BaseException:
+        _close(gateway)
+        raise
+
+
+def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
+    scratch: Path = gateway.scratch.path
+    conf = SparkConf(_jvm=gateway.jvm)  # with all that the JVM was given, and by whom ever
+    given = {**dict(conf.getAll()), **settings.spark}
+    master = _master(settings, given)
+    os.environ["PYSPARK_PYTHON"] = _python(master, given)
+    conf.setAll([*settings.spark.items(), *in_force(settings, master, given, scratch).items()]).setMaster(master)
+    session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+    _require_connector(session)
+    if not is_local(master):
+        # The same code decides everywhere, whichever version a worker's environment may have.
+        session.sparkContext.addPyFile(str(packed_code(scratch)))
+    return session
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process."""
+    return _SUBMITTED in os.environ
 
 
 def stop_session(session: SparkSession) -> None:
@@ -84,14 +83,14 @@ def stop_session(session: SparkSession) -> None:
     gateway: Any = session.sparkContext._gateway
     if is_alive(session):
         session.stop()
+    _close(gateway)
+
+
+def _close(gateway: Any) -> None:
     with suppress(Py4JError, OSError):
         gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends when this pipe does
-    try:
-        gateway.proc.wait(_JVM_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
+    if gateway.proc is not None:  # else it is spark-submit's, and ends after us
+        _end(gateway.proc)
     gateway.scratch.close()
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
@@ -99,10 +98,23 @@ def stop_session(session: SparkSession) -> None:
     SparkSession._instantiatedSession = None
 
 
+def _end(jvm: subprocess.Popen[bytes]) -> None:
+    assert jvm.stdin is not None  # noqa: S101 - Py4J gave it a pipe
+    jvm.stdin.close()  # the JVM ends when this pipe does
+    try:
+        jvm.wait(_JVM_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
 def kill_jvm(session: SparkSession) -> None:
     """End a JVM that no longer answers; every call that waits for it fails then."""
     gateway: Any = session.sparkContext._gateway
-    gateway.proc.kill()
+    if gateway.proc is not None:
+        gateway.proc.kill()
+    elif (submitter := os.getppid()) > 1:  # spark-submit's, which waits for us
+        os.kill(submitter, signal.SIGKILL)
 
 
 def is_alive(session: SparkSession) -> bool:
@@ -116,7 +128,7 @@ def is_alive(session: SparkSession) -> bool:
 @contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
     """While the JVM is started, so that it and its Python workers inherit it."""
-    mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": _NO_PERF_DATA}
+    mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": NO_PERF_DATA}
     before, tempdir = {name: os.environ.get(name) for name in mine}, tempfile.tempdir
     os.environ.update(mine)
     tempfile.tempdir = str(folder)
@@ -128,34 +140,48 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _options(settings: StreamSettings, jars: Sequence[Path], log_file: Path, scratch: Path) -> dict[str, str]:
-    log4j = Path(__file__).with_name("log4j2-spark.properties")
-    flags = (
-        *_JVM_FLAGS,
-        _NO_PERF_DATA,
-        f"-Djava.io.tmpdir={scratch}",
-        f"-XX:ErrorFile={log_file.with_suffix('.crash')}",
-        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        f"-Dheadgate.spark.log={log_file}",
-    )
-    return {
-        **_TUNING,
-        "spark.master": settings.master,
-        "spark.app.name": "headgate",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        "spark.driver.memory": settings.driver_memory,
-        **(_local(scratch) if settings.master.startswith("local") else {}),
-        # On the class path at once: `spark.jars` would copy each jar into a temporary folder first.
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.driver.extraJavaOptions": " ".join(flags),
-    }
+def _require_startable(settings: StreamSettings) -> None:
+    """Say what Spark would say in its log only.
+
+    Raises:
+        UserError: it cannot be started as it is set.
+    """
+    if settings.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ):
+        raise UserError("stream.master: yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR in the environment")
 
 
-def _local(scratch: Path) -> dict[str, str]:
-    """What holds where all of Spark is in one process beside ours."""
-    if len(str(scratch)) > _LONGEST_SOCKET_FOLDER:
-        sockets = {"spark.python.unix.domain.socket.enabled": "false"}  # TCP, with a secret
-    else:
-        sockets = {"spark.python.unix.domain.socket.dir": str(scratch)}
-    # Whoever speaks to the driver needs the secret of this run; only where it is alone Spark makes that itself.
-    return {**_LOOPBACK, "spark.authenticate": "true", "spark.local.dir": str(scratch), **sockets}
+def _master(settings: StreamSettings, given: Mapping[str, str]) -> str:
+    """Where the query runs.
+
+    Raises:
+        UserError: spark-submit and the settings say two things.
+    """
+    if not is_submitted():
+        return settings.master
+    submitted = given.get("spark.master", settings.master)
+    if "master" in settings.model_fields_set and settings.master != submitted:
+        raise UserError(
+            f"stream.master is {settings.master}, and spark-submit was given {submitted}: leave one of them out, or "
+            "take the line that `headgate decide --print-submit` prints"
+        )
+    return submitted
+
+
+def _require_connector(session: SparkSession) -> None:
+    """Of a JVM that somebody else started it is not known.
+
+    Raises:
+        UserError: it lacks the Kafka connector.
+    """
+    jvm: Any = session.sparkContext._jvm
+    if is_submitted() and not jvm.org.apache.spark.util.Utils.classIsLoadable(_CONNECTOR):
+        raise UserError(
+            "spark-submit was given no jars of the Kafka connector: take the line that `headgate decide "
+            "--print-submit` prints"
+        )
+
+
+def _python(master: str, given: Mapping[str, str]) -> str:
+    """The Python of the workers: elsewhere, what Spark was told."""
+    ours = sys.executable
+    return ours if is_local(master) else given.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or ours

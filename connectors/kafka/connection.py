@@ -204,7 +204,9 @@ class KafkaConnection(RedactedBlock):
             return {}
         options = {"ssl.endpoint.identification.algorithm": "https" if self.tls.verify_hostname else ""}
         if self.tls.ca_file is not None:
-            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.tls.ca_file)}
+            # As text, as are the others: executors elsewhere do not have this machine's files.
+            authorities = read_text(self.tls.ca_file, "tls.ca_file")
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
         if self.tls.cert_file is not None and self.tls.key_file is not None:
             # As text: in a file Java wants the key and the chain together.
             options |= {

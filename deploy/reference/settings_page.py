@@ -47,7 +47,7 @@ _EXAMPLE: dict[str, Any] = {
             "pulsar": {"admin_url": "https://pulsar.example.org:8443"},
         }
     },
-    "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint"},
+    "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint", "spark": {"spark.executor.memory": "1g"}},
     "topics": {"replication_factor": 3},
     "alertmanager": {"urls": ["http://alertmanager-0:9093", "http://alertmanager-1:9093"]},
 }

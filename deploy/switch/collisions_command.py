@@ -100,9 +100,6 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     jars = fetched_jars("spark", settings.jars_dir, tell)
     session = start_session(settings.stream, jars, settings.made_data_dir() / _LOG)
     try:
-        if not settings.stream.master.startswith("local["):
-            for jar in jars:  # executors elsewhere do not have this machine's class path
-                session.sql(f"ADD JAR '{jar}'")
         yield session
     finally:
         stop_session(session)

@@ -171,24 +171,24 @@ def test_without_a_checkpoint_there_is_nothing_to_mend(tmp_path: Path) -> None:
 
 
 def test_settings_it_was_made_with_fit(folder: Path) -> None:
-    require_fitting(Checkpoint(folder), 1, "headgate")
-    require_fitting(Checkpoint(folder.with_name("none")), 7, "other")
+    require_fitting(Checkpoint(folder).plan, 1, "headgate")
+    require_fitting(Checkpoint(folder.with_name("none")).plan, 7, "other")
 
 
 def test_another_number_of_state_partitions_is_refused_with_the_remedy(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"shuffle_partitions is 2, .*made with 1: set it back, or .*checkpoint reset`"):
-        require_fitting(Checkpoint(folder), 2, "headgate")
+    with pytest.raises(UserError, match=r"shuffle_partitions is 2, .*made with 1: set it back, .*checkpoint reset`"):
+        require_fitting(Checkpoint(folder).plan, 2, "headgate")
 
 
 def test_another_prefix_is_refused_with_the_remedy(folder: Path) -> None:
     with pytest.raises(UserError, match=r"topics.prefix is prod, .* is at headgate\.commands: set it back"):
-        require_fitting(Checkpoint(folder), 1, "prod")
+        require_fitting(Checkpoint(folder).plan, 1, "prod")
 
 
 @pytest.mark.parametrize("plan", ["", "v1", "v1\n{}\n{}", "v1\n[]\n[]", 'v1\n{"conf":1}\n{}'])
 def test_a_plan_that_cannot_be_read_refuses_nothing(folder: Path, plan: str) -> None:
     (folder / "offsets/2").write_text(plan)
-    require_fitting(Checkpoint(folder), 2, "prod")
+    require_fitting(Checkpoint(folder).plan, 2, "prod")
 
 
 def test_the_offsets_of_another_kafka_are_refused_with_the_remedy(folder: Path) -> None:

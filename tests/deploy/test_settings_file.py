@@ -325,9 +325,26 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, prepare: Callable[[
     assert mistakes(file) == [f"{file}: cannot be read ({reason}"]
 
 
+def test_executors_elsewhere_must_reach_the_loops_kafka(written: Written) -> None:
+    here = "kafka: {{bootstrap_servers: '{0}'}}\nstream: {{master: yarn, checkpoint_dir: 'hdfs://n:8020/h'}}\n"
+    (mistake,) = mistakes(written(here.format("127.0.0.1:9092,localhost:9093")))
+    assert "127.0.0.1:9092,localhost:9093 is not to be reached by executors of yarn" in mistake
+    load_settings(written(here.format("127.0.0.1:9092,kafka-1:9092")))
+
+
+def test_a_checkpoint_that_is_elsewhere_is_no_folder_of_ours(written: Written) -> None:
+    given = load_settings(written("stream: {checkpoint_dir: 'hdfs://n:8020/headgate'}"))
+    assert given.checkpoint().uri == "hdfs://n:8020/headgate"
+    with pytest.raises(UserError, match="hdfs://n:8020/headgate is no folder of this machine"):
+        given.checkpoint_dir()
+
+
 # Secrets
 
 LEAKS = {
+    "in a property of Spark's": f"stream: {{spark: {{spark.authenticate.secret: {SECRET}}}}}",
+    "in a property's name": f"stream: {{spark: {{password:{SECRET}: 1}}}}",
+    "in a property that is a block": f"stream: {{spark: {{spark.x: {{password: {SECRET}}}}}}}",
     "under a mistyped name": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{pasword: {SECRET}}}}}",
     "one level too high": f"kafka: {{bootstrap_servers: 'k:1', password: {SECRET}}}",
     "at the top": f"password: {SECRET}",

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from streaming.scratch import Scratch
-from streaming.session import _options
-from streaming.settings import StreamSettings
 
 SHORT = "/srv/headgate/spark-tmp/run-12345678"
 _HOLD = """
@@ -67,27 +65,3 @@ def test_two_starts_at_once_leave_each_other_alone(tmp_path: Path) -> None:
             starting.result(0.3)
         lock.close()
         starting.result().close()
-
-
-@pytest.mark.parametrize(
-    ("folder", "expected"),
-    [
-        (
-            "/srv/headgate/spark-tmp/run-12345678",
-            {"spark.python.unix.domain.socket.dir": "/srv/headgate/spark-tmp/run-12345678"},
-        ),
-        ("/srv/" + "x" * 80, {"spark.python.unix.domain.socket.enabled": "false"}),
-    ],
-    ids=["short", "too long for a socket"],
-)
-def test_sockets_are_never_in_the_folder_of_all(folder: str, expected: dict[str, str]) -> None:
-    options = _options(StreamSettings(), (), Path("/srv/headgate/spark.log"), Path(folder))
-    assert expected.items() <= options.items()
-    assert options["spark.local.dir"] == folder
-    assert options["spark.authenticate"] == "true"
-    assert f"-Djava.io.tmpdir={folder}" in options["spark.driver.extraJavaOptions"]
-
-
-def test_executors_elsewhere_have_their_own_folders_and_secret() -> None:
-    options = _options(StreamSettings(master="spark://m:7077"), (), Path("/srv/spark.log"), Path("/srv/run"))
-    assert not {"spark.local.dir", "spark.authenticate", "spark.python.unix.domain.socket.dir"} & options.keys()

@@ -150,14 +150,15 @@ class Headgate:
 
     def children(self) -> list[int]:
         """Pids of all its descendants."""
-        return list(_descendants(self.process.pid))
+        return list(descendants(self.process.pid))
 
     def output(self) -> str:
         """Everything it printed."""
         return self.log.read_text()
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
+    """Pids of all that a process started, and of what they started."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except FileNotFoundError:
@@ -169,7 +170,7 @@ def _descendants(pid: int) -> Iterator[int]:
             continue
         for child in map(int, children):
             yield child
-            yield from _descendants(child)
+            yield from descendants(child)
 
 
 def is_running(pid: int) -> bool:

@@ -65,7 +65,7 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
             "security.protocol": "SSL",
             "ssl.endpoint.identification.algorithm": "",
             "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": "cert.pem",
+            "ssl.truststore.certificates": "content of cert.pem",
         },
     ),
     "client certificate with an encrypted key": (

@@ -1,0 +1,82 @@
+"""What Spark is told: by whom, where several say something, and what of it nobody else may say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streaming.conf import RESTS_ON, TUNING, at_launch, in_force
+from streaming.settings import StreamSettings
+
+LOG = Path("/srv/headgate/spark.log")
+RUN = Path("/srv/headgate/spark-tmp/run-1")
+JARS = (Path("/jars/a.jar"), Path("/jars/b.jar"))
+ELSEWHERE = {"master": "spark://m:7077", "checkpoint_dir": "hdfs://n:8020/headgate"}
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+def settings(**given: object) -> StreamSettings:
+    return StreamSettings.model_validate(given)
+
+
+def test_executors_elsewhere_get_the_jars_and_one_process_needs_no_copies() -> None:
+    assert "spark.jars" not in at_launch(settings(), JARS, LOG, RUN)
+    assert at_launch(settings(**ELSEWHERE), JARS, LOG, RUN)["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+
+
+def test_what_the_file_adds_to_ours_comes_after_it_and_what_else_it_says_counts() -> None:
+    added = {"spark.jars": "/own.jar", "spark.driver.extraClassPath": "/conf", "spark.driver.extraJavaOptions": "-Dx=1"}
+    options = at_launch(settings(**ELSEWHERE, spark={**added, "spark.executor.cores": 4}), JARS, LOG, RUN)
+    assert options["spark.jars"] == "/jars/a.jar,/jars/b.jar,/own.jar"
+    assert options["spark.driver.extraClassPath"] == "/jars/a.jar:/jars/b.jar:/conf"
+    assert re.search(f"-Djava.io.tmpdir={RUN} .*-Dx=1$", options["spark.driver.extraJavaOptions"])
+    assert options["spark.executor.cores"] == "4"
+
+
+@pytest.mark.parametrize("name", RESTS_ON)
+def test_what_decisions_rest_on_is_ours_whoever_says_otherwise(name: str) -> None:
+    assert in_force(settings(), "local[2]", {name: "other"}, RUN)[name] == RESTS_ON[name]
+
+
+@pytest.mark.parametrize("name", [*TUNING, MANAGER])
+def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
+    assert name in in_force(settings(), "local[2]", {}, RUN)
+    assert name not in in_force(settings(), "local[2]", {name: "other"}, RUN)
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [(str(RUN), str(RUN)), ("/srv/" + "x" * 80, None)],
+    ids=["short", "too long for a socket"],
+)
+def test_sockets_are_never_in_the_folder_of_all(folder: str, expected: str | None) -> None:
+    options = in_force(settings(), "local[2]", {}, Path(folder))
+    assert options.get("spark.python.unix.domain.socket.dir") == expected
+    assert options.get("spark.python.unix.domain.socket.enabled", "false") == str(expected is not None).lower()
+    assert options["spark.local.dir"] == folder
+    assert (options["spark.authenticate"], options["spark.driver.bindAddress"]) == ("true", "127.0.0.1")
+    launch = at_launch(settings(), JARS, LOG, Path(folder))
+    assert f"-Djava.io.tmpdir={folder}" in launch["spark.driver.extraJavaOptions"]
+
+
+def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver() -> None:
+    given = settings(**ELSEWHERE)
+    options = {**at_launch(given, JARS, LOG, RUN), **in_force(given, given.master, {}, RUN)}
+    ours_alone = {"spark.local.dir", "spark.authenticate", "spark.driver.host", "spark.python.unix.domain.socket.dir"}
+    assert not ours_alone & options.keys()
+
+
+@pytest.mark.parametrize(
+    ("folder", "manager"),
+    [
+        (None, "FileSystemBasedCheckpointFileManager"),
+        ("/srv/checkpoint", "FileSystemBasedCheckpointFileManager"),
+        ("hdfs://n:8020/headgate", "FileContextBasedCheckpointFileManager"),
+        ("abfss://c@a.dfs.core.windows.net/headgate", "FileContextBasedCheckpointFileManager"),
+        ("s3a://bucket/headgate", "AbortableStreamBasedCheckpointFileManager"),
+        ("gs://bucket/headgate", None),
+    ],
+)
+def test_the_storage_of_the_checkpoint_decides_how_its_files_appear(folder: str | None, manager: str | None) -> None:
+    chosen = in_force(settings(checkpoint_dir=folder), "local[2]", {}, RUN).get(MANAGER)
+    assert (chosen or "").rpartition(".")[2] == (manager or "")

@@ -1,0 +1,160 @@
+"""The query on a standalone Spark cluster, whose executors may die, decides what it decides in one process."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from policies.observations import Outcome
+from policies.throttle import LogDirs
+from policies.throttle.readings import VolumeReading
+from policies.wire import observation_event
+from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
+from tests.system.spark_cluster import SparkCluster
+from tests.system.waiting import eventually
+
+CLUSTERS = ("a", "b", "c", "d", "e")
+EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
+LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
+SMALL = {"spark.executor.memory": "512m", "spark.executor.cores": 1, "spark.cores.max": 2}
+DECIDED = ("verdict", "reason", "factor", "previous_factor", "raw_factor", "volumes", "brokers", "mode")
+"""Of a decision, what no clock has a part in."""
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers of one core each."""
+    with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+        yield cluster
+
+
+class Run:
+    """A query on topics of its own.
+
+    Args:
+        folder: for its data.
+        servers: of the loop's Kafka.
+        port: of /metrics.
+        stream: its `stream` block.
+    """
+
+    def __init__(self, folder: Path, servers: str, port: int, stream: dict[str, Any]) -> None:
+        self.folder, self.servers, self.port = folder, servers, port
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
+        self.file = write_settings(
+            folder / "headgate.yaml",
+            kafka={"bootstrap_servers": servers},
+            topics={"prefix": self.prefix, "partitions": 1},
+            data_dir=str(folder / "data"),
+            http={"port": port},
+            policies={"throttle": {**LIMITS, **EAGER}},
+            clusters={cluster: {} for cluster in CLUSTERS},
+            stream={"shuffle_partitions": 2, **stream},
+        )
+        with Headgate(["topics", "create", "-s", str(self.file)], folder / "topics.log") as create:
+            assert create.wait() == 0, create.output()
+
+    def query(self) -> Headgate:
+        return Headgate(["decide", "-s", str(self.file)], self.folder / "decide.log")
+
+    def decided(self) -> Topic:
+        return Topic(self.servers, f"{self.prefix}.decided.throttle")
+
+    def observe(self, round_: int) -> None:
+        """A reading of each cluster, another each round."""
+        records = [(name, reading(name, round_, number)) for number, name in enumerate(CLUSTERS)]
+        produce(self.servers, f"{self.prefix}.observed.log-dirs", *records)
+
+
+def reading(cluster: str, round_: int, number: int) -> bytes:
+    usable = 100_000 * (1 + (round_ * 3 + number) % 8)
+    volume = VolumeReading(log_dir="/data", total_bytes=1_000_000, usable_bytes=usable)
+    data = LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,))
+    return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
+
+
+def decisions(decided: Topic) -> dict[str, list[dict[str, Any]]]:
+    """By cluster, each once, in order, without what only time gives; numbers have no gap."""
+    by_id = {each["decision_id"]: each for each in decided.data()}
+    found: dict[str, list[dict[str, Any]]] = {cluster: [] for cluster in CLUSTERS}
+    numbers: dict[str, list[int]] = {cluster: [] for cluster in CLUSTERS}
+    for each in sorted(by_id.values(), key=lambda each: each["sequence"]):
+        found[each["cluster"]].append({name: each[name] for name in DECIDED})
+        numbers[each["cluster"]].append(each["sequence"])
+    assert all(given == list(range(given[0], given[0] + len(given))) for given in numbers.values() if given)
+    return found
+
+
+def has_decided(decided: Topic, rounds: int) -> bool:
+    return all(len(each) == rounds for each in decisions(decided).values())
+
+
+def query_failures(run: Run) -> int:
+    return (run.folder / "decide.log").read_text().count("query failed")
+
+
+def test_a_cluster_whose_executor_is_killed_decides_as_one_process_does(
+    spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_port: int
+) -> None:
+    """Round by round, so that both take the same readings at a time."""
+    local = Run(tmp_path / "local", loop_kafka, free_port, {})
+    wide = Run(tmp_path / "wide", loop_kafka, free_port + 1, {"master": spark_cluster.master, "spark": SMALL})
+    rounds, failures = range(1, 6), 0
+    with ExitStack() as stack:
+        runs = [(run, stack.enter_context(run.query()), stack.enter_context(run.decided())) for run in (local, wide)]
+        for run, query, _ in runs:
+            await_ready(query, run.port)
+        for round_ in rounds:
+            for run, _, _ in runs:
+                run.observe(round_)
+            if round_ == 3:
+                before = spark_cluster.executors()
+                assert len(before) == 2, "work is shared"
+                failures = query_failures(wide)
+                os.kill(before[0], signal.SIGKILL)
+            for run, query, decided in runs:
+                eventually(f"round {round_} of {run.folder.name}", partial(has_decided, decided, round_))
+                assert query.process.poll() is None
+        eventually("an executor in place of the killed one", lambda: len(spark_cluster.executors()) == 2)
+        alone, shared = (decisions(decided) for _, _, decided in runs)
+        assert shared == alone
+        assert all(query.stop() == 0 for _, query, _ in runs)
+    assert query_failures(wide) == failures, "a task is repeated, not the query"
+
+
+@pytest.mark.long
+def test_the_line_that_is_printed_runs_under_spark_submit_whose_configuration_counts(
+    spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_port: int
+) -> None:
+    run = Run(tmp_path / "run", loop_kafka, free_port, {"master": spark_cluster.master, "spark": SMALL})
+    line = _printed(["decide", "--print-submit", "-s", str(run.file)]).replace(
+        "app.name=headgate", "app.name=submitted"
+    )
+    submit = ["bash", "-c", f"exec {Path(pyspark.__file__).parent}/bin/{line}"]
+    with (tmp_path / "submit.log").open("wb") as log, run.decided() as decided:
+        process = subprocess.Popen(submit, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            run.observe(1)
+            eventually("decided", lambda: has_decided(decided, 1) or process.poll())
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert has_decided(decided, 1), (tmp_path / "submit.log").read_text()
+    assert spark_cluster.has_run("submitted")
+
+
+def _printed(arguments: Sequence[str]) -> str:
+    done = subprocess.run([sys.executable, "-m", "deploy.cli", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
