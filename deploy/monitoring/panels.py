@@ -52,6 +52,8 @@ FLEET = Board(
                 Panel("Processes that answer", 'sum(up{job="headgate"})', kind="number"),
                 Panel("Decisions that ran out", "sum(headgate_decision_stale)", kind="number",
                       description="Past their validity without a successor: the loop is dead, the fallback applies."),
+                Panel("The canary waits for its decision", "max(headgate_loop_unanswered_seconds)", unit="s",
+                      kind="number", description="More than 15 s: the loop is dead or far behind."),
                 Panel("Query: since the last batch", "time() - headgate_query_last_progress_timestamp_seconds",
                       unit="s", kind="number"),
                 Panel("Alerts that fire", 'sum(headgate_alerts{cluster=~"$cluster"}) or vector(0)', kind="number"),
@@ -73,6 +75,9 @@ FLEET = Board(
             "How quick it is",
             (
                 Panel("Observed to published, 99 of 100", f"histogram_quantile(0.99, {_LATENCY})", "{{policy}}", "s"),
+                Panel("From the canary's reading to its decision, median",
+                      "histogram_quantile(0.5, sum by (le) (rate(headgate_loop_latency_seconds_bucket[10m])))",
+                      "", "s"),
                 Panel("Age of the newest observation", 'headgate_observation_age_seconds{cluster=~"$cluster"}',
                       "{{cluster}}", "s"),
                 Panel("Query: records it lags behind", "headgate_query_lag_records"),
