@@ -1,0 +1,63 @@
+"""The wheel is complete: unpacked in an empty folder, outside the repository, it works as it should."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from deploy.generate import REFERENCE
+from tests.deploy.test_cli_replay import EVENING, LIMITS, recorded
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's files, as an installation has them."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(built, cwd=ROOT, check=True, capture_output=True, timeout=240)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def headgate(site: Path, folder: Path, *arguments: str) -> str:
+    """The command of the unpacked wheel; nothing of the repository is in its way."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HEADGATE"))}
+    begin = f"import sys; sys.path.insert(0, {str(site)!r}); import deploy.cli as cli"
+    code = f"{begin}; assert cli.__file__.startswith({str(site)!r}); cli.main()"
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code, *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_it_checks_replays_and_says_what_it_can_do(unpacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "headgate.yaml").write_text(LIMITS)
+    recorded(tmp_path, *EVENING)
+    assert "demo" in headgate(unpacked, tmp_path, "--help")
+    assert "is good" in headgate(unpacked, tmp_path, "check", "headgate.yaml")
+    assert "throttle-factor" in headgate(unpacked, tmp_path, "replay", "-s", "headgate.yaml", "evening.jsonl")
+    assert "--for" in headgate(unpacked, tmp_path, "pause", "--help")
+
+
+def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:
+    published = unpacked / "deploy/published"
+    for name in ("asyncapi.yaml", "openapi.json", "settings.yaml", "alertmanager.yaml"):
+        assert (published / name).read_bytes() == (REFERENCE / name).read_bytes()
+    schemas = {file.name for file in (REFERENCE / "schemas").iterdir()}
+    assert {file.name for file in (published / "schemas").iterdir()} == schemas
+    assert list(unpacked.glob("*.dist-info/sboms/*.json"))
+    for part in ("monitoring/grafana/headgate-fleet.json", "monitoring/prometheus/headgate.rules.yaml", "jars.sha256"):
+        assert (unpacked / "deploy" / part).exists()
+
+
+def test_no_test_is_in_it(unpacked: Path) -> None:
+    assert not (unpacked / "tests").exists()
