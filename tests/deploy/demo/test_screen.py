@@ -16,7 +16,7 @@ SCENE = Scene(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_0
 SENTENCE = "producer_byte_rate of client-id=<default> on demo was set by the quota actuator to 7.3 MB/s a broker"
 
 
-def played(console: Console, looks: int = 150) -> Screen:
+def played(console: Console, looks: int = 12) -> Screen:
     screen = Screen(console, SCENE)
     screen.begin(Phase.FILL)
     with screen:
@@ -29,13 +29,13 @@ def played(console: Console, looks: int = 150) -> Screen:
     return screen
 
 
-def shown(width: int, height: int = 40, *, terminal: bool = True) -> str:
+def shown(width: int, height: int = 40, *, terminal: bool = True, looks: int = 12) -> str:
     file = StringIO()
     console = SafeConsole(
         file=file, width=width, height=height, force_terminal=terminal, color_system=None, highlight=False
     )
     console.soft_wrap = not terminal
-    played(console)
+    played(console, looks)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
 
 
@@ -48,7 +48,7 @@ def test_nothing_is_wider_than_the_terminal_and_no_word_is_cut(width: int) -> No
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_once_there_is_more_than_fits_the_charts_fill_the_width(width: int) -> None:
-    last = shown(width).split("─" * width)[-1]
+    last = shown(width, looks=width - 20).split("─" * width)[-1]
     chart = next(line for line in last.splitlines() if line.startswith("of 280 MB"))
     bars = chart.removeprefix("of 280 MB").strip().split(" ")[0]
     assert len(bars) == min(width - 30, 120)
@@ -63,7 +63,7 @@ def test_a_low_terminal_has_no_empty_lines_between_the_charts() -> None:
 
 
 def test_without_a_terminal_there_are_lines_with_numbers_now_and_then_and_no_chart() -> None:
-    text = shown(80, terminal=False)
+    text = shown(80, terminal=False, looks=150)
     assert "     0 s  280 MB free, factor 0.50, quota 7.3 MB/s, 8.0 MB/s produced\n" in text
     assert len(re.findall("MB free, factor", text)) == 15
     assert f"quota applied  {SENTENCE}\n" in text
