@@ -19,7 +19,7 @@ from connectors.shares.lease import CLOCK, Lease, valid_seconds_of
 from connectors.shares.settings import ShareSettings
 from policies.errors import UserError
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
 _LONGEST_STOP_SECONDS = 60.0
 """What is not given up by then is another's anyhow; the lease is over long before."""
@@ -95,7 +95,7 @@ class Membership(Closing):
         return f"has not been told yet by Kafka what is its share{why}"
 
     def step(self) -> None:
-        """Serve the group, and stay a member, for half a second or so; to be called over and over.
+        """Serve the group, and stay a member, for a moment; to be called over and over.
 
         Raises:
             UserError: Kafka does not let it be a member, or what `on_change` raises.
