@@ -25,6 +25,8 @@ from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually
 
 ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
+UNHURRIED = {"trigger_interval": "500ms"}
+"""Of a query whose readings come from many pollers: else a batch for each poll of each kind would take a core."""
 _GAP_SECONDS = 0.5
 """Serving that is noted twice within this went on in between."""
 
@@ -130,7 +132,13 @@ class SessionsLoop:
 
 @contextmanager
 def sessions_loop(
-    *, loop_kafka: str, folder: Path, port: int, clusters: Mapping[str, Any], sessions: Mapping[str, Any]
+    *,
+    loop_kafka: str,
+    folder: Path,
+    port: int,
+    clusters: Mapping[str, Any],
+    sessions: Mapping[str, Any],
+    stream: Mapping[str, Any] | None = None,
 ) -> Iterator[SessionsLoop]:
     """`headgate run` on some clusters. It must end well and without a traceback.
 
@@ -140,6 +148,7 @@ def sessions_loop(
         port: where it is to serve its metrics.
         clusters: by name.
         sessions: `policies.sessions`.
+        stream: of the query, where it is not as by default.
     """
     prefix = f"s{uuid.uuid4().hex[:8]}"
     settings = {
@@ -147,7 +156,7 @@ def sessions_loop(
         "topics": {"prefix": prefix},
         "data_dir": str(folder / "data"),
         "http": {"port": port},
-        "stream": {"trigger_interval": "500ms"},  # else a batch for each poll of each kind would take a core
+        "stream": dict(stream or {}),
         "clusters": dict(clusters),
         "policies": {"sessions": dict(sessions)},
     }

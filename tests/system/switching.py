@@ -296,14 +296,16 @@ class SwitchLoop:
         self.running: dict[str, Headgate] = {}
         self._decided = Topic(kafka, f"{prefix}.decided.switches")
 
-    def write(self, clusters: Mapping[str, Any], policies: Mapping[str, Any]) -> None:
+    def write(
+        self, clusters: Mapping[str, Any], policies: Mapping[str, Any], stream: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the settings file and create the topics."""
         write_settings(
             self.file,
             kafka={"bootstrap_servers": self.kafka},
             topics={"prefix": self.prefix},
             data_dir=str(self.folder / "data"),
-            stream={"trigger_interval": "400ms"},  # else a batch for each poll of each cluster would take a core
+            stream=dict(stream or {}),
             clusters=dict(clusters),
             policies=dict(policies),
         )

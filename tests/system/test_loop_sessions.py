@@ -15,7 +15,7 @@ import pytest
 
 from connectors.ownership.contact import boot_seconds
 from policies.sessions.settings import monitor_ms
-from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
+from tests.system.sessions import UNHURRIED, ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
 from tests.system.waiting import eventually, on_this_machine, paced
 from tests.system.zookeeper import ZooKeeper, free_port
 
@@ -101,7 +101,9 @@ def world(
             for name in (KEPT, STRICT)
         }
         loop = stack.enter_context(
-            sessions_loop(loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=policy())
+            sessions_loop(
+                loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=policy(), stream=UNHURRIED
+            )
         )
         timeout = ("--session-timeout", str(t_seconds()))
         kept = Fleet(KEPT, zookeeper.servers, client, folder, loop, timeout)

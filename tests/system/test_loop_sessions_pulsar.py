@@ -21,7 +21,7 @@ from policies.sessions.readings import BROKERS, registration_path
 from tests.system.loop import Entry
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce
-from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
+from tests.system.sessions import UNHURRIED, ZOOKEEPER, SessionsLoop, sessions_loop
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine, paced, within
 from tests.system.zookeeper import ZooKeeper, free_port
 
@@ -166,7 +166,9 @@ def running(
             NODES_ONLY: {"zookeeper": zookeeper, **WATCHED},
         }
         loop = stack.enter_context(
-            sessions_loop(loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=sessions)
+            sessions_loop(
+                loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=sessions, stream=UNHURRIED
+            )
         )
         yield World(pulsar, loop, stack.enter_context(pulsar.zookeeper.client(timeout=60.0)))
 

@@ -45,7 +45,8 @@ def loop(loop_kafka: str, clusters: Clusters, tmp_path_factory: pytest.TempPathF
     window = f"{on_this_machine(BACK_SECONDS):.0f}s"
     back = {**SHARED, "rollback_window": window, "cleanup_after": window}
     policy = {"rollback_window": "2s", "cleanup_after": "2s", "clusters": {**CLUSTERS, BACK: back}}
-    loop.write({name: brokers.settings() for name, brokers in watched.items()}, {"switching": policy})
+    stream = {"trigger_interval": "400ms"}  # else a batch for each poll of each cluster would take a core
+    loop.write({name: brokers.settings() for name, brokers in watched.items()}, {"switching": policy}, stream)
     loop.start("decide", "act")
     yield loop
     loop.close()
