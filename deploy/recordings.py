@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from connectors.kafka.history import AppendedRecord, read_history, read_ranges
 from deploy.settings import Settings
 from policies.batches import BATCHES, Batch
+from policies.canary import CANARY
 from policies.errors import UserError
 from policies.registry import observed_topics
 from policies.signatures import HEADER
@@ -45,10 +46,12 @@ def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
 
 
 def events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
-    """Those of the observed topics in this time; raises as `read_history` does."""
+    """Those of the observed topics in this time, but the canary's; raises as `read_history` does."""
     prefix = settings.topics.prefix
     topics = [settings.topics.topic(name) for name in observed_topics()]
     for record in read_history(settings.loop_kafka(), topics, since, to):
+        if record.key == CANARY.encode():
+            continue  # what would have been decided of it nobody asks
         name = record.place.split("/")[0].removeprefix(f"{prefix}.")
         yield Recorded(record.place, record.value, record.appended_at, name)
 

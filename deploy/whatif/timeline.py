@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
+from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision
 
 SETTINGS, AGAINST = "settings", "against"
@@ -67,9 +68,11 @@ def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) 
     """The courses of all subjects, by cluster, policy and what they are about.
 
     Args:
-        sides: the decisions of each replay, in the order they were taken, by `SETTINGS` and perhaps `AGAINST`.
+        sides: the decisions of each replay, in the order they were taken, by `SETTINGS` and perhaps `AGAINST`; those of
+            the canary are left out.
         end: when what is in force last ends; None: with the last decision of any side.
     """
+    sides = {side: [d for d in decisions if d.cluster != CANARY] for side, decisions in sides.items()}
     last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
     if last is None:
         return []

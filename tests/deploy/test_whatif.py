@@ -15,6 +15,7 @@ from rich.console import Console
 from deploy.whatif.picture import page
 from deploy.whatif.table import timeline_view
 from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, lanes
+from policies.canary import CANARY
 from policies.decisions import Decision
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
@@ -53,6 +54,11 @@ def test_a_course_says_what_was_in_force_from_when_to_when() -> None:
         (at(60), at(120), "0 · hard_limit"),
         (at(120), at(180), "1 · above_limits"),
     ]
+
+
+def test_the_canary_has_no_course() -> None:
+    of_canary = [each.model_copy(update={"cluster": CANARY}) for each in decided(LOOSE, *EVENING)]
+    assert lanes({SETTINGS: of_canary}) == []
 
 
 def test_an_alert_lasts_from_its_firing_to_its_end() -> None:
