@@ -21,6 +21,7 @@ from connectors.part import Part
 from connectors.policy_detail import DetailKind
 from connectors.policy_view import PolicyView
 from connectors.poll_metrics import PollMetrics
+from connectors.probe import Probe
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.recalled import Kind, Recall, nothing_recalled
@@ -111,6 +112,17 @@ class CollectorContext:
 
 
 @dataclass(frozen=True)
+class ProbeContext:
+    """What questions about one cluster are made of."""
+
+    name: str
+    cluster: ClusterSources
+    settings: Any
+    """The policy's block, as it is in force for this cluster."""
+    clients: Clients
+
+
+@dataclass(frozen=True)
 class ActuatorContext:
     """What a policy's actuators are made of."""
 
@@ -160,6 +172,14 @@ def _no_actuators(context: ActuatorContext) -> Iterator[Part]:  # noqa: ARG001 -
     yield from ()
 
 
+def _no_probes(context: ProbeContext) -> Iterator[Probe]:  # noqa: ARG001 - by default nothing is asked
+    yield from ()
+
+
+def _no_remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:  # noqa: ARG001 - by default none is known
+    yield from ()
+
+
 def _no_doubts(settings: Any, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:  # noqa: ARG001 - by default
     yield from ()
 
@@ -181,6 +201,10 @@ class PolicyConnectors:
     """They are made for the clusters of a process's share, and anew when these change."""
     acts_on: Callable[[Any, str, ClusterSources], bool] = _whatever_it_is
     """From the policy's block, a cluster's name and what is set of it to whether its actuators have to do with it."""
+    probes: Callable[[ProbeContext], Iterator[Probe]] = _no_probes
+    """What `headgate doctor` asks of a cluster besides running its collectors once: whether its actuators may act."""
+    remedies: Callable[[ClusterSources, Reading], Iterator[str]] = _no_remedies
+    """What a person can do about a reading that is not `ok`."""
     view: Callable[[Any], PolicyView] | None = None
     """From the policy's block to its metrics; None: it has only those that all policies have."""
     detail: DetailKind | None = None

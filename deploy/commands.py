@@ -359,6 +359,25 @@ def check(
     check_file(file or settings, effective=effective)
 
 
+@app.command()
+def doctor(
+    settings: SettingsFile = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="As which part: collect-POLICY, decide, export, act. By default all that `run` is."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Connect to everything the settings name: what works, what is slow, what is not allowed. Changes nothing."""
+    from deploy.doctor.command import examine
+
+    set_up_logging()
+    for name in (None, "headgate.librdkafka"):  # the answers say what there is to say
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
+        raise typer.Exit(1)
+
+
 @app.command("import-strimzi")
 def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
     """Print settings that do what a broker's Strimzi quotas plugin does."""

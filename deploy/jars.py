@@ -94,6 +94,12 @@ def bytes_to_fetch(group: str, cache_dir: Path, *, coordinates: Path = _COORDINA
     return sum(each.size_bytes for each in known if not (cache_dir / group / each.file).exists())
 
 
+def missing_jars(group: str, cache_dir: Path) -> tuple[str, ...]:
+    """The jars of a group that are not in the cache, or not as they should be; nothing is fetched."""
+    sums = _read_manifest(_MANIFEST)[group]
+    return tuple(file for file in sums if not _is_right(cache_dir / group / file, sums))
+
+
 def write_manifest(
     cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST, coordinates: Path = _COORDINATES
 ) -> None:

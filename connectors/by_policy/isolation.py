@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 import connectors.pulsar.bookies
 import connectors.zookeeper.bookies
 from connectors.part import Part
+from connectors.probe import Probe
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.pulsar.probes import superuser_line, superuser_probe
 from connectors.quarantine import QuarantineActuator, QuarantineMetrics, RackStore, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.admin import AdminRacks
 from connectors.registration import (
@@ -17,11 +19,15 @@ from connectors.registration import (
     CollectorContext,
     Doubt,
     PolicyConnectors,
+    ProbeContext,
 )
 from connectors.status_page.details.isolation import DETAIL
 from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
+from connectors.zookeeper.probes import acl_line, write_probes
 from policies.isolation import BookieQuarantine, Bookies, IsolationSettings
+from policies.isolation.readings import BookieRacks
 from policies.isolation.settings import Quarantine
+from policies.observations import Outcome, Reading
 
 _WATCHED = (WatchedBookies, WatchedPulsarBookies)
 
@@ -45,6 +51,29 @@ def _doubts(settings: IsolationSettings, clusters: Mapping[str, ClusterSources])
             ("policies", "isolation", "quarantine"),
             f"quarantines nothing: no bookies are watched; set clusters.{asked[0]}.bookies (or pulsar_bookies)",
         )
+
+
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    if context.settings.quarantine is not Quarantine.ON:
+        return
+    zookeeper, admin = context.clients.zookeeper(context.name), context.clients.pulsar(context.name)
+    bookies = context.cluster.setting(WatchedBookies)
+    if bookies is not None and zookeeper is not None:
+        system, paths = f"{context.name}: ZooKeeper", (bookies.bookies_path,)
+        yield from write_probes(system, zookeeper, paths, "quarantine must")
+    elif context.cluster.setting(WatchedPulsarBookies) is not None and admin is not None:
+        yield superuser_probe(f"{context.name}: Pulsar", admin, "quarantine bookies")
+
+
+def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
+    if reading.outcome is not Outcome.UNAUTHORIZED:
+        return
+    bookies = cluster.setting(WatchedBookies)
+    if bookies is not None and cluster.zookeeper is not None:
+        paths = {Bookies: bookies.ledgers_root, BookieRacks: bookies.bookies_path}
+        yield acl_line(cluster.zookeeper, paths.get(type(reading), "/admin"), "r")
+    elif cluster.pulsar is not None:
+        yield superuser_line(cluster.pulsar, "read bookies and policies")
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -114,6 +143,8 @@ CONNECTORS = PolicyConnectors(
     },
     mistakes=_mistakes,
     doubts=_doubts,
+    probes=_probes,
+    remedies=_remedies,
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,

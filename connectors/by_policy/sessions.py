@@ -9,9 +9,11 @@ import connectors.pulsar.health
 import connectors.zookeeper.ownership
 import connectors.zookeeper.sessions
 from connectors.part import Part
+from connectors.probe import Probe
 from connectors.prometheus.sessions_view import SessionsView
 from connectors.pulsar.connection import plain_http_problem
 from connectors.pulsar.health import MemberHealthCollector, WatchedHealth
+from connectors.pulsar.probes import superuser_line, superuser_probe
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -19,12 +21,15 @@ from connectors.registration import (
     CollectorContext,
     Doubt,
     PolicyConnectors,
+    ProbeContext,
     too_seldom,
 )
 from connectors.status_page.details.sessions import DETAIL
 from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
 from connectors.zookeeper.ownership import OwnershipCollector, WatchedOwnership
+from connectors.zookeeper.probes import acl_line
 from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
+from policies.observations import Outcome, Reading
 from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
 
 
@@ -82,6 +87,23 @@ def _acts_on(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa
     return cluster.setting(UnloadSettings) is not None and cluster.pulsar is not None
 
 
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    admin = context.clients.pulsar(context.name)
+    if context.cluster.setting(UnloadSettings) is not None and admin is not None:
+        yield superuser_probe(f"{context.name}: Pulsar", admin, "unload bundles")
+
+
+def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
+    if isinstance(reading, ZkSession) and reading.outcome in (Outcome.UNAUTHORIZED, Outcome.UNSUPPORTED):
+        yield "zoo.cfg of every server: 4lw.commands.whitelist=srvr,dump,cons (or set sessions.admin_url)"
+    elif reading.outcome is not Outcome.UNAUTHORIZED:
+        return
+    elif isinstance(reading, MemberHealth) and cluster.pulsar is not None:
+        yield superuser_line(cluster.pulsar, "ask a broker for its health")
+    elif cluster.zookeeper is not None:
+        yield from (acl_line(cluster.zookeeper, path, "r") for path in ("/loadbalance", "/namespace"))
+
+
 def _mistakes(cluster: ClusterSources) -> Iterator[str]:
     for name, block in (("health", cluster.setting(WatchedHealth)), ("unload", cluster.setting(UnloadSettings))):
         if block is not None:
@@ -113,6 +135,8 @@ CONNECTORS = PolicyConnectors(
     },
     mistakes=_mistakes,
     doubts=_doubts,
+    probes=_probes,
+    remedies=_remedies,
     collectors=_collectors,
     actuators=_actuators,
     acts_on=_acts_on,

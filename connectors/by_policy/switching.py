@@ -1,21 +1,26 @@
 """The switching policy's I/O: its executor carries orders out between the clusters of `bookkeeper`."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
-from connectors.bookkeeper.settings import BookKeeperClusters
+from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.part import Part
+from connectors.probe import Answer, Probe
 from connectors.prometheus.switching_view import SwitchingView
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
     ClusterSources,
     PolicyConnectors,
+    ProbeContext,
 )
 from connectors.status_page.details.switching import DETAIL
 from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.settings import SwitchExecution
+from connectors.zookeeper.probes import read_probe, write_probes
+from connectors.zookeeper.session import ZooKeeperSession
 from policies.registry import topic_of
 from policies.switching import SwitchDecision, SwitchingSettings, SwitchLedger
 
@@ -56,6 +61,30 @@ def _bookkeeper_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeper
     return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
 
 
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    clusters, brokers = context.cluster.setting(BookKeeperClusters), context.clients.zookeeper(context.name)
+    if clusters is None or brokers is None:
+        return
+    for name, each in clusters.clusters.items():
+        system = f"{context.name}: BookKeeper {name}"
+        yield Probe(system, f"read {each.ledgers_root}", partial(_read_metadata, system, each, brokers))
+    if context.cluster.setting(SwitchExecution) is not None:
+        yield from write_probes(f"{context.name}: ZooKeeper", brokers, _WRITTEN, "a switch must")
+
+
+_WRITTEN = ("/admin/bookie-clusters", "/schemas", "/managed-ledgers")
+
+
+def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSession) -> Answer:
+    session = brokers if cluster.zookeeper is None else ZooKeeperSession(system, cluster.zookeeper)
+    try:
+        remedy = "set its ledgers_root, and the chroot in its zookeeper.servers, to where BookKeeper's metadata is"
+        return read_probe(system, session, cluster.ledgers_root, remedy).ask()
+    finally:
+        if session is not brokers:
+            session.close()
+
+
 def _mistakes(cluster: ClusterSources) -> Iterator[str]:
     execution = cluster.setting(SwitchExecution)
     if execution is not None and execution.owner_url is not None and cluster.pulsar is None:
@@ -79,6 +108,7 @@ CONNECTORS = PolicyConnectors(
         ),
     },
     mistakes=_mistakes,
+    probes=_probes,
     actuators=_actuators,
     acts_on=_acts_on,
     view=SwitchingView,

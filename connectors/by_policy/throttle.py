@@ -1,12 +1,18 @@
 """The throttle policy's I/O: log dirs are read through Kafka's admin API, factors become client quotas."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 
 import connectors.kafka.log_dirs
-from connectors.kafka.log_dirs import LogDirsCollector
+from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.kafka.outcomes import detail_of, outcome_of
+from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
+from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.part import Part
+from connectors.probe import Answer, Probe
 from connectors.prometheus.throttle_view import ThrottleView
 from connectors.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
+from connectors.read_errors import one_line
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -14,12 +20,16 @@ from connectors.registration import (
     CollectorContext,
     Doubt,
     PolicyConnectors,
+    ProbeContext,
     too_seldom,
 )
 from connectors.status_page.details.throttle import DETAIL
+from policies.errors import UserError
+from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_settings import QuotaSettings
+from policies.units import counted
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
@@ -46,6 +56,51 @@ _NO_LIMIT = (
     "policies.throttle has no limit for it; set hard: {available_bytes_below: 5GB}, or soft: {available_ratio_below: "
     "0.15}, or both"
 )
+
+
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    kafka, quotas = context.cluster.kafka, context.cluster.setting(QuotaSettings)
+    if kafka is not None and quotas is not None:
+        yield Probe(f"{context.name}: Kafka", "quotas", lambda: _read_quotas(kafka, quotas))
+        yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _quota_rights(kafka))
+
+
+def _read_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> Answer:
+    """Whether quotas can be read, and whether the brokers heed them."""
+    try:
+        with closing(QuotaClient(kafka, kafka.timeout_seconds)) as client:
+            client.describe()
+            rates = client.rates([spec.entity for spec in quotas.entities])
+            deaf = client.callback_classes()
+    except FAILURES as error:
+        remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
+        return Answer(outcome_of(error), detail_of(error), remedies)
+    if deaf:
+        broker, name = next(iter(deaf.items()))
+        remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
+        return Answer(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
+    return Answer(Outcome.OK, f"{counted(len(rates), 'quota')} read, and heeded by every broker")
+
+
+def _quota_rights(kafka: WatchedKafka) -> Answer:
+    try:
+        lacking = [each for each in _QUOTA_RIGHTS if each not in cluster_operations(kafka)]
+    except (UserError, TimeoutError) as error:
+        return Answer(Outcome.UNREACHABLE, one_line(str(error)))
+    if lacking:
+        who = f"{principal_of(kafka)} may not set quotas ({', '.join(lacking)})"
+        return Answer(Outcome.UNAUTHORIZED, who, (cluster_acl(kafka, *lacking),))
+    return Answer(Outcome.OK, "quotas may be set")
+
+
+_QUOTA_RIGHTS = ("DescribeConfigs", "AlterConfigs")
+
+
+def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
+    if cluster.kafka is not None and reading.outcome is Outcome.UNAUTHORIZED and isinstance(reading, LogDirs):
+        yield cluster_acl(cluster.kafka, "Describe")
+    if reading.outcome is Outcome.UNSUPPORTED:
+        yield "Kafka 3.3 or newer tells how large and how full its volumes are; older brokers do not"
 
 
 def _collectors(context: CollectorContext) -> Iterator[Part]:
@@ -102,6 +157,8 @@ CONNECTORS = PolicyConnectors(
         )
     },
     doubts=_doubts,
+    probes=_probes,
+    remedies=_remedies,
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,

@@ -5,7 +5,7 @@ collectors get a principal of their own, which can write that policy's topic and
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from policies.batches import BATCHES
@@ -108,7 +108,36 @@ def rights_of(part: str) -> tuple[Grant, ...]:
 def acl_commands(part: str, principal: str, prefix: str) -> Iterator[str]:
     """Arguments of `kafka-acls.sh` that give a principal a part's rights, one line each; raises as `rights_of` does."""
     for grant in rights_of(part):
-        pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
-        operations = "".join(f" --operation {operation}" for operation in grant.operations)
+        yield acl_command(grant, principal, prefix)
+
+
+def acl_command(grant: Grant, principal: str, prefix: str) -> str:
+    """Arguments of `kafka-acls.sh` that give a principal one right."""
+    pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
+    operations = "".join(f" --operation {operation}" for operation in grant.operations)
+    return f"--add --allow-principal '{principal}'{operations} --{grant.resource} {prefix}.{grant.name}{pattern}"
+
+
+def lacking(
+    part: str, prefix: str, topics: Mapping[str, frozenset[str]], groups: Mapping[Grant, frozenset[str]]
+) -> Iterator[Grant]:
+    """The rights of a part that a client has not.
+
+    Args:
+        part: as in `rights`.
+        prefix: of the loop's topics.
+        topics: by topic that exists, the operations that the client may do.
+        groups: by right on consumer groups, the operations that it may do with such a group; left out: all.
+
+    Raises:
+        UserError: there is no such part.
+    """
+    for grant in rights_of(part):
         name = f"{prefix}.{grant.name}"
-        yield f"--add --allow-principal '{principal}'{operations} --{grant.resource} {name}{pattern}"
+        if grant.resource is Resource.GROUP:
+            of = [groups.get(grant, frozenset(grant.operations))]
+        else:
+            of = [may for each, may in topics.items() if (each.startswith(name) if grant.is_prefix else each == name)]
+        missing = tuple(each for each in grant.operations if not all(each in may for may in of))
+        if missing:
+            yield replace(grant, operations=missing)

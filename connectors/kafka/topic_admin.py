@@ -96,6 +96,11 @@ def check_topics(
     )
 
 
+def reach(connection: KafkaConnection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int:
+    """How many brokers the cluster has. Raises as `create_topics` does."""
+    return len(_Admin(connection, timeout_seconds).brokers())
+
+
 class _Admin:
     """An admin client whose errors are ones a person can mend."""
 
@@ -110,6 +115,10 @@ class _Admin:
             self._client = AdminClient(options, logger=LOGGER)
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
+
+    def brokers(self) -> Sequence[int]:
+        """The ids of all brokers."""
+        return list(self._metadata().brokers)
 
     def present(self, planned: Sequence[TopicPlan]) -> dict[str, tuple[int, int]]:
         """The planned topics that exist, each with its partitions and copies."""

@@ -1,0 +1,161 @@
+"""Questions to a Kafka cluster: whether it answers, and what this client may do there, without trying it.
+
+Kafka tells each client what it is authorized to do (KIP-430), so nothing has to be written to find out.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.rights import acl_command, lacking
+from connectors.kafka.topic_admin import check_topics, reach
+from connectors.kafka.topics import TopicSettings, plan
+from connectors.probe import Answer, Probe
+from connectors.read_errors import one_line
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.units import counted
+
+LOOP = "loop Kafka"
+TIMEOUT_SECONDS = 5.0
+
+_NAMES = {AclOperation.READ: "Read", AclOperation.WRITE: "Write", AclOperation.DESCRIBE: "Describe",
+          AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs", AclOperation.ALTER_CONFIGS: "AlterConfigs",
+          AclOperation.CREATE: "Create"}  # fmt: skip
+"""As `kafka-acls.sh` has them."""
+
+
+def loop_probes(connection: KafkaConnection, topics: TopicSettings, parts: Sequence[str]) -> Iterator[Probe]:
+    """What is asked of the loop's own Kafka, for a client that is to be these parts (`rights`)."""
+    loop = _Loop(connection, topics, parts)
+    yield Probe(LOOP, "brokers", loop.brokers)
+    yield Probe(LOOP, "topics", loop.topics)
+    yield Probe(LOOP, "rights", loop.rights)
+
+
+def principal_of(connection: KafkaConnection) -> str:
+    """Who the client is to Kafka's ACLs, as far as the settings tell."""
+    if connection.sasl is not None:
+        return f"User:{connection.sasl.username or connection.sasl.client_id}"
+    is_by_certificate = connection.tls is not None and connection.tls.cert_file is not None
+    return "User:the name in its certificate" if is_by_certificate else "User:ANONYMOUS"
+
+
+def cluster_acl(connection: KafkaConnection, *operations: str) -> str:
+    """The line that lets the client do these operations on the cluster."""
+    each = "".join(f" --operation {operation}" for operation in operations)
+    return _kafka_acls(connection, f"--add --allow-principal '{principal_of(connection)}'{each} --cluster")
+
+
+def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
+    """What the client may do on the cluster, as `kafka-acls.sh` names it.
+
+    Raises:
+        UserError: no answer, or the connection's files are not what they should be.
+    """
+    admin = _admin(connection)  # kept until the answer is there: it takes the question with it
+    future = admin.describe_cluster(include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
+    try:
+        return _operations(future.result(timeout=TIMEOUT_SECONDS + 1).authorized_operations)
+    except KafkaException as error:
+        raise UserError(error.args[0].str()) from None
+
+
+class _Loop:
+    """The questions to the loop's own Kafka: whether it answers at all is asked once for all of them."""
+
+    def __init__(self, connection: KafkaConnection, topics: TopicSettings, parts: Sequence[str]) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._parts = parts
+        self._asking = threading.Lock()
+        self._reached: Answer | None = None
+
+    def brokers(self) -> Answer:
+        """Whether it answers, and lets us in."""
+        with self._asking:
+            if self._reached is None:
+                self._reached = self._reach()
+            return self._reached
+
+    def topics(self) -> Answer:
+        """Whether the topics are as the loop needs them."""
+        if self.brokers().outcome is not Outcome.OK:
+            return _NOT_ASKED
+        try:
+            report = check_topics(self._connection, self._topics, timeout_seconds=TIMEOUT_SECONDS)
+        except UserError as error:
+            outcome = Outcome.UNAUTHORIZED if "may not do that" in str(error) else Outcome.TIMEOUT
+            return Answer(outcome, one_line(str(error)))
+        if report.missing:
+            missing = f"{counted(len(report.missing), 'topic')} missing, such as {report.missing[0]}"
+            return Answer(Outcome.ERROR, missing, ("headgate topics create",))
+        if report.differences:
+            many = f"{counted(len(report.differences), 'difference')} from what is needed"
+            return Answer(Outcome.ERROR, many, ("headgate topics check",))
+        return Answer(Outcome.OK, f"{counted(len(report.existing), 'topic')}, as needed")
+
+    def rights(self) -> Answer:
+        """Whether we may do what the parts do."""
+        if self.brokers().outcome is not Outcome.OK:
+            return _NOT_ASKED
+        prefix = self._topics.prefix
+        allowed = self._allowed()
+        if not allowed:
+            return Answer(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
+        grants = dict.fromkeys(grant for part in self._parts for grant in lacking(part, prefix, allowed))
+        if not grants:
+            return Answer(Outcome.OK, f"may do what {', '.join(self._parts)} need")
+        who = principal_of(self._connection)
+        lines = tuple(_kafka_acls(self._connection, acl_command(grant, who, prefix)) for grant in grants)
+        return Answer(Outcome.UNAUTHORIZED, f"{who} lacks {counted(len(lines), 'right')}", lines)
+
+    def _reach(self) -> Answer:
+        try:
+            brokers = reach(self._connection, timeout_seconds=TIMEOUT_SECONDS)
+        except UserError as error:
+            outcome = Outcome.UNAUTHORIZED if "refuses the login" in str(error) else Outcome.UNREACHABLE
+            return Answer(outcome, one_line(str(error)))
+        return Answer(Outcome.OK, counted(brokers, "broker"))
+
+    def _allowed(self) -> dict[str, frozenset[str]]:
+        admin = _admin(self._connection)
+        names = TopicCollection([each.topic for each in plan(self._topics)])
+        futures = admin.describe_topics(names, include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
+        found = {name: _allowed(future) for name, future in futures.items()}
+        return {name: may for name, may in found.items() if may is not None}
+
+
+_NOT_ASKED = Answer(Outcome.UNREACHABLE, "not asked: it does not answer, or lets nobody in")
+
+
+def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:
+    return f"kafka-acls.sh --bootstrap-server {connection.servers()[0]} {arguments}"
+
+
+def _allowed(future: Any) -> frozenset[str] | None:
+    """What may be done to a topic; None when there is none."""
+    try:
+        return _operations(future.result(timeout=TIMEOUT_SECONDS + 1).authorized_operations)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return frozenset()
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+
+
+def _operations(found: Sequence[AclOperation] | None) -> frozenset[str]:
+    return frozenset(_NAMES[each] for each in found or () if each in _NAMES)
+
+
+def _admin(connection: KafkaConnection) -> AdminClient:
+    try:
+        return AdminClient({**connection.for_confluent(), "client.id": "headgate-doctor"}, logger=LOGGER)
+    except KafkaException as error:
+        raise UserError(f"kafka: {error.args[0].str()}.") from None

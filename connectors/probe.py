@@ -1,0 +1,32 @@
+"""One question to a system that settings name, whose answer tells whether Headgate may do there what it is to do.
+
+Nothing is changed by asking. Policies yield such questions for what their actuators need (`PolicyConnectors.probes`);
+what their collectors need shows in their readings.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policies.observations import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a question."""
+
+    outcome: Outcome
+    detail: str
+    """In a few words, without a secret."""
+    remedies: tuple[str, ...] = ()
+    """What to do about it: sentences, or lines to give to another tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question. It may block; an error that it raises is the answer that it is a fault of ours."""
+
+    system: str
+    """Whom it is put to: ``loop Kafka``, ``payments: ZooKeeper``."""
+    asks: str
+    """What about: ``quotas``."""
+    ask: Callable[[], Answer]

@@ -1,0 +1,67 @@
+"""What a Pulsar cluster must be told so that its admin REST lets us do what we are to do."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+
+from connectors.probe import Answer, Probe
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.outcomes import READ_ERRORS
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.units import counted
+
+
+def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
+    """Whether we are a superuser: the list of brokers is for superusers alone, as is `what_for`."""
+
+    def ask() -> Answer:
+        try:
+            brokers = admin.brokers("local")
+        except READ_ERRORS.expected as error:
+            return refused(admin.settings, error, what_for)
+        return Answer(Outcome.OK, f"{counted(len(brokers), 'broker')}; {_who(admin.settings)} is a superuser")
+
+    return Probe(system, f"admin REST, to {what_for}", ask)
+
+
+def refused(settings: PulsarAdmin, error: BaseException, what_for: str) -> Answer:
+    """The answer for a request that failed."""
+    outcome = READ_ERRORS.outcome_of(error)
+    remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()
+    return Answer(outcome, READ_ERRORS.detail_of(error), remedies)
+
+
+def superuser_line(settings: PulsarAdmin, what_for: str) -> str:
+    """What to set in the brokers' configuration."""
+    if not settings.sends_token:
+        return f"clusters.NAME.pulsar.token_file: the brokers want a token; one of a superuser may {what_for}"
+    return f"broker.conf: superUserRoles=…,{_who(settings)} (and restart the brokers): only superusers may {what_for}"
+
+
+def _who(settings: PulsarAdmin) -> str:
+    return _tried(lambda: role_of(settings.bearer_token())) or (
+        "the token's role" if settings.sends_token else "anybody"
+    )
+
+
+def role_of(token: str | None) -> str | None:
+    """The role that a JSON web token names (`sub`); None for another kind of token. Its signature is not looked at."""
+    parts = (token or "").split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError):
+        return None
+    role = claims.get("sub") if isinstance(claims, dict) else None
+    return role if isinstance(role, str) and role.isprintable() else None
+
+
+def _tried(read: Callable[[], str | None]) -> str | None:
+    try:
+        return read()
+    except UserError:
+        return None

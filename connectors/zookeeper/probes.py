@@ -1,0 +1,102 @@
+"""Questions to a ZooKeeper: whether it answers, and whether a node's ACL would let us write, without writing."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from kazoo.security import ACL, Permissions, make_digest_acl_credential
+
+from connectors.probe import Answer, Probe
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.outcomes import READ_ERRORS
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from policies.observations import Outcome
+
+_UNKNOWABLE = ("sasl", "x509", "ip", "super")
+"""Schemes by which the server knows us and we do not."""
+
+
+def write_probes(system: str, session: ZooKeeperSession, paths: tuple[str, ...], what_for: str) -> Iterator[Probe]:
+    """Whether nodes may be changed, or made where they are not there yet.
+
+    Args:
+        system: whom they are put to.
+        session: how it is reached.
+        paths: below the chroot.
+        what_for: ends the sentence ``… is what quarantine writes``.
+    """
+    for path in paths:
+        yield Probe(system, f"write {path}", partial(_asked, session, path, what_for))
+
+
+def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -> Probe:
+    """Whether a node is there and may be read."""
+
+    def ask() -> Answer:
+        try:
+            reader = _reader(session)
+            found = reader.one(reader.client.get_async, path)
+        except READ_ERRORS.expected as error:
+            return refused(session.connection, error, (path,))
+        if found is None:
+            return Answer(Outcome.ERROR, f"there is no {path}", (remedy,))
+        return Answer(Outcome.OK, f"{path} is read")
+
+    return Probe(system, f"read {path}", ask)
+
+
+def refused(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> Answer:
+    """The answer for an attempt to read that failed."""
+    outcome = READ_ERRORS.outcome_of(error)
+    remedies = tuple(acl_line(connection, path, "r") for path in paths) if outcome is Outcome.UNAUTHORIZED else ()
+    return Answer(outcome, READ_ERRORS.detail_of(error), remedies)
+
+
+def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> str:
+    """The line for `zkCli.sh` that shows whom a node lets in, and what it should have besides."""
+    who = f"auth:{connection.user}:{permissions}" if connection.user else f"world:anyone:{permissions}"
+    whole = f"{connection.chroot}{path}"
+    if connection.user:
+        return f"zkCli.sh: addauth digest {connection.user}:PASSWORD, then getAcl {whole}; add {who} to it with setAcl"
+    return f"zkCli.sh: getAcl {whole}; add {who} to it with setAcl, or set zookeeper.user to one that it names"
+
+
+def _asked(session: ZooKeeperSession, path: str, what_for: str) -> Answer:
+    try:
+        return _may_write(session, path, what_for)
+    except READ_ERRORS.expected as error:
+        return refused(session.connection, error, (path,))
+
+
+def _may_write(session: ZooKeeperSession, path: str, what_for: str) -> Answer:
+    reader = _reader(session)
+    node, wanted, letters = path, Permissions.WRITE, "rw"
+    while (found := reader.one(reader.client.get_acls_async, node)) is None and node != "/":
+        node, wanted, letters = node.rpartition("/")[0] or "/", Permissions.CREATE, "rc"
+    acls: list[ACL] = list(found[0]) if found is not None else []
+    allowed = _allows(acls, session.connection, wanted)
+    there = f"{node} may be changed" if node == path else f"{path} may be made below {node}"
+    if allowed:
+        return Answer(Outcome.OK, there)
+    if allowed is None:
+        return Answer(Outcome.OK, f"{node} names others than digest users: whether we are one, only the server knows")
+    remedy = acl_line(session.connection, node, letters)
+    return Answer(Outcome.UNAUTHORIZED, f"the ACL of {node} does not let us change it, as {what_for}", (remedy,))
+
+
+def _allows(acls: list[ACL], connection: ZooKeeperConnection, wanted: int) -> bool | None:
+    """Whether an ACL allows an operation to us; None where only the server can tell."""
+    credential = connection.credential()
+    mine: set[tuple[str, str]] = {("world", "anyone")}
+    if credential is not None:
+        mine.add(("digest", make_digest_acl_credential(*credential.get_secret_value().split(":", 1))))
+    granted: list[Any] = [each for each in acls if each.perms & wanted]
+    if any((each.id.scheme, each.id.id) in mine for each in granted):
+        return True
+    return None if any(each.id.scheme in _UNKNOWABLE for each in granted) else False
+
+
+def _reader(session: ZooKeeperSession) -> Reader:
+    seconds = session.connection.timeout_seconds
+    return session.reader(lambda: seconds)

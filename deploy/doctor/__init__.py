@@ -1,0 +1,1 @@
+"""`headgate doctor`: everything the settings name, asked once, and changed by nothing."""

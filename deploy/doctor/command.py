@@ -1,0 +1,92 @@
+"""`headgate doctor`: asks everything at once, and shows what came of it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+
+import httpx
+import typer
+from rich.status import Status
+
+from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.kafka.probes import loop_probes
+from connectors.kafka.rights import rights, rights_of
+from connectors.probe import Answer, Probe
+from connectors.read_errors import one_line
+from deploy.connections import Connections
+from deploy.console import SafeConsole
+from deploy.doctor.collectors import cluster_probes
+from deploy.doctor.machine import machine_probes
+from deploy.doctor.results import Result, ask_all
+from deploy.doctor.view import doctor_view, remedies
+from deploy.settings import Settings
+from policies.errors import UserError
+from policies.observations import Outcome
+
+
+def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> bool:
+    """Ask and show; whether all is good.
+
+    Args:
+        settings: what they name is asked.
+        parts: of `headgate topics acls`, those whose rights are looked for; none: all that `headgate run` is.
+        as_json: for a script.
+
+    Raises:
+        UserError: there is no such part.
+    """
+    for part in parts:
+        rights_of(part)
+    console = SafeConsole(highlight=False)
+    with Connections(settings) as connections:
+        probes = list(_probes(settings, parts, connections))
+        with Status(f"asking {len(probes)} questions", console=SafeConsole(stderr=True)):
+            results = ask_all(probes)
+    if as_json:
+        typer.echo(json.dumps([_plain(each) for each in results], ensure_ascii=False))
+    else:
+        console.print(doctor_view(results))
+        for place, lines in remedies(results):
+            console.print(f"\n{place}:", style="bold", markup=False)
+            for line in lines:
+                console.print(line, markup=False, soft_wrap=True)
+    return all(each.is_good for each in results)
+
+
+def _probes(settings: Settings, parts: tuple[str, ...], connections: Connections) -> Iterator[Probe]:
+    yield from machine_probes(settings)
+    if settings.kafka is not None:
+        yield from loop_probes(settings.kafka, settings.topics, parts or _of_run())
+    if settings.alertmanager is not None:
+        yield from _alertmanager(settings.alertmanager)
+    yield from cluster_probes(settings, connections)
+
+
+def _of_run() -> tuple[str, ...]:
+    return tuple(part for part in rights() if part != "command")
+
+
+def _alertmanager(settings: AlertmanagerSettings) -> Iterator[Probe]:
+    for url in settings.urls:
+        yield Probe("Alertmanager", url, partial(_ask_alertmanager, settings, url))
+
+
+def _ask_alertmanager(settings: AlertmanagerSettings, url: str) -> Answer:
+    try:
+        with settings.http_client() as client:
+            said = client.get(f"{url.rstrip('/')}/api/v2/status")
+    except (httpx.HTTPError, UserError) as error:
+        return Answer(Outcome.UNREACHABLE, one_line(str(error) or type(error).__name__))
+    if said.status_code in (401, 403):
+        remedy = "alertmanager.token_file: a token that its proxy takes"
+        return Answer(Outcome.UNAUTHORIZED, f"status {said.status_code}", (remedy,))
+    if not said.is_success or '"versionInfo"' not in said.text:
+        remedy = "alertmanager.urls: the base of an Alertmanager 0.16 or newer, without /api/v2"
+        return Answer(Outcome.ERROR, f"status {said.status_code}, and no API v2", (remedy,))
+    version = said.json().get("versionInfo", {}).get("version", "?")
+    return Answer(Outcome.OK, one_line(f"version {version}"))
+
+
+def _plain(result: Result) -> dict[str, object]:
+    return {**asdict(result), "verdict": result.verdict.value, "good": result.is_good}

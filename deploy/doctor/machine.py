@@ -1,0 +1,118 @@
+"""What Headgate needs of the machine it runs on: folders, Java, jars, a port."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from connectors.probe import Answer, Probe
+from deploy.checkpoint import Checkpoint
+from deploy.jars import missing_jars
+from deploy.jvm import find_java
+from deploy.settings import Settings
+from policies.errors import UserError
+from policies.observations import Outcome
+from policies.units import counted, human_bytes
+
+MACHINE = "this machine"
+_MOST_LOOKED_AT = 10_000
+_LITTLE_BYTES = 1_000_000_000
+
+
+def machine_probes(settings: Settings) -> Iterator[Probe]:
+    """What is asked of this machine."""
+    yield Probe(MACHINE, "data folder", lambda: _data_dir(settings))
+    yield Probe(MACHINE, "checkpoint", lambda: _checkpoint(settings))
+    yield Probe(MACHINE, "Java", _java)
+    for group in _groups(settings):
+        yield Probe(MACHINE, f"jars: {group}", partial(_jars, group, settings.jars_dir))
+    yield Probe(MACHINE, f"port {settings.http.port}", lambda: _port(settings))
+
+
+def _data_dir(settings: Settings) -> Answer:
+    folder = _nearest(settings.data_dir)
+    if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
+        remedy = "set data_dir to another folder, or change this one's owner"
+        return Answer(Outcome.UNAUTHORIZED, f"{folder} cannot be written to", (remedy,))
+    free = shutil.disk_usage(folder).free
+    there = "" if folder == settings.data_dir else ", to be made at the start"
+    if free < _LITTLE_BYTES:
+        return Answer(Outcome.ERROR, f"{human_bytes(free)} free{there}", ("make room, or set data_dir elsewhere",))
+    return Answer(Outcome.OK, f"{settings.data_dir}: {human_bytes(free)} free{there}")
+
+
+def _checkpoint(settings: Settings) -> Answer:
+    found = Checkpoint(settings.checkpoint_dir())
+    if not found.exists:
+        return Answer(Outcome.OK, "none yet: the query begins with the oldest records")
+    if found.damages:
+        first = found.damages[0]
+        tool = (
+            "headgate checkpoint repair" if all(each.remedy for each in found.damages) else "headgate checkpoint reset"
+        )
+        return Answer(Outcome.ERROR, f"{first.path.name}: {first.what}", (tool,))
+    made_with = found.shuffle_partitions
+    if made_with not in (None, settings.stream.shuffle_partitions):
+        remedy = f"set stream.shuffle_partitions: {made_with}; it is fixed for a checkpoint's life"
+        return Answer(Outcome.ERROR, f"made with {counted(made_with or 0, 'state partition')}", (remedy,))
+    return Answer(Outcome.OK, str(found.folder))
+
+
+def _java() -> Answer:
+    return _or_why(lambda: str(find_java()))
+
+
+def _jars(group: str, folder: Path) -> Answer:
+    missing = missing_jars(group, folder)
+    if missing:
+        remedy = f"python -m deploy.jars {group} (the first start fetches them, too)"
+        return Answer(Outcome.ERROR, f"{counted(len(missing), 'jar')} not fetched yet", (remedy,))
+    return Answer(Outcome.OK, f"in {folder}")
+
+
+def _groups(settings: Settings) -> Iterator[str]:
+    yield "spark"
+    if settings.kafka is None:
+        yield "kafka"
+    if any(cluster.bookkeeper is not None for cluster in settings.clusters.values() if hasattr(cluster, "bookkeeper")):
+        yield "bookkeeper"
+
+
+def _port(settings: Settings) -> Answer:
+    host, port = settings.http.host, settings.http.port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return _taken(host, port, error)
+    return Answer(Outcome.OK, f"{host} is free for /metrics")
+
+
+def _taken(host: str, port: int, error: OSError) -> Answer:
+    """Whoever has the port: a Headgate that runs is none in the way."""
+    asked = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - where it would listen, not where we do
+    try:
+        said = httpx.get(f"http://{asked}:{port}/", timeout=3, trust_env=False).text[:_MOST_LOOKED_AT]
+    except httpx.HTTPError:
+        said = ""
+    if "headgate" in said.casefold():
+        return Answer(Outcome.OK, "a Headgate serves there now")
+    return Answer(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    folder = folder.absolute()
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _or_why(ask: Callable[[], str]) -> Answer:
+    try:
+        return Answer(Outcome.OK, ask())
+    except UserError as error:
+        return Answer(Outcome.ERROR, str(error))

@@ -1,0 +1,52 @@
+"""What the doctor found, for a terminal of 80 columns."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from deploy.doctor.results import Result, Verdict
+from policies.units import counted
+
+_STYLES = {
+    Verdict.WORKS: "green",
+    Verdict.SLOW: "yellow",
+    Verdict.NOT_ALLOWED: "bold red",
+    Verdict.TOO_OLD: "yellow",
+    Verdict.NO_ANSWER: "bold red",
+    Verdict.WRONG: "bold red",
+}
+
+
+def doctor_view(results: Sequence[Result]) -> RenderableType:
+    """Each answer in a line, by system; then how many are to be mended."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("asked", ratio=None, overflow="fold", max_width=24)
+    table.add_column("", no_wrap=True)
+    table.add_column("ms", justify="right", no_wrap=True)
+    table.add_column("detail", overflow="fold")
+    for system, answers in groupby(results, key=lambda each: each.system):
+        table.add_row(Text(system, style="bold"))
+        for each in answers:
+            verdict = Text(each.verdict.value, style=_STYLES[each.verdict])
+            table.add_row(f"  {escape(each.asked)}", verdict, str(each.milliseconds), escape(each.detail))
+    return Group(table, "", _in_all(results))
+
+
+def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What to do, by what was asked: lines to be copied, so no terminal's width may cut them."""
+    for each in results:
+        if each.remedies and not each.is_good:
+            yield f"{each.system}, {each.asked}", each.remedies
+
+
+def _in_all(results: Sequence[Result]) -> Text:
+    bad = sum(not each.is_good for each in results)
+    slow = sum(each.verdict is Verdict.SLOW for each in results)
+    also = f", {slow} slow" if slow else ""
+    if not bad:
+        return Text(f"all of {counted(len(results), 'answer')} good{also}", style="green")
+    return Text(f"{bad} of {counted(len(results), 'answer')} not good{also}", style="bold red")
