@@ -40,7 +40,7 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
         rights_of(part)
     console = SafeConsole(highlight=False)
     with Connections(settings) as connections:
-        probes = list(_probes(settings, parts, connections))
+        probes = list(questions(settings, parts, connections))
         with Status(f"asking {len(probes)} questions", console=SafeConsole(stderr=True)):
             results = ask_all(probes)
     if as_json:
@@ -54,7 +54,8 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
     return all(each.is_good for each in results)
 
 
-def _probes(settings: Settings, parts: tuple[str, ...], connections: Connections) -> Iterator[Probe]:
+def questions(settings: Settings, parts: tuple[str, ...], connections: Connections) -> Iterator[Probe]:
+    """Everything that is asked; `connections` stay open until the answers are there."""
     yield from machine_probes(settings)
     if settings.kafka is not None:
         yield from loop_probes(settings.kafka, settings.topics, parts or _of_run())

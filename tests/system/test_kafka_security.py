@@ -46,6 +46,7 @@ from connectors.kafka.rights import rights_of
 from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan
 from connectors.poll_metrics import PollMetrics
+from deploy.doctor.results import Result, Verdict
 from deploy.embedded import LOOPBACK, EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import run_java
@@ -58,6 +59,7 @@ from policies.throttle.readings import VolumeReading
 from policies.timers import TICKS, TIMERS
 from policies.units import parse_duration
 from policies.wire import observation_event
+from tests.system.doctor import carry_out, examined
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
@@ -609,3 +611,42 @@ def test_a_part_with_its_own_rights_does_its_work(broker: Secured, tmp_path: Pat
         with Topic(broker.plain_servers, f"{prefix}.{written}") as topic:
             eventually(f"it writes {written}", lambda: topic.entries() != [])
         assert running.stop() == 0, running.output()
+
+
+def test_what_the_doctor_says_is_not_allowed_is_allowed_by_the_lines_that_it_says(broker: Secured) -> None:
+    add_scram_user(broker.plain_servers, "patient")
+    topics = {"prefix": "doctored", "partitions": 1}
+    create_topics(KafkaConnection(bootstrap_servers=broker.plain_servers), TopicSettings.model_validate(topics))
+    patient = plain(broker.sasl("patient", "SCRAM-SHA-256"))
+    quotas = {"entities": [{"client_id": "default", "base": "10MB"}]}
+    clusters = {"payments": {"kafka": patient, "quotas": quotas}}
+    settings = {"kafka": patient, "topics": topics, "clusters": clusters}
+    parts = ("decide", "collect-throttle", "act")
+
+    before = examined(settings, *parts)
+    assert {asked: each.verdict for asked, each in before.items()} == {
+        "loop Kafka, brokers": Verdict.WORKS,
+        "loop Kafka, topics": Verdict.NOT_ALLOWED,
+        "loop Kafka, rights": Verdict.NOT_ALLOWED,
+        "payments, throttle collector": Verdict.NOT_ALLOWED,
+        "payments: Kafka, quotas": Verdict.NOT_ALLOWED,
+        "payments: Kafka, rights on quotas": Verdict.NOT_ALLOWED,
+    }
+    assert PASSWORD not in str(before)
+    carry_out([line for each in before.values() for line in each.remedies], broker.plain_servers)
+
+    eventually("it may do all", lambda: all_good(examined(settings, *parts)))
+
+
+def all_good(answers: dict[str, Result]) -> bool:
+    return all(each.is_good for each in answers.values())
+
+
+def test_a_wrong_password_is_told_once_and_shown_nowhere(broker: Secured) -> None:
+    answers = examined({"kafka": plain(broker.sasl(password="wrong-but-secret"))})
+    assert answers["loop Kafka, brokers"].verdict is Verdict.NOT_ALLOWED
+    assert "refuses the login" in answers["loop Kafka, brokers"].detail
+    assert {answers[f"loop Kafka, {each}"].detail for each in ("topics", "rights")} == {
+        "not asked: it does not answer, or lets nobody in"
+    }
+    assert "wrong-but-secret" not in str(answers)

@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import detail_of, outcome_of
+from deploy.doctor.results import Verdict
 from policies.observations import Outcome
+from tests.system.doctor import examined
 from tests.system.pulsar import PulsarCluster
 from tests.system.zookeeper import free_port
 
@@ -122,3 +124,23 @@ def test_a_server_of_another_name_is_an_error_unless_names_do_not_count(secured:
     assert (outcome, "127.0.0.1" in detail) == (Outcome.ERROR, True)
     lenient = tls | {"verify_hostname": False}
     assert asked(PulsarAdmin.model_validate({"admin_url": url, "tls": lenient, "token": token}))[0] is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("role", "verdict", "remedies"),
+    [
+        ("operator", Verdict.WORKS, ()),
+        ("somebody", Verdict.NOT_ALLOWED, ("superUserRoles=…,somebody",)),
+    ],
+)
+def test_the_doctor_names_the_role_that_must_be_a_superuser(
+    secured: Secured, role: str, verdict: Verdict, remedies: tuple[str, ...]
+) -> None:
+    pulsar = {"admin_url": secured.url, "tls": {"ca_file": secured.cert}, "token": token_of(role)}
+    answers = examined(
+        {"clusters": {"c": {"pulsar": pulsar, "unload": {"member_url": secured.url[:8] + "{host}:8443"}}}}
+    )
+    answer = answers["c: Pulsar, admin REST, to unload bundles"]
+    assert (answer.is_good, len(answer.remedies)) == (verdict is Verdict.WORKS, len(remedies))
+    assert all(part in line for part, line in zip(remedies, answer.remedies, strict=True))
+    assert token_of(role) not in str(answers)

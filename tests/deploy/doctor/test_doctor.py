@@ -1,0 +1,218 @@
+"""The doctor: all questions at once, each with a limit, and what a person or a script sees of the answers."""
+
+import io
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.probes import cluster_acl, principal_of
+from connectors.kafka.rights import lacking, rights
+from connectors.probe import Answer, Probe
+from connectors.pulsar.probes import role_of
+from deploy.commands import app
+from deploy.doctor.machine import machine_probes
+from deploy.doctor.results import Result, Verdict, ask_all
+from deploy.doctor.view import doctor_view, remedies
+from deploy.settings import Settings
+from policies.observations import Outcome
+from policies.registry import AUDIT
+
+SECRET = "hunter2-and-more"
+
+
+def probe(name: str, answer: Answer | Exception, after_seconds: float = 0.0) -> Probe:
+    def ask() -> Answer:
+        time.sleep(after_seconds)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return Probe("system", name, ask)
+
+
+OK = Answer(Outcome.OK, "fine")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (Outcome.OK, Verdict.WORKS),
+        (Outcome.UNAUTHORIZED, Verdict.NOT_ALLOWED),
+        (Outcome.UNSUPPORTED, Verdict.TOO_OLD),
+        (Outcome.TIMEOUT, Verdict.NO_ANSWER),
+        (Outcome.UNREACHABLE, Verdict.NO_ANSWER),
+        (Outcome.ERROR, Verdict.WRONG),
+    ],
+)
+def test_each_outcome_is_a_verdict(outcome: Outcome, verdict: Verdict) -> None:
+    (result,) = ask_all([probe("p", Answer(outcome, "d"))])
+    assert result.verdict is verdict
+    assert result.is_good is (outcome is Outcome.OK)
+
+
+def test_all_are_asked_at_once_and_answered_in_order() -> None:
+    together = threading.Barrier(20, timeout=30)
+
+    def ask() -> Answer:
+        together.wait()  # nobody goes on before all have begun
+        return OK
+
+    results = ask_all([Probe("s", str(number), ask) for number in range(20)])
+    assert [(each.asked, each.is_good) for each in results] == [(str(number), True) for number in range(20)]
+
+
+def test_what_hangs_is_no_answer_and_holds_nothing_else_up() -> None:
+    never = threading.Event()
+    hanging = Probe("s", "hangs", lambda: Answer(Outcome.OK, str(never.wait(60))))
+    results = ask_all([hanging, probe("good", OK)], limit_seconds=0.5)
+    assert [each.verdict for each in results] == [Verdict.NO_ANSWER, Verdict.WORKS]
+    assert results[0].detail == "no answer within 0.5 s"
+    never.set()
+
+
+def test_an_error_of_a_question_is_its_answer() -> None:
+    (result,) = ask_all([probe("p", RuntimeError("two\nlines"))])
+    assert (result.verdict, result.detail) == (Verdict.WRONG, "two lines")
+
+
+def test_what_takes_long_is_slow_and_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.doctor.results.SLOW_SECONDS", 0.01)
+    (result,) = ask_all([probe("p", OK, after_seconds=0.02)])
+    assert (result.verdict, result.is_good) == (Verdict.SLOW, True)
+
+
+def test_it_fits_eighty_columns_and_remedies_are_whole_lines() -> None:
+    long = "kafka-acls.sh " + "x" * 150
+    results = [
+        Result("payments: Kafka", "rights on quotas", Verdict.NOT_ALLOWED, 12345, "may not [bold] " * 8, (long,)),
+        Result("payments: Kafka", "a question that has a very long name indeed", Verdict.WORKS, 3, "fine", ("no",)),
+    ]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(doctor_view(results))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "[bold]" in " ".join(lines)
+    assert "1 of 2 answers not good" in lines
+    assert list(remedies(results)) == [("payments: Kafka, rights on quotas", (long,))]
+
+
+# Rights
+
+
+def test_what_a_part_lacks_is_what_its_topics_do_not_all_allow() -> None:
+    everything = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
+    topics = {f"h.{name}": everything for name in ("observed.log-dirs", "decided.throttle", AUDIT)}
+    assert all(list(lacking(part, "h", topics)) == [] for part in rights())
+    less = {**topics, "h.observed.log-dirs": everything - {"Write"}}
+    assert [(each.topic, each.operations) for each in lacking("collect-throttle", "h", less)] == [
+        ("observed.log-dirs", ("Write",))
+    ]
+    blind = {**topics, f"h.{AUDIT}": frozenset[str]()}
+    assert ("", ("Describe", "DescribeConfigs")) in [
+        (each.topic, each.operations) for each in lacking("decide", "h", blind)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("connection", "principal"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"sasl": {"mechanism": "PLAIN", "username": "alice", "password": SECRET}}, "User:alice"),
+        (
+            {
+                "sasl": {
+                    "mechanism": "OAUTHBEARER",
+                    "client_id": "loop",
+                    "client_secret": SECRET,
+                    "token_endpoint": "https://idp/t",
+                }
+            },
+            "User:loop",
+        ),
+    ],
+)
+def test_a_line_names_the_user_of_the_settings_and_no_secret(connection: dict[str, object], principal: str) -> None:
+    kafka = KafkaConnection.model_validate({"bootstrap_servers": "k:9092,l:9092", **connection})
+    assert principal_of(kafka) == principal
+    assert cluster_acl(kafka, "Describe", "AlterConfigs") == (
+        f"kafka-acls.sh --bootstrap-server k:9092 --add --allow-principal '{principal}' "
+        "--operation Describe --operation AlterConfigs --cluster"
+    )
+
+
+@pytest.mark.parametrize(
+    ("token", "role"),
+    [
+        (None, None),
+        ("opaque", None),
+        ("a.b.c", None),
+        ("e30.eyJzdWIiOiAib3BlcmF0b3IifQ.x", "operator"),
+        ("e30.W10.x", None),
+        ("e30.eyJzdWIiOiA1fQ.x", None),
+    ],
+)
+def test_the_role_of_a_token_is_read_where_it_says_one(token: str | None, role: str | None) -> None:
+    assert role_of(token) == role
+
+
+# This machine
+
+
+def on_machine(settings: Settings) -> dict[str, Result]:
+    return {each.asked.partition(" ")[0]: each for each in ask_all(list(machine_probes(settings)))}
+
+
+def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path / "a/b", "jars_dir": tmp_path / "j", "http": {"port": 0}})
+    found = on_machine(settings)
+    assert found["data"].is_good
+    assert found["data"].detail.endswith("to be made at the start")
+    assert found["checkpoint"].detail == "none yet: the query begins with the oldest records"
+    assert found["jars:"].verdict is Verdict.WRONG
+    assert found["jars:"].remedies[0].startswith("python -m deploy.jars ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_folder_that_is_a_file_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = on_machine(Settings.model_validate({"data_dir": tmp_path / "file", "http": {"port": 0}}))
+    assert found["data"].remedies == ("set data_dir to another folder, or change this one's owner",)
+
+
+def test_a_damaged_checkpoint_names_the_command_that_helps(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint/offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint/offsets/0").write_text("v1\n{}\n{}\n")
+    (tmp_path / "checkpoint/offsets/1").touch()
+    found = on_machine(Settings.model_validate({"data_dir": tmp_path, "http": {"port": 0}}))
+    assert found["checkpoint"].verdict is Verdict.WRONG
+    assert found["checkpoint"].remedies[0].startswith("headgate checkpoint re")
+
+
+# The command
+
+
+def test_the_command_ends_with_status_one_where_something_is_not_good(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    kafka = f"{{bootstrap_servers: '127.0.0.1:1', sasl: {{mechanism: PLAIN, username: u, password: {SECRET}}}}}"
+    file.write_text(
+        f"data_dir: {tmp_path}\nhttp: {{port: 0}}\n"
+        f"clusters: {{c: {{kafka: {kafka}, zookeeper: {{servers: '127.0.0.1:1', timeout: 1s}}, bookies: {{}}}}}}\n"
+    )
+    result = CliRunner().invoke(app, ["doctor", "-s", str(file), "--json"])
+    assert result.exit_code == 1, result.output
+    found = {(each["system"], each["asked"]): each for each in json.loads(result.stdout)}
+    assert found["c", "throttle collector"]["verdict"] == "no answer"
+    assert found["c", "bookie collector"]["verdict"] == "no answer"
+    assert found["this machine", "Java"]["good"] is True
+    assert SECRET not in result.output
+
+
+def test_an_unknown_part_is_a_mistake(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--part", "weather"])
+    assert "'weather' is no part: write one of collect-" in str(result.exception)

@@ -1,0 +1,54 @@
+"""The doctor's answers about real servers, and what its lines do when they are carried out."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from deploy.connections import Connections
+from deploy.doctor.command import questions
+from deploy.doctor.results import Result, ask_all
+from deploy.settings import Settings
+from tests.system.waiting import DEADLINE_SECONDS
+
+_CLUSTER = "kafka-cluster"
+"""As Kafka names the resource."""
+
+
+def examined(settings: Mapping[str, Any], *parts: str) -> dict[str, Result]:
+    """What is answered of each system, by ``system, asked``; this machine aside."""
+    given = Settings(**settings)
+    with Connections(given) as connections:
+        answers = ask_all(list(questions(given, parts, connections)), limit_seconds=DEADLINE_SECONDS)
+    return {f"{each.system}, {each.asked}": each for each in answers if each.system != "this machine"}
+
+
+def carry_out(lines: Iterable[str], servers: str) -> None:
+    """Do what lines of `kafka-acls.sh --add` say."""
+    bindings = [binding for line in lines for binding in _bindings(line)]
+    for future in AdminClient({"bootstrap.servers": servers}).create_acls(bindings).values():
+        future.result(timeout=DEADLINE_SECONDS)
+
+
+def _bindings(line: str) -> Iterable[AclBinding]:
+    found = re.fullmatch(
+        r"kafka-acls\.sh --bootstrap-server \S+ --add --allow-principal '(?P<who>[^']+)'"
+        r"(?P<operations>(?: --operation \w+)+)"
+        r"(?: --topic (?P<topic>\S+)| --cluster)(?P<prefixed> --resource-pattern-type prefixed)?",
+        line,
+    )
+    assert found is not None, line
+    kind = ResourceType.BROKER if found["topic"] is None else ResourceType.TOPIC
+    pattern = ResourcePatternType.PREFIXED if found["prefixed"] else ResourcePatternType.LITERAL
+    for operation in re.findall(r"--operation (\w+)", found["operations"]):
+        constant = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()
+        allowed = (found["who"], "*", AclOperation[constant], AclPermissionType.ALLOW)
+        yield AclBinding(kind, found["topic"] or _CLUSTER, pattern, *allowed)
