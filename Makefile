@@ -12,7 +12,7 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run demo test unit lean system servers again long thorough walk check lint types layers generated setup generate requirements bench docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility long thorough walk check lint types layers generated setup generate requirements bench docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -43,14 +43,18 @@ lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKe
 
 system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: about 25 minutes on 2 cores
 	@$(ARCHIVES)
-	$(SYSTEM) -m "(system or streaming) and not lean and not long"
+	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
 
 servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: what CI runs
 	@$(ARCHIVES)
-	$(SYSTEM) -m "(system or streaming) and not long"
+	$(SYSTEM) -m "(system or streaming) and not long and not compatibility"
 
 again: $(VENV)/.dev ## What failed last, alone
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+
+compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars and ZooKeepers (fetched with Maven), and the table in docs/compatibility.md
+	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py $(PYTEST)
+	$(BIN)/python -m tests.system.compatibility_table
 
 long: $(VENV)/.dev ## The same with every kill, outage and repetition
 	@$(ARCHIVES)

@@ -1,0 +1,250 @@
+"""What is watched, in older versions: readings, quotas, placements and sessions, each on real servers of theirs.
+
+One old version of each runs with the other system tests, the rest with `make compatibility`. Every check notes what it
+saw when `HEADGATE_NOTE_COMPATIBILITY` is set, for the table in `docs/compatibility.md`.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.kafka.quotas import QuotaClient
+from connectors.poll_metrics import PollMetrics
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.zookeeper.affinity import AffinityTree
+from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
+from deploy.jars import default_cache_dir, ensure_jars
+from deploy.jvm import find_java
+from policies.errors import UserError
+from policies.isolation.readings import BookieRacks, Bookies
+from policies.observations import Outcome, Reading
+from policies.sessions.readings import SessionState, ZkSession
+from policies.throttle.quota_settings import Entity
+from policies.throttle.readings import LogDirs
+from tests.system import older
+from tests.system.bookkeeper import Bookie, init_cluster
+from tests.system.doctor import examined
+from tests.system.older import OlderKafka
+from tests.system.older_jars import ensure_older_jars, older_cache
+from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
+from tests.system.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
+from tests.system.waiting import eventually
+from tests.system.zookeeper import ZooKeeper
+
+
+def versions(*each: str, in_ci: str) -> list[object]:
+    """All of them as parameters; those that only `make compatibility` runs carry its marker."""
+    return [each if each == in_ci else pytest.param(each, marks=pytest.mark.compatibility) for each in each]
+
+
+KAFKAS = versions("3.3.2", "3.6.2", "3.9.1", "4.0.0", "4.3.1", in_ci="3.3.2")
+ZOOKEEPERS = versions("3.6.4", "3.7.2", "3.8.4", "3.9.3", "3.9.5", in_ci="3.6.4")
+PULSARS = versions("2.10.5", "3.0.7", "4.0.7", PULSAR_VERSION, in_ci="2.10.5")
+
+OF_TODAY: dict[str, Callable[[], tuple[Path, ...]]] = {
+    "kafka-4.3.1": lambda: ensure_jars("kafka", default_cache_dir()),
+    "zookeeper-3.9.5": lambda: ensure_jars("bookkeeper", default_cache_dir()),
+    f"pulsar-{PULSAR_VERSION}": lambda: ensure_pulsar_jars(default_cache_dir().parent),
+}
+"""Those of all other tests, for the whole table."""
+
+Note = Callable[[str], None]
+
+
+def jars_of(name: str) -> tuple[Path, ...]:
+    try:
+        find_java()
+        of_today = OF_TODAY.get(name)
+        return of_today() if of_today else ensure_older_jars(name, older_cache())
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def noting(product: str, version: str) -> Note:
+    def note(tried: str) -> None:
+        if os.environ.get("HEADGATE_NOTE_COMPATIBILITY"):
+            older.record(product, version, tried)
+
+    return note
+
+
+# Kafka
+
+
+@pytest.fixture(scope="module", params=KAFKAS)
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[OlderKafka, Note]]:
+    jars = jars_of(f"kafka-{request.param}")
+    with OlderKafka(tmp_path_factory.mktemp("kafka"), jars) as broker:
+        yield broker, noting("Kafka", request.param)
+
+
+def test_an_older_kafka_tells_of_its_volumes_and_takes_quotas(kafka: tuple[OlderKafka, Note]) -> None:
+    broker, note = kafka
+    watched = WatchedKafka(bootstrap_servers=broker.bootstrap_servers)
+    readings: list[Reading] = []
+    collector = LogDirsCollector("c", watched, readings.append, PollMetrics(CollectorRegistry()))
+    with closing(collector):
+        collector.poll_once()
+    (log_dirs,) = [each for each in readings if isinstance(each, LogDirs)]
+    assert log_dirs.outcome is Outcome.OK, log_dirs.detail
+    assert [(volume.total_bytes or 0) > (volume.usable_bytes or 0) > 0 for volume in log_dirs.volumes or ()] == [True]
+    note("readings of volumes")
+
+    entity = Entity(client_id="default")
+    with closing(QuotaClient(watched, 10.0)) as client:
+        client.describe()
+        assert client.alter({entity: 1_000_000}) == {}
+        eventually("the quota is in force", lambda: client.rates([entity]) == {entity: 1_000_000})
+        assert client.alter({entity: None}) == {}
+        eventually("it is taken away", lambda: client.rates([entity]) == {entity: None})
+        assert client.callback_classes() == {}
+    note("quotas")
+
+    kafka_settings = {"bootstrap_servers": broker.bootstrap_servers}
+    quotas = {"entities": [{"client_id": "default", "base": "10MB"}]}
+    answers = examined({"clusters": {"c": {"kafka": kafka_settings, "quotas": quotas}}})
+    assert {asked: each.detail for asked, each in answers.items() if not each.is_good} == {}
+    note("doctor")
+
+
+# ZooKeeper, with a bookie of today
+
+
+@pytest.fixture(scope="module", params=ZOOKEEPERS)
+def zookeeper(
+    request: pytest.FixtureRequest, bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ZooKeeper, Note]]:
+    jars = jars_of(f"zookeeper-{request.param}")
+    folder = tmp_path_factory.mktemp("zookeeper")
+    with ZooKeeper(folder / "zk", jars) as server:
+        init_cluster(folder / "init", bookkeeper_jars, server.servers)
+        with Bookie(folder / "bookie", bookkeeper_jars, server.servers):
+            yield server, noting("ZooKeeper", request.param)
+
+
+def test_an_older_zookeeper_tells_of_bookies_and_their_groups(zookeeper: tuple[ZooKeeper, Note]) -> None:
+    server, note = zookeeper
+    with server.client() as client:
+        client.create("/bookies", b'{"g": {"127.0.0.1:1": {"rack": "/r"}}}')
+    readings: list[Reading] = []
+    with closing(ZooKeeperSession("c", ZooKeeperConnection(servers=server.servers))) as session:
+        metrics = PollMetrics(CollectorRegistry())
+        collector = ZooKeeperBookieCollector("c", WatchedBookies(), session, readings.append, metrics)
+        collector.poll_once()
+    found = {type(each): each for each in readings}
+    assert {each.outcome for each in readings} == {Outcome.OK}
+    bookies, racks = found[Bookies], found[BookieRacks]
+    assert isinstance(bookies, Bookies)
+    assert isinstance(racks, BookieRacks)
+    assert len(bookies.writable or ()) == 1
+    note("readings of bookies and groups")
+    answers = examined(
+        {
+            "clusters": {"c": {"zookeeper": {"servers": server.servers}, "bookies": {}, "sessions": {}}},
+            "policies": {"isolation": {"quarantine": "on"}},
+        }
+    )
+    assert {asked: each.detail for asked, each in answers.items() if not each.is_good} == {}
+    note("doctor")
+
+
+def test_an_older_zookeeper_tells_of_sessions_and_their_end(zookeeper: tuple[ZooKeeper, Note]) -> None:
+    server, note = zookeeper
+    member = KazooClient(server.servers, timeout=5.0)
+    member.start()
+    member.create("/loadbalance/brokers/broker-1:8080", ephemeral=True, makepath=True)
+    readings: list[Reading] = []
+    connection = ZooKeeperConnection(servers=server.servers)
+    collector = SessionCollector("c", WatchedSessions(), connection, readings.append, PollMetrics(CollectorRegistry()))
+
+    def state() -> SessionState | None:
+        collector.poll_once()
+        of_member = [each for each in readings if isinstance(each, ZkSession) and each.member == "broker-1:8080"]
+        assert all(each.outcome is Outcome.OK for each in readings), readings[-1]
+        return of_member[-1].state if of_member else None
+
+    with closing(collector):
+        eventually("it is connected", lambda: state() is SessionState.CONNECTED)
+        server.expire(member.client_id[0])
+        eventually("its session has ended", lambda: state() in (SessionState.EXPIRED, SessionState.CLOSED))
+        member.stop()
+        member.close()
+    note("sessions")
+
+
+# Pulsar, with ZooKeeper and bookies of today
+
+
+@pytest.fixture(scope="module", params=PULSARS)
+def pulsar(
+    request: pytest.FixtureRequest, bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[PulsarBroker, ZooKeeper, Note]]:
+    jars = jars_of(f"pulsar-{request.param}")
+    folder = tmp_path_factory.mktemp("pulsar")
+    with ZooKeeper(folder / "zk", bookkeeper_jars) as server:
+        set_up_metadata(folder / "set-up", jars, server.servers)
+        with (
+            Bookie(folder / "bookie", bookkeeper_jars, server.servers),
+            PulsarBroker(folder / "broker", jars, server.servers, ensemble_size=1) as broker,
+        ):
+            yield broker, server, noting("Pulsar", request.param)
+
+
+def test_an_older_pulsar_tells_of_bookies_policies_and_bundles(pulsar: tuple[PulsarBroker, ZooKeeper, Note]) -> None:
+    broker, server, note = pulsar
+    connection = {"servers": server.servers}
+    admin_settings = {"admin_url": broker.admin_url}
+    with closing(AdminApi(PulsarAdmin.model_validate(admin_settings))) as admin:
+        assert len(admin.known_bookies()) == 1
+        (bookie,) = admin.known_bookies()
+        admin.set_rack(bookie, "g", "/r")
+        eventually("its group", lambda: set(admin.racks().get("g", {})) == {bookie})
+        assert admin.brokers(CLUSTER) == (broker.broker_id,)
+        note("placements by REST")
+        affinity = eventually("namespaces", lambda: _affinity(server))
+        assert affinity
+        note("placements by ZooKeeper")
+        put(broker, "tenants/acme", {"allowedClusters": [CLUSTER]})
+        put(broker, "namespaces/acme/orders", {"bundles": {"numBundles": 1}})
+        assert eventually("an owner", lambda: admin.lookup("acme/orders/t")).broker_url.startswith("pulsar://")
+        admin.unload("acme/orders", "0x00000000_0xffffffff")
+        note("unloads")
+    answers = examined(
+        {
+            "clusters": {
+                "c": {
+                    "zookeeper": connection,
+                    "pulsar": admin_settings,
+                    "bookies": {},
+                    "sessions": {},
+                    "ownership": {},
+                    "health": {},
+                    "unload": {},
+                }
+            }
+        }
+    )
+    assert {asked: each.detail for asked, each in answers.items() if not each.is_good} == {}
+    note("sessions, ownership and health")
+
+
+def put(broker: PulsarBroker, path: str, body: dict[str, object]) -> None:
+    httpx.put(f"{broker.admin_url}/admin/v2/{path}", json=body, timeout=30).raise_for_status()
+
+
+def _affinity(server: ZooKeeper) -> bool:
+    with closing(ZooKeeperSession("c", ZooKeeperConnection(servers=server.servers))) as session:
+        return AffinityTree().read(session.reader(lambda: 5.0), "c").outcome is Outcome.OK
