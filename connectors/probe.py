@@ -19,6 +19,8 @@ class Answer:
     """In a few words, without a secret."""
     remedies: tuple[str, ...] = ()
     """What to do about it: sentences, or lines to give to another tool."""
+    seconds: float | None = None
+    """How long it took, where that is less than the question took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def _shown_value(value: Any, written: Any) -> Any:
     if isinstance(value, BaseModel):
         return _shown(value)
     if isinstance(value, Mapping):
-        return {name: _shown_value(each, written[str(name)]) for name, each in value.items()}
+        pairs = zip(written.items(), value.values(), strict=True)  # the names may be of an enum
+        return {name: _shown_value(each, one) for (name, one), each in pairs}
     if isinstance(value, tuple | list):
         return [_shown_value(each, one) for each, one in zip(value, written, strict=True)]
     return written

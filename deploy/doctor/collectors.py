@@ -4,9 +4,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from queue import Empty, SimpleQueue
 
 from prometheus_client import CollectorRegistry
 
@@ -14,74 +14,93 @@ from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
 from connectors.probe import Answer, Probe
 from connectors.read_errors import rank
-from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext, connectors_of
+from connectors.registration import CollectorContext, PolicyConnectors, ProbeContext, connectors_of
 from deploy.connections import Connections
 from deploy.doctor.results import LIMIT_SECONDS
 from deploy.settings import Settings
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES
 
-_QUIET_SECONDS = 0.7
-"""After the first reading: the others of the same round come within that."""
+_QUIET_SECONDS = 0.3
+"""After the last poll that is under way has ended: the threads of a collector begin theirs within that."""
 _END_SECONDS = 2.0
+
+
+class _Polls(PollMetrics):
+    """The metrics of one collector, which tell when its first round of polls has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(CollectorRegistry())
+        self._changed = threading.Condition()
+        self._under_way, self._first_ended_at, self._ended_at = 0, 0.0, 0.0
+
+    def run_poll(self, cluster: str, poll: Callable[[], None]) -> bool:
+        """As for the loop; noted."""
+        with self._changed:
+            self._under_way += 1
+        try:
+            return super().run_poll(cluster, poll)
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._ended_at = time.monotonic()
+                self._first_ended_at = self._first_ended_at or self._ended_at
+                self._changed.notify_all()
+
+    def await_round(self, until: float) -> float | None:
+        """When the last poll of the first round ended; None: it has not by then."""
+        with self._changed:
+            while (now := time.monotonic()) < until:
+                quiet = now - self._ended_at >= _QUIET_SECONDS or now - self._first_ended_at >= _END_SECONDS
+                if self._ended_at and not self._under_way and quiet:
+                    return self._ended_at
+                self._changed.wait(_QUIET_SECONDS if self._ended_at else until - now)
+        return None
 
 
 def cluster_probes(settings: Settings, connections: Connections) -> Iterator[Probe]:
     """Of every watched cluster and policy: its collectors run once, and what its actuators need."""
-    blocks, metrics = settings.policy_settings(), PollMetrics(CollectorRegistry())
-
-    def context(name: str, own: object, readings: "SimpleQueue[Reading]") -> CollectorContext:
-        cluster = settings.clusters[name]
-        return CollectorContext(name, cluster, lambda *_: readings.put, metrics, connections, settings=own)
-
+    blocks = settings.policy_settings()
     for name, cluster in settings.clusters.items():
         for kind in POLICIES.values():
             registered, own = connectors_of(kind), blocks[kind.name].for_cluster(name)
-            yield from _of_collectors(kind.name, registered, partial(context, name, own))
+            yield from _of_collectors(kind.name, registered, ProbeContext(name, cluster, own, connections))
             yield from registered.probes(ProbeContext(name, cluster, own, connections))
 
 
-def _of_collectors(
-    policy: str, registered: PolicyConnectors, context: Callable[["SimpleQueue[Reading]"], CollectorContext]
-) -> Iterator[Probe]:
+def _of_collectors(policy: str, registered: PolicyConnectors, of: ProbeContext) -> Iterator[Probe]:
     for number in count():
         # What each reads is told apart by where it goes: for each the context is made anew, and of its parts one run.
-        readings: SimpleQueue[Reading] = SimpleQueue()
-        given = context(readings)
-        parts = list(registered.collectors(given))
+        readings: list[Reading] = []
+        polls = _Polls()
+        sink = partial(_sink, readings)
+        context = CollectorContext(of.name, of.cluster, sink, polls, of.clients, settings=of.settings)
+        parts = list(registered.collectors(context))
         if number >= len(parts):
             return
-        part = parts[number]
-        ask = partial(_once, part, readings, registered, given.cluster)
-        name = part.name.removesuffix(f" of {given.name}")
-        yield Probe(given.name, f"{policy} collector" if name == "collector" else name, ask)
+        name = parts[number].name.removesuffix(f" of {of.name}")
+        ask = partial(_once, parts[number], readings, polls, partial(registered.remedies, of.cluster))
+        yield Probe(of.name, f"{policy} collector" if name == "collector" else name, ask)
 
 
-def _once(
-    part: Part, readings: "SimpleQueue[Reading]", registered: PolicyConnectors, cluster: ClusterSources
-) -> Answer:
+def _sink(readings: list[Reading], _kind: type[Reading], _source: str) -> Callable[[Reading], None]:
+    return readings.append
+
+
+def _once(part: Part, readings: list[Reading], polls: _Polls, remedies: Callable[[Reading], Iterator[str]]) -> Answer:
+    began_at = time.monotonic()
     running = threading.Thread(target=part.run, args=(part.stop,), name=part.name, daemon=True)
     running.start()
-    found = list(_first_round(readings))
+    ended_at = polls.await_round(began_at + LIMIT_SECONDS - 2 * _END_SECONDS)
     part.stop.set()
+    found = list(readings)
     running.join(_END_SECONDS)
     if not found:
-        return Answer(Outcome.TIMEOUT, "it read nothing")
-    return _answer(found, lambda reading: tuple(registered.remedies(cluster, reading)))
+        return Answer(Outcome.TIMEOUT, "it read nothing in time")
+    return replace(_answer(found, remedies), seconds=None if ended_at is None else ended_at - began_at)
 
 
-def _first_round(readings: "SimpleQueue[Reading]") -> Iterator[Reading]:
-    ends_at = time.monotonic() + LIMIT_SECONDS - _END_SECONDS - 1
-    wait_seconds = ends_at - time.monotonic()
-    while True:
-        try:
-            yield readings.get(timeout=max(0.0, min(wait_seconds, ends_at - time.monotonic())))
-        except Empty:
-            return
-        wait_seconds = _QUIET_SECONDS
-
-
-def _answer(readings: list[Reading], remedies: Callable[[Reading], tuple[str, ...]]) -> Answer:
+def _answer(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> Answer:
     """Of all readings what says most about what to mend; else how many there were of each kind."""
     last = {(type(each), each.subject()): each for each in readings}
     bad = sorted(

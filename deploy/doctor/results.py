@@ -56,7 +56,7 @@ class Result:
 
 def result_of(system: str, asked: str, answer: Answer, seconds: float) -> Result:
     """How an answer is shown."""
-    verdict = _VERDICTS[answer.outcome]
+    verdict, seconds = _VERDICTS[answer.outcome], seconds if answer.seconds is None else answer.seconds
     if verdict is Verdict.WORKS and seconds > SLOW_SECONDS:
         verdict = Verdict.SLOW
     return Result(system, asked, verdict, round(seconds * 1000), answer.detail, answer.remedies)

@@ -26,8 +26,10 @@ from connectors.zookeeper.owners import owner_member
 from connectors.zookeeper.registrations import parse_groups
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError
+from deploy.checking.doubts import doubts_about_settings, doubts_about_text
+from deploy.checking.effective import effective_settings
 from deploy.reference.examples import examples
-from deploy.settings_file import load_settings
+from deploy.settings_file import read_file, settings_of
 from policies.errors import UserError
 from policies.registry import decided_topics, decision_types, observed_topics, reading_types
 from policies.wire import BadRecordError, EventReader
@@ -104,7 +106,12 @@ def _settings(document: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(document)
         file.flush()
-        load_settings(Path(file.name)).fingerprint()
+        read = read_file(Path(file.name))
+        list(doubts_about_text(read.tree))
+        settings = settings_of(read)
+        settings.fingerprint()
+        list(doubts_about_settings(settings, is_empty=False))
+        effective_settings(settings)
 
 
 def _znode(document: bytes) -> None:

@@ -189,6 +189,7 @@ policies:
     soft: {{available_ratio_below: 0.05}}
     clusters: {{"dev-*": {{preset: strimzi, soft: null}}}}
   sessions: {{zombie_after: null}}
+  switching: {{strategies: {{schema: remap}}}}
 """
 
 
