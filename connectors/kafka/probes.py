@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER
-from connectors.kafka.rights import acl_command, lacking
+from connectors.kafka.rights import Grant, Resource, acl_command, lacking, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
 from connectors.probe import Answer, Probe
@@ -111,7 +111,8 @@ class _Loop:
         allowed = self._allowed()
         if not allowed:
             return Answer(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
-        grants = dict.fromkeys(grant for part in self._parts for grant in lacking(part, prefix, allowed))
+        groups = self._allowed_groups()
+        grants = dict.fromkeys(grant for part in self._parts for grant in lacking(part, prefix, allowed, groups))
         if not grants:
             return Answer(Outcome.OK, f"may do what {', '.join(self._parts)} need")
         who = principal_of(self._connection)
@@ -125,6 +126,19 @@ class _Loop:
             outcome = Outcome.UNAUTHORIZED if "refuses the login" in str(error) else Outcome.UNREACHABLE
             return Answer(outcome, one_line(str(error)))
         return Answer(Outcome.OK, counted(brokers, "broker"))
+
+    def _allowed_groups(self) -> dict[Grant, frozenset[str]]:
+        """What may be done with a consumer group that a right is about; nobody need ever have been in it."""
+        wanted = {g for part in self._parts for g in rights_of(part) if g.resource is Resource.GROUP}
+        names = {f"{self._topics.prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
+        if not names:
+            return {}
+        admin = _admin(self._connection)
+        futures = admin.describe_consumer_groups(
+            list(names), include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS
+        )
+        found = {names[name]: _allowed(future) for name, future in futures.items()}
+        return {grant: may for grant, may in found.items() if may is not None}
 
     def _allowed(self) -> dict[str, frozenset[str]]:
         admin = _admin(self._connection)
@@ -142,13 +156,13 @@ def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:
 
 
 def _allowed(future: Any) -> frozenset[str] | None:
-    """What may be done to a topic; None when there is none."""
+    """What may be done to a topic or group; None when there is none."""
     try:
         return _operations(future.result(timeout=TIMEOUT_SECONDS + 1).authorized_operations)
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if error.args[0].code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
             return frozenset()
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND):
             return None
         raise
 

@@ -42,13 +42,13 @@ def _bindings(line: str) -> Iterable[AclBinding]:
     found = re.fullmatch(
         r"kafka-acls\.sh --bootstrap-server \S+ --add --allow-principal '(?P<who>[^']+)'"
         r"(?P<operations>(?: --operation \w+)+)"
-        r"(?: --topic (?P<topic>\S+)| --cluster)(?P<prefixed> --resource-pattern-type prefixed)?",
+        r"(?: --(?P<kind>topic|group) (?P<name>\S+)| --cluster)(?P<prefixed> --resource-pattern-type prefixed)?",
         line,
     )
     assert found is not None, line
-    kind = ResourceType.BROKER if found["topic"] is None else ResourceType.TOPIC
+    kind = ResourceType.BROKER if found["kind"] is None else ResourceType[found["kind"].upper()]
     pattern = ResourcePatternType.PREFIXED if found["prefixed"] else ResourcePatternType.LITERAL
     for operation in re.findall(r"--operation (\w+)", found["operations"]):
         constant = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()
         allowed = (found["who"], "*", AclOperation[constant], AclPermissionType.ALLOW)
-        yield AclBinding(kind, found["topic"] or _CLUSTER, pattern, *allowed)
+        yield AclBinding(kind, found["name"] or _CLUSTER, pattern, *allowed)

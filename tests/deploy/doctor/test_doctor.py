@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
-from connectors.kafka.rights import lacking, rights
+from connectors.kafka.rights import Resource, acl_command, lacking, rights
 from connectors.probe import Answer, Probe
 from connectors.pulsar.probes import role_of
 from deploy.commands import app
@@ -108,15 +108,24 @@ def test_it_fits_eighty_columns_and_remedies_are_whole_lines() -> None:
 def test_what_a_part_lacks_is_what_its_topics_do_not_all_allow() -> None:
     everything = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
     topics = {f"h.{name}": everything for name in ("observed.log-dirs", "decided.throttle", AUDIT)}
-    assert all(list(lacking(part, "h", topics)) == [] for part in rights())
+    assert all(list(lacking(part, "h", topics, {})) == [] for part in rights())
     less = {**topics, "h.observed.log-dirs": everything - {"Write"}}
-    assert [(each.topic, each.operations) for each in lacking("collect-throttle", "h", less)] == [
+    assert [(each.name, each.operations) for each in lacking("collect-throttle", "h", less, {})] == [
         ("observed.log-dirs", ("Write",))
     ]
     blind = {**topics, f"h.{AUDIT}": frozenset[str]()}
     assert ("", ("Describe", "DescribeConfigs")) in [
-        (each.topic, each.operations) for each in lacking("decide", "h", blind)
+        (each.name, each.operations) for each in lacking("decide", "h", blind, {})
     ]
+
+
+def test_a_part_that_shares_work_needs_its_groups() -> None:
+    everything = {f"h.{AUDIT}": frozenset({"Read", "Write", "Describe", "DescribeConfigs"})}
+    (group,) = [grant for grant in rights()["decide"] if grant.resource is Resource.GROUP]
+    assert list(lacking("decide", "h", everything, {group: frozenset()})) == [group]
+    assert acl_command(group, "User:u", "h") == (
+        "--add --allow-principal 'User:u' --operation Read --group h.decide. --resource-pattern-type prefixed"
+    )
 
 
 @pytest.mark.parametrize(
