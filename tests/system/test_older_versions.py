@@ -48,8 +48,8 @@ def versions(*each: str, in_ci: str) -> list[object]:
     return [each if each == in_ci else pytest.param(each, marks=pytest.mark.compatibility) for each in each]
 
 
-KAFKAS = versions("3.3.2", "3.6.2", "3.9.1", "4.0.0", "4.3.1", in_ci="")
-ZOOKEEPERS = versions("3.6.4", "3.7.2", "3.8.4", "3.9.3", "3.9.5", in_ci="")
+KAFKAS = versions("3.3.2", "3.6.2", "3.9.1", "4.0.0", "4.3.1", in_ci="3.3.2")
+ZOOKEEPERS = versions("3.6.4", "3.7.2", "3.8.4", "3.9.3", "3.9.5", in_ci="3.6.4")
 PULSARS = versions("2.10.5", "3.0.7", "4.0.7", PULSAR_VERSION, in_ci="")
 
 OF_TODAY: dict[str, Callable[[], tuple[Path, ...]]] = {
