@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 
 from connectors.probe import Answer, Probe
-from deploy.checkpoint import Checkpoint
+from connectors.read_errors import one_line
+from deploy.checkpoint import Checkpoint, require_fitting
 from deploy.jars import missing_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
@@ -46,7 +47,10 @@ def _data_dir(settings: Settings) -> Answer:
 
 
 def _checkpoint(settings: Settings) -> Answer:
-    found = Checkpoint(settings.checkpoint_dir())
+    place = settings.checkpoint()
+    if place.folder is None:
+        return Answer(Outcome.OK, f"{place.uri}: only Spark reads it")
+    found = Checkpoint(place.folder)
     if not found.exists:
         return Answer(Outcome.OK, "none yet: the query begins with the oldest records")
     if found.damages:
@@ -55,10 +59,10 @@ def _checkpoint(settings: Settings) -> Answer:
             "headgate checkpoint repair" if all(each.remedy for each in found.damages) else "headgate checkpoint reset"
         )
         return Answer(Outcome.ERROR, f"{first.path.name}: {first.what}", (tool,))
-    made_with = found.shuffle_partitions
-    if made_with not in (None, settings.stream.shuffle_partitions):
-        remedy = f"set stream.shuffle_partitions: {made_with}; it is fixed for a checkpoint's life"
-        return Answer(Outcome.ERROR, f"made with {counted(made_with or 0, 'state partition')}", (remedy,))
+    try:
+        require_fitting(found.plan, settings.stream.shuffle_partitions, settings.topics.prefix)
+    except UserError as error:
+        return Answer(Outcome.ERROR, one_line(str(error)))
     return Answer(Outcome.OK, str(found.folder))
 
 
