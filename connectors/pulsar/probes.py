@@ -15,14 +15,14 @@ from policies.units import counted
 
 
 def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
-    """Whether we are a superuser: the list of brokers is for superusers alone, as is `what_for`."""
+    """Whether we are a superuser: the groups of bookies are for superusers alone, as is `what_for`."""
 
     def ask() -> Answer:
         try:
-            brokers = admin.brokers("local")
+            groups = admin.racks()
         except READ_ERRORS.expected as error:
             return refused(admin.settings, error, what_for)
-        return Answer(Outcome.OK, f"{counted(len(brokers), 'broker')}; {_who(admin.settings)} is a superuser")
+        return Answer(Outcome.OK, f"{counted(len(groups), 'group')}; {_who(admin.settings)} is a superuser")
 
     return Probe(system, f"admin REST, to {what_for}", ask)
 

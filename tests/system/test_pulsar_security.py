@@ -141,6 +141,6 @@ def test_the_doctor_names_the_role_that_must_be_a_superuser(
         {"clusters": {"c": {"pulsar": pulsar, "unload": {"member_url": secured.url[:8] + "{host}:8443"}}}}
     )
     answer = answers["c: Pulsar, admin REST, to unload bundles"]
-    assert (answer.is_good, len(answer.remedies)) == (verdict is Verdict.WORKS, len(remedies))
+    assert (answer.is_good, len(answer.remedies)) == (verdict is Verdict.WORKS, len(remedies)), answer
     assert all(part in line for part, line in zip(remedies, answer.remedies, strict=True))
     assert token_of(role) not in str(answers)
