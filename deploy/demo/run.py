@@ -163,6 +163,7 @@ def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
         "clusters": {CLUSTER: {"kafka": watched, "quotas": {"entities": [entity]}}},
         "policies": {"throttle": limits},
         "http": {"port": 0},
+        "canary": False,
     }
     return DemoSettings(**given)
 
