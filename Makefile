@@ -34,7 +34,7 @@ SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WORKERS) --d
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
-unit: $(VENV)/.dev ## Tests without servers: under three minutes
+unit: $(VENV)/.dev ## Tests without servers: under two minutes on 2 cores
 	$(BIN)/python -m pytest -m "not system and not streaming" -n $(WORKERS)
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
