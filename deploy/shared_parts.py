@@ -56,7 +56,8 @@ class SharedParts:
         self._settings = settings
         self._metrics = metrics
         self._member: Membership | None = None
-        self._ending = False
+        self._ending = self._is_told = False
+        self._shares: frozenset[int] | None = None
         self._running = _Running()
         self._held: Held = frozenset()
 
@@ -106,18 +107,24 @@ class SharedParts:
 
     def _on_change(self, shares: frozenset[int]) -> None:
         held = self._work.of_shares(shares)
-        self._metrics.changed(self._work.name, len(shares), len(held))
-        if held != self._held:
-            gone, new = sorted(self._held - held), sorted(held - self._held)
-            _log.info(
-                f"{self._work.name}: this process's share",
-                held=len(held), taken=new[:10], given_up=gone[:10],
-            )  # fmt: skip
+        if shares != self._shares:
+            self._metrics.changed(self._work.name, len(shares), len(held))
+        self._shares = shares
+        if held != self._held or not self._is_told:
+            self._tell(held)
         self._held = held
         wanted = {} if self._ending else self._work.units(held)
         self._running.keep(wanted)
         for name, clusters in wanted.items():
             self._running.start(name, clusters, partial(self._opened, name, clusters))
+
+    def _tell(self, held: Held) -> None:
+        self._is_told = True
+        if not held and not self._ending:
+            _log.info(f"{self._work.name}: stands by, others have all there is")
+            return
+        gone, new = sorted(self._held - held), sorted(held - self._held)
+        _log.info(f"{self._work.name}: this process's share", held=len(held), taken=new[:10], given_up=gone[:10])
 
     def _opened(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Part]]:
         assert self._member is not None  # noqa: S101 - it is told by it
