@@ -81,10 +81,11 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
                 loop.begin(NAME)
                 _await(loop, "hold")
                 rates += [_alone(clusters, brokers, alone, concurrency, folder / "after")] if alone else []
-                loop.command(NAME, CommandName.CLEANUP, dry_run=False)
-                _await(loop, "done")
                 yield from _table(loop.records(NAME), planned, rates)
                 yield _places_filled([entry.data for entry in loop.decisions(NAME)], concurrency)
+                loop.command(NAME, CommandName.CLEANUP, dry_run=False)
+                _await(loop, "done")
+                yield from list(_table(loop.records(NAME), planned, []))[-1:]
         finally:
             loop.close()
 
