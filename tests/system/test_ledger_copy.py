@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -457,6 +458,25 @@ def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: 
     assert seen == sorted(seen)
     assert seen[-1] == sum(map(len, entries))
     assert two.ledgers.read(two.new, ledger_id) == entries
+
+
+def test_a_limit_holds_over_all_ledgers_that_are_copied_at_once(two: Two) -> None:
+    ids, size, limit = [next(_ids) for _ in range(7)], 50_000, 100_000
+    for each in ids:
+        two.ledgers.write(two.old, each, [secrets.token_bytes(size // 5) for _ in range(5)])
+    with two.copier() as copier:
+        assert copier.copy(ids.pop()).outcome is CopyOutcome.COPIED, "JVM and clients have started"
+        copier.limit(limit)
+        began = time.monotonic()
+        outcomes = {result.outcome for result in copier.copy_many(ids[:4])}
+        limited_seconds = time.monotonic() - began
+        copier.limit(0)
+        began = time.monotonic()
+        outcomes |= {result.outcome for result in copier.copy_many(ids[4:])}
+        free_seconds = time.monotonic() - began
+    print(f"4 ledgers at {limit} B/s: {limited_seconds:.1f} s, 2 without a limit: {free_seconds:.1f} s")  # noqa: T201
+    assert outcomes == {CopyOutcome.COPIED}
+    assert limited_seconds >= 3 * size / limit, "the last one is written as soon as those before it were paid for"
 
 
 # --- deleting
