@@ -1,5 +1,9 @@
 """Everything that names ledgers in a real Pulsar 4.2.4, written by its own broker, client and DistributedLog."""
 
+import json
+import shutil
+import subprocess
+import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +26,9 @@ from tests.system.server import LOOPBACK, run_tool, small_jvm
 from tests.system.waiting import eventually
 
 COMPACTION = "/admin/v2/persistent/t/n/compacted/compaction"
+OFFLOAD = "/admin/v2/persistent/t/n/offloaded/offload"
+VERSIONS = "/admin/v2/schemas/t/n/versioned/schema"
+OFFLOADER = Path(__file__).parent / "reference" / "FileOffloaderFactory.java"
 PROPERTIES = {
     "transactionCoordinatorEnabled": "true",
     "systemTopicEnabled": "true",
@@ -73,6 +80,13 @@ class Client:
         for number in range(12):
             producer.newMessage().key(f"k{number % 2}").value(str(number)).send()
 
+    def write(self, topic: str, messages: int) -> None:
+        """Some messages, five a ledger, which a subscription keeps."""
+        self._consumer(topic, "s3")
+        producer = self._producer(topic)
+        for number in range(messages):
+            producer.newMessage().value(str(number)).send()
+
     def acknowledge(self) -> None:
         """One message, within a transaction that is not over."""
         consumer = self._consumer("acked", "s2")
@@ -113,6 +127,43 @@ def write_package(jvm: Any, servers: str) -> None:
     namespace.close()
 
 
+def make_offloader(folder: Path, jars: tuple[Path, ...]) -> dict[str, str]:
+    """What the broker needs for an offloader that keeps nothing: an archive of its class, and what to call it."""
+    if (javac := shutil.which("javac")) is None:
+        return {}
+    classes = folder / "classes"
+    classes.mkdir(parents=True)
+    command = [javac, "-d", str(classes), "-cp", ":".join(map(str, jars)), str(OFFLOADER)]
+    subprocess.run(command, check=True, capture_output=True)
+    with zipfile.ZipFile(folder / "offloader.jar", "w") as jar:
+        for each in classes.iterdir():
+            jar.write(each, each.name)
+    with zipfile.ZipFile(folder / "offloader.nar", "w") as nar:
+        nar.write(folder / "offloader.jar", "META-INF/bundled-dependencies/offloader.jar")
+        nar.writestr("META-INF/services/pulsar-offloader.yaml", "offloaderFactoryClass: FileOffloaderFactory\n")
+    return {
+        "managedLedgerOffloadDriver": "filesystem",
+        "offloadersDirectory": str(folder),
+        "narExtractionDirectory": str(folder / "nars"),
+    }
+
+
+def offload(cluster: PulsarCluster) -> None:
+    """All closed ledgers of a topic."""
+    last = call(cluster, "GET", "/admin/v2/persistent/t/n/offloaded/lastMessageId").json()
+    position = {"ledgerId": last["ledgerId"], "entryId": last["entryId"], "partitionIndex": -1}
+    call(cluster, "PUT", OFFLOAD, position)
+    eventually("the offload", lambda: call(cluster, "GET", OFFLOAD).json()["status"] == "SUCCESS" or None)
+
+
+def add_versions(cluster: PulsarCluster) -> None:
+    """Two versions of one schema."""
+    for fields in (["a"], ["a", "b"]):
+        of = [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
+        schema = json.dumps({"type": "record", "name": "r", "fields": of})
+        call(cluster, "POST", VERSIONS, {"type": "AVRO", "schema": schema, "properties": {}})
+
+
 @pytest.fixture(scope="module")
 def cluster(
     bookkeeper_jars: tuple[Path, ...], pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
@@ -121,15 +172,20 @@ def cluster(
     folder = tmp_path_factory.mktemp("referrers")
     with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
         set_up_transactions(folder / "transactions", pulsar_jars, cluster.zookeeper.servers)
-        cluster.add_broker(ensemble_size=1, properties=PROPERTIES)
+        offloader = make_offloader(folder / "offloader", pulsar_jars)
+        cluster.add_broker(ensemble_size=1, properties=PROPERTIES | offloader)
         create_namespace(cluster, "t/n")
+        add_versions(cluster)
         with java(pulsar_jars) as gateway:
             client = Client(gateway, cluster)
             client.delay()
             client.fill()
             client.acknowledge()
+            client.write("offloaded", 12)
             write_package(gateway.jvm, cluster.zookeeper.servers)
             client.close()
+        if offloader:
+            offload(cluster)
         call(cluster, "PUT", COMPACTION)
         eventually("the compaction", lambda: call(cluster, "GET", COMPACTION).json()["status"] == "SUCCESS" or None)
         yield cluster
@@ -159,8 +215,11 @@ def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(cluster: Pulsar
     unloaded = counted(inventory, ledgers)
     assert inventory.problems == []
     assert loaded["compacted", ANY_CLUSTER] == unloaded["compacted", "old"] == 1
-    assert {kind for kind, _ in unloaded} == {
+    offloaded = {"offloaded"} if shutil.which("javac") else set()
+    assert {kind for kind, _ in unloaded} == offloaded | {
         "topic", "transaction_log", "pending_ack", "compacted", "delayed_index", "log",
     }  # fmt: skip
+    if offloaded:
+        assert unloaded["offloaded", "old"] == 2, "of three ledgers with five messages each; the last is written to"
     named = {each.ledger_id for each in with_ledger(inventory.references)}
     assert len(named) + sum(unloaded.values()) == len(ledgers)
