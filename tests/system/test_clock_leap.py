@@ -21,7 +21,10 @@ from tests.system.waiting import eventually, on_this_machine
 DAY_SECONDS = 86_400
 METRIC = re.compile(r"^headgate_query_clock_ahead_seconds (\S+)", re.M)
 
-pytestmark = pytest.mark.skipif(why_no_clock() is not None, reason=str(why_no_clock()))
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(why_no_clock() is not None, reason=str(why_no_clock())),
+]
 
 
 def reading(usable_bytes: int) -> tuple[str, bytes]:
@@ -33,7 +36,7 @@ def reading(usable_bytes: int) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize(
     "ahead_seconds",
-    [DAY_SECONDS, pytest.param(-DAY_SECONDS, marks=pytest.mark.long)],
+    [DAY_SECONDS, -DAY_SECONDS],
     ids=["a day ahead", "a day back"],
 )
 def test_a_query_whose_clock_leaps_and_stays_so_is_right_again_within_a_minute(
