@@ -26,7 +26,12 @@ from tests.system.waiting import eventually
 CLUSTERS = ("a", "b", "c", "d", "e")
 EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
 LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
-SMALL = {"spark.executor.memory": "512m", "spark.executor.cores": 1, "spark.cores.max": 2}
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": 1,
+    "spark.cores.max": 2,
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 DECIDED = ("verdict", "reason", "factor", "previous_factor", "raw_factor", "volumes", "brokers", "mode")
 """Of a decision, what no clock has a part in."""
 
@@ -60,7 +65,8 @@ class Run:
             http={"port": port},
             policies={"throttle": {**LIMITS, **EAGER}},
             clusters={cluster: {} for cluster in CLUSTERS},
-            stream={"shuffle_partitions": 2, **stream},
+            # Four JVMs that start at once on a busy machine are slow, and not stalled.
+            stream={"shuffle_partitions": 2, "stall_timeout": "20m", **stream},
         )
         with Headgate(["topics", "create", "-s", str(self.file)], folder / "topics.log") as create:
             assert create.wait() == 0, create.output()
