@@ -16,7 +16,6 @@ from policies.registry import observed_topics
 from tests.faults.world import PREFIX, World, frozen, kill_all
 
 BROKERS = (1, 2, 3)
-DAY_SECONDS = 86_400
 _SLOW_SECONDS = 0.3
 
 
@@ -44,10 +43,7 @@ class Kind(NamedTuple):
     """Whether the query may have to begin anew after it."""
     loses_offsets: bool = False
     """Whether a topic's offsets begin anew."""
-    leaps: bool = False
-    """Whether what is decided meanwhile is by a clock that leapt."""
     needs_disk: bool = False
-    needs_clock: bool = False
 
 
 def _killed(part: str, harm: Harm) -> None:
@@ -141,12 +137,6 @@ def _state_damaged(harm: Harm) -> None:
         harm.random.choice([lambda: os.truncate(newest, 0), newest.unlink])()
 
 
-def _leapt(ahead_seconds: int, harm: Harm) -> None:
-    harm.world.clock.set(ahead_seconds)
-    harm.lasts()
-    harm.world.clock.set(0)
-
-
 KINDS = (
     Kind("kill -9 collector", partial(_killed, "collect"), 6),
     Kind("kill -9 exporter", partial(_killed, "export"), 6),
@@ -169,8 +159,6 @@ KINDS = (
     Kind("network slow", partial(_network_fails, "slow"), 6),
     Kind("checkpoint's disk full and freed", _disk_full, needs_disk=True),
     Kind("observed topic deleted and created anew", _topic_created_anew, loses_offsets=True),
-    Kind("query's clock a day ahead, and back", partial(_leapt, DAY_SECONDS), leaps=True, needs_clock=True),
-    Kind("query's clock a day behind, and back", partial(_leapt, -DAY_SECONDS), leaps=True, needs_clock=True),
     Kind("checkpoint deleted while running", _checkpoint_deleted, loses_checkpoint=True),
     Kind("newest commit of length 0", partial(_emptied, "commits")),
     Kind("newest plan of length 0", partial(_emptied, "offsets"), loses_checkpoint=True),

@@ -66,15 +66,13 @@ def _cells(row: Row) -> Sequence[str]:
     return (str(row.injected), str(len(times)), p50, longest, str(row.lost), str(row.wrong))
 
 
-def plan(count: int, seed: int, *, has_small_disk: bool, has_clock: bool, only: str = "") -> list[Kind]:
+def plan(count: int, seed: int, *, has_small_disk: bool, only: str = "") -> list[Kind]:
     """So many faults: with room for them each kind once, then more of those that are soon over."""
     random = Random(seed)
     possible = [
         kind
         for kind in KINDS
-        if (has_small_disk or not kind.needs_disk)
-        and (has_clock or not kind.needs_clock)
-        and any(word in kind.name for word in only.split(","))
+        if (has_small_disk or not kind.needs_disk) and any(word in kind.name for word in only.split(","))
     ]
     once = random.sample(possible, len(possible)) if count >= len(possible) else []
     more = random.choices(possible, [kind.weight for kind in possible], k=count - len(once))
@@ -120,7 +118,7 @@ class Matrix:
             elif kind.loses_offsets:
                 self._judge.excuse()
             try:
-                seconds, faulty = self._settle(kind.name, over, has_leapt=kind.leaps)
+                seconds, faulty = self._settle(kind.name, over)
                 if kind.loses_offsets:
                     self._begin_anew()
                     self._world.reset()
@@ -149,14 +147,14 @@ class Matrix:
         decided = (r.data for r in self._world.reader.of[_THROTTLE] if r.key == cluster and r.value)
         return {d["sequence"]: d["factor"] for d in decided if d["sequence"] >= self._first[cluster]}
 
-    def _settle(self, what: str, since: float, *, has_leapt: bool = False) -> tuple[float, Faulty]:
+    def _settle(self, what: str, since: float) -> tuple[float, Faulty]:
         """Say something last of each cluster, and wait until it is decided, shown and carried out; then judge."""
         probe = self._stream.probe()
         try:
             asked_ms = time.time_ns() // 1_000_000
             eventually(f"{what}: decided, shown and carried out", lambda: self._is_done(probe, asked_ms))
             seconds = time.monotonic() - since
-            faulty = self._judged(has_leapt=has_leapt)
+            faulty = self._judged()
         finally:
             self._stream.go_on()
         return seconds, faulty
@@ -192,16 +190,13 @@ class Matrix:
     def _is_collected(self, asked_ms: int) -> bool:
         return any(r.key == OWN and r.appended_ms > asked_ms for r in self._world.reader.of[_LOG_DIRS][-200:])
 
-    def _judged(self, *, has_leapt: bool) -> Faulty:
+    def _judged(self) -> Faulty:
         """What is being written just now is told of a moment later."""
         deadline = time.monotonic() + 20
         faulty = self._judge.look()
         while (faulty.lost or faulty.wrong != tuple(self._judge.wrong)) and time.monotonic() < deadline:
             time.sleep(0.3)
             faulty = self._judge.look()
-        if has_leapt:
-            # Readings seemed too old, or too new, for as long as the clock was not found out: those levels are other.
-            self._first = {cluster: max(self._levels(cluster)) for cluster in FED}
         return Faulty(faulty.lost, (*faulty.wrong, *self._out_of_order()))
 
     def _out_of_order(self) -> Iterator[str]:

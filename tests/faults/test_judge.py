@@ -130,8 +130,8 @@ def test_levels_are_some_of_those_that_were_fed_in_their_order(levels: list[floa
 
 
 def test_a_plan_is_the_same_by_its_seed_and_a_long_one_has_every_kind() -> None:
-    assert plan(20, 1, has_small_disk=True, has_clock=True) == plan(20, 1, has_small_disk=True, has_clock=True)
-    assert plan(20, 1, has_small_disk=True, has_clock=True) != plan(20, 2, has_small_disk=True, has_clock=True)
-    assert set(plan(60, 1, has_small_disk=True, has_clock=True)) == set(KINDS)
-    without = plan(200, 1, has_small_disk=False, has_clock=False)
-    assert not any(kind.needs_disk or kind.needs_clock for kind in without)
+    assert plan(20, 1, has_small_disk=True) == plan(20, 1, has_small_disk=True)
+    assert plan(20, 1, has_small_disk=True) != plan(20, 2, has_small_disk=True)
+    assert set(plan(60, 1, has_small_disk=True)) == set(KINDS)
+    without = plan(200, 1, has_small_disk=False)
+    assert not any(kind.needs_disk for kind in without)

@@ -23,7 +23,6 @@ from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, obs
 from streaming.host import PolicyHost
 from tests.faults.records import Reader
 from tests.system.brokers import kill_broker
-from tests.system.clocks import Clock, why_no_clock
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, http_get, is_running, write_settings
 from tests.system.tcp_proxy import LOOPBACK, TcpProxy
@@ -87,9 +86,6 @@ class World:
         self.remedies: list[str] = []
         """Commands that a part named when it gave up, and that were carried out."""
         self.has_small_disk = why_not_mountable() is None
-        self.has_clock = why_no_clock() is None
-        self.clock = Clock(folder / "clock")
-        """Of the query."""
 
     def __enter__(self) -> Self:
         with self._stack:
@@ -176,8 +172,7 @@ class World:
 
     def _start(self, part: str) -> None:
         log = self.folder / f"{part}.log"
-        environment = self.clock.environment if part == "decide" and self.has_clock else None
-        self.parts[part] = Headgate([part, "-s", str(self.file(part))], log, environment)
+        self.parts[part] = Headgate([part, "-s", str(self.file(part))], log)
 
     def _tend(self) -> None:
         """Start again what has ended, after the remedy that its last words name."""
