@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from tests.faults.__main__ import Wanted, run
@@ -13,6 +14,7 @@ SEED = 4
 """Mostly faults that are over in seconds; `make faults` has each kind."""
 
 
+@pytest.mark.timeout(1200)  # twenty tests in one
 def test_the_loop_recovers_from_each_fault_and_nothing_is_lost_or_wrong(kafka_jars: object, tmp_path: Path) -> None:
     result = run(tmp_path, Wanted(COUNT, SEED, seconds=2.0), tell)
     Console(file=sys.stdout, width=100).print(result.table)
