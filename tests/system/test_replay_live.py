@@ -74,7 +74,7 @@ def test_a_live_run_that_was_killed_in_the_middle_is_replayed_byte_for_byte(
     assert len(taken) > 3
     live = read_all(loop_kafka, [f"{prefix}.{topic}" for topic in decided_topics()])
     written = {str(line["payload"]) for line in live}
-    assert len(written) > 30
+    assert len(written) > 20
 
     replayed = replay(file, "--from", "2020-01-01T00:00:00Z")
     assert sorted(replayed) == sorted(written)
