@@ -33,8 +33,9 @@ def examined(settings: Mapping[str, Any], *parts: str) -> dict[str, Result]:
 
 def carry_out(lines: Iterable[str], servers: str) -> None:
     """Do what lines of `kafka-acls.sh --add` say."""
-    bindings = [binding for line in lines for binding in _bindings(line)]
-    for future in AdminClient({"bootstrap.servers": servers}).create_acls(bindings).values():
+    bindings = list(dict.fromkeys(binding for line in lines for binding in _bindings(line)))  # once each
+    client = AdminClient({"bootstrap.servers": servers})  # kept, as its futures end with it
+    for future in client.create_acls(bindings).values():
         future.result(timeout=DEADLINE_SECONDS)
 
 
