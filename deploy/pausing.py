@@ -1,18 +1,12 @@
 """`headgate pause` and `resume`: a person's word to the running loop, and what it says to that."""
 
-import getpass
-import socket
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from prometheus_client import CollectorRegistry
-
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from deploy.inspection.in_force import InForceReader
+from deploy.sending import actor, send
 from deploy.settings import EMBEDDED_CLUSTER, Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.decisions import Standing
@@ -20,10 +14,8 @@ from policies.errors import UserError
 from policies.maintenance import LONGEST_PAUSE, PauseCommand
 from policies.registry import COMMANDS, POLICIES
 from policies.units import format_duration
-from policies.wire import observation_event
 
 _CLIENT_ID = "headgate-pause"
-_GRACE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,8 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     connection = loop_connection(settings)
     with InForceReader(connection, settings.topics.prefix) as reader:
         before = {said.cluster: said.sequence for said in reader.now().standings() if said.policy == request.policy}
-        _send(connection, settings.topics.topic(COMMANDS), request, clusters)
+        commands = _commands(request, clusters)
+        send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
         yield from _answers(reader, request, {name: before.get(name, 0) for name in clusters})
 
 
@@ -72,24 +65,10 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
     return [request.cluster] if request.cluster is not None else sorted(known)
 
 
-def _send(connection: KafkaConnection, topic: str, request: PauseRequest, clusters: list[str]) -> None:
-    registry = CollectorRegistry()
-    now = datetime.now(UTC)
-    with Publisher(connection, PublisherMetrics(registry), client_id=_CLIENT_ID) as publisher:
-        for cluster in clusters:
-            command = PauseCommand(
-                cluster=cluster,
-                policy=request.policy,
-                until=None if request.length is None else now + request.length,
-                actor=f"{getpass.getuser()}@{socket.gethostname()}",
-                reason=request.reason,
-            )
-            publisher.publish(
-                topic, cluster, observation_event(command, id=str(uuid.uuid4()), source="headgate/cli", time=now)
-            )
-        publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
-    if registry.get_sample_value("headgate_records_published_total", {"topic": topic}) != len(clusters):
-        raise UserError(f"the command could not be sent to {topic}: check that Kafka is up and the topic exists")
+def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
+    until = None if request.length is None else datetime.now(UTC) + request.length
+    said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason}
+    return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
 
 
 def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:

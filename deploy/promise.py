@@ -1,27 +1,20 @@
 """`headgate promise`: what a namespace is promised, told to the running loop, and what the loop says to it."""
 
-import getpass
-import socket
 import time
-import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from prometheus_client import CollectorRegistry
-
-from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.kafka.tail import Tail
+from deploy.sending import actor, send
 from deploy.settings import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.isolation import IsolationSettings, NamespacePromise, Placement
 from policies.isolation.rules import RuleSet
 from policies.registry import decision_types, topic_of
-from policies.wire import BadRecordError, EventReader, observation_event
+from policies.wire import BadRecordError, EventReader
 
 _CLIENT_ID = "headgate-promise"
 _POLL_SECONDS = 0.2
-_GRACE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -46,28 +39,23 @@ def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
         raise UserError(f"--cluster: the settings name no cluster {request.cluster}")
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
-    connection, registry = loop_connection(settings), CollectorRegistry()
+    connection = loop_connection(settings)
     decided, observed = settings.topics.topic(Placement.topic), settings.topics.topic(topic_of(NamespacePromise))
     with Tail(connection, {decided: None}, _CLIENT_ID) as tail:
         placements = _Placements(request, tail)
         placements.catch_up()
-        with Publisher(connection, PublisherMetrics(registry), client_id=_CLIENT_ID) as publisher:
-            publisher.publish(observed, request.cluster, _event(request))
-            publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
-        if not registry.get_sample_value("headgate_records_published_total", {"topic": observed}):
-            raise UserError(f"the promise could not be sent to {observed}: check that Kafka is up and the topic exists")
+        send(connection, observed, [_reading(request)], what="the promise", client_id=_CLIENT_ID)
         return placements.wait_for(wanted)
 
 
-def _event(request: PromiseRequest) -> bytes:
-    reading = NamespacePromise(
+def _reading(request: PromiseRequest) -> NamespacePromise:
+    return NamespacePromise(
         cluster=request.cluster,
         namespace=request.namespace,
         promise=request.promise,
-        actor=f"{getpass.getuser()}@{socket.gethostname()}",
+        actor=actor(),
         reason=request.reason,
     )
-    return observation_event(reading, id=str(uuid.uuid4()), source="headgate/cli", time=datetime.now(UTC))
 
 
 class _Placements:

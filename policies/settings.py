@@ -1,6 +1,7 @@
 """What all policies' settings have in common: a block of defaults, and overrides per cluster by name or glob."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,6 +16,7 @@ from policies.decisions import Mode
 from policies.maintenance import MaintenanceWindow
 from policies.units import Duration, PositiveDuration, parse_duration
 
+_GLOB = re.compile(r"[*?[]")
 _CORE_ERRORS = frozenset(get_args(ErrorType))
 
 
@@ -52,6 +54,7 @@ class PolicySettings(BaseModel):
     )
     _as_written: _AsWritten = PrivateAttr(default_factory=lambda: _AsWritten({}))
     _resolved: dict[str, Self] = PrivateAttr(default_factory=dict)
+    _globs: frozenset[str] = PrivateAttr(default=frozenset())
     _is_quiet: bool = PrivateAttr(default=False)
 
     @classmethod
@@ -84,6 +87,7 @@ class PolicySettings(BaseModel):
         if isinstance(block, Mapping):  # else they are settings already
             settings._as_written = _AsWritten({name: block[name] for name in block if name != "clusters"})
             settings._resolved = settings._overrides()
+            settings._globs = frozenset(filter(_GLOB.search, settings._resolved))
         return settings
 
     @classmethod
@@ -115,8 +119,10 @@ class PolicySettings(BaseModel):
 
     def for_cluster(self, cluster: str) -> Self:
         """The settings in force for a cluster: the first override whose name or glob matches, else the defaults."""
+        globs = self._globs
         for pattern, resolved in self._resolved.items():
-            if fnmatchcase(cluster, pattern):
+            # Of a fleet nearly all are names, which are compared in a fraction of the time.
+            if fnmatchcase(cluster, pattern) if pattern in globs else pattern == cluster:
                 return resolved
         return self
 

@@ -122,6 +122,9 @@ class PolicyHost:
     settings: Mapping[str, PolicySettings] = field(default_factory=dict)
     clusters: frozenset[str] | None = None
     _keys: dict[tuple[str, str, bool], WarmKey] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _resolved: dict[tuple[str, str], PolicySettings] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def step(
         self,
@@ -212,17 +215,21 @@ class PolicyHost:
         return next_edge_ms(pause, self._windows(policy, cluster), now)
 
     def _windows(self, policy: str, cluster: str) -> tuple[MaintenanceWindow, ...]:
-        return self._settings_of(POLICIES[policy]).for_cluster(cluster).maintenance
+        return self._settings_of(POLICIES[policy], cluster).maintenance
 
     def _sender(self, kind: PolicyKind, cluster: str) -> Sender:
-        return Sender.of(kind.name, cluster, self._settings_of(kind).for_cluster(cluster))
+        return Sender.of(kind.name, cluster, self._settings_of(kind, cluster))
 
     def _in_force(self, kind: PolicyKind, cluster: str, is_quiet: bool) -> PolicySettings:
-        settings = self._settings_of(kind).for_cluster(cluster)
+        settings = self._settings_of(kind, cluster)
         return settings.while_quiet() if is_quiet else settings
 
-    def _settings_of(self, kind: PolicyKind) -> PolicySettings:
-        return self.settings.get(kind.name) or kind.settings()
+    def _settings_of(self, kind: PolicyKind, cluster: str) -> PolicySettings:
+        """Those of the cluster; found once, as there may be a thousand overrides to look through."""
+        about = (kind.name, cluster)
+        if about not in self._resolved:
+            self._resolved[about] = (self.settings.get(kind.name) or kind.settings()).for_cluster(cluster)
+        return self._resolved[about]
 
     def _key(self, kind: PolicyKind, cluster: str, is_quiet: bool) -> WarmKey:
         about = (kind.name, cluster, is_quiet)

@@ -7,7 +7,7 @@ before the batch was made, so no time lies after it.
 Invariant: within a partition, times grow with offsets, up to `FARTHEST_MS` after the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -45,10 +45,9 @@ class Order:
         signatures: by which records are believed; None: nobody signs.
     """
 
-    def __init__(self, places: Sequence[Place], now_ms: int, signatures: Signatures | None = None) -> None:
+    def __init__(self, places: Iterable[Place], now_ms: int, signatures: Signatures | None = None) -> None:
         self._now_ms = now_ms
         self._signatures = signatures
-        self._before = {(place.topic, place.partition): place.signed_ms for place in places}
         self._places = {(place.topic, place.partition): place for place in places}
 
     def check(self, record: ObservedRecord) -> None:
@@ -67,7 +66,8 @@ class Order:
     def believe(self, record: ObservedRecord) -> None:
         """Refuse what is not signed as it should be, and what was signed before what is known already.
 
-        Records of one batch are asked about in any order, so what is known is what the last one left.
+        Records of one batch are asked about in any order, and all before the first is given its time: so what is known
+        is what the last batch left.
 
         Raises:
             BadRecordError: the record is not believed.
@@ -81,9 +81,9 @@ class Order:
             raise BadRecordError(DeadLetterReason.UNSIGNED, f"signature: {why}")
 
     def _repetition(self, record: ObservedRecord) -> str | None:
-        newest_ms = self._before.get((record.topic, record.partition), 0)
-        behind_ms = newest_ms - self._signed_ms(record)
-        if not newest_ms or behind_ms <= REPEATED_MS:
+        last = self._places.get((record.topic, record.partition))
+        behind_ms = (last.signed_ms if last else 0) - self._signed_ms(record)
+        if behind_ms <= REPEATED_MS:
             return None
         return f"signed {behind_ms / 1000:.0f} s before one that came earlier: repeated, or by a clock that is behind"
 

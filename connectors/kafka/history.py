@@ -45,8 +45,9 @@ def read_history(
             for topic in topics
             for p in _partitions(consumer, topic)
         ]
+        signatures = connection.signatures()
         # One partition after the other: the whole range of each is merged by time.
-        yield from heapq.merge(*(list(_read(consumer, *each, connection.signatures())) for each in ranges))
+        yield from heapq.merge(*(list(_read(consumer, *each, signatures)) for each in ranges))
 
 
 def read_ranges(

@@ -4,11 +4,10 @@ Names come from elsewhere, so all of them are escaped; the page has no script.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from html import escape
 
-from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, Span
-from policies.units import human_seconds
+from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, Span, told
 
 MOST_LANES = 200
 """So many subjects are drawn, those that differ longest; a line says how many there are beside them."""
@@ -67,7 +66,7 @@ def _summary(drawn: int, found: int, is_compared: bool) -> str:
 
 
 def _lane(lane: Lane, start: datetime, end: datetime) -> str:
-    differs = f" <b>differs for {_told(lane.differs)}</b>" if lane.differs else ""
+    differs = f" <b>differs for {told(lane.differs)}</b>" if lane.differs else ""
     rows = lane.differences() if AGAINST in lane.courses else lane.courses[SETTINGS]
     return (
         f"<h2>{escape(f'{lane.cluster} · {lane.policy} · {lane.about}')}{differs}</h2>\n{_drawing(lane, start, end)}\n"
@@ -90,7 +89,7 @@ def _band(course: Sequence[Span], top: float, start: datetime, end: datetime) ->
 
 def _rect(span: Span, top: float, height: float, kind: str, start: datetime, end: datetime) -> str:
     left, right = (_x(instant, start, end) for instant in (span.start, span.end))
-    said = f"{span.label}, {_clock(span.start)} for {_told(span.length)}. {span.sentence}"
+    said = f"{span.label}, {span.began} for {told(span.length)}. {span.sentence}"
     box = f'x="{left:.1f}" y="{top:g}" width="{max(0.5, right - left):.1f}" height="{height:g}"'
     return f'<rect class="{kind}" {box}><title>{escape(said)}</title></rect>'
 
@@ -104,17 +103,9 @@ def _axis(start: datetime, end: datetime, top: float) -> Iterator[str]:
 
 
 def _row(span: Span) -> str:
-    cells = (_clock(span.start), _told(span.length), f"{span.label}. {span.sentence}")
+    cells = (span.began, told(span.length), f"{span.label}. {span.sentence}")
     return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _x(instant: datetime, start: datetime, end: datetime) -> float:
     return _WIDTH * ((instant - start) / (end - start)) if end > start else 0.0
-
-
-def _clock(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S}"
-
-
-def _told(length: timedelta) -> str:
-    return human_seconds(length.total_seconds())

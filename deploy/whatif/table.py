@@ -1,15 +1,13 @@
 """The timeline in a terminal: what was in force from when, for how long; where two differ, how."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, Span
-from policies.units import human_seconds
+from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, Span, told
 
 _STYLES = ("green", "yellow", "dark_orange", "red")
 
@@ -26,13 +24,13 @@ def timeline_view(found: Sequence[Lane]) -> RenderableType:
 def _lane(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
     head = Text(f"{lane.cluster} · {lane.policy} · {lane.about}", style="bold")
     if is_compared:
-        head.append(f"   differs for {_told(lane.differs)}", style="bold yellow")
+        head.append(f"   differs for {told(lane.differs)}", style="bold yellow")
     yield head
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in ("from", "for", "what"):
         table.add_column(column, overflow="fold", no_wrap=column != "what")
     for span in lane.differences() if is_compared else lane.courses[SETTINGS]:
-        table.add_row(f"  {_clock(span.start)}", _told(span.length), _what(span, is_compared))
+        table.add_row(f"  {span.began}", told(span.length), _what(span, is_compared))
     yield table
     yield ""
 
@@ -41,11 +39,3 @@ def _what(span: Span, is_compared: bool) -> Text:
     if is_compared:
         return Text(span.label)
     return Text(span.label, style=_STYLES[min(3, round(3 * span.level))]).append(f"  {escape(span.sentence)}", "dim")
-
-
-def _clock(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S}"
-
-
-def _told(length: timedelta) -> str:
-    return human_seconds(length.total_seconds())

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision
+from policies.units import human_seconds
 
 SETTINGS, AGAINST = "settings", "against"
 
@@ -28,6 +29,11 @@ class Span(NamedTuple):
     def length(self) -> timedelta:
         """How long it was in force."""
         return self.end - self.start
+
+    @property
+    def began(self) -> str:
+        """Its start, as people read it."""
+        return f"{self.start:%Y-%m-%d %H:%M:%S}"
 
 
 class Lane(NamedTuple):
@@ -99,6 +105,11 @@ def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
         spans.append(Span(decision.decided_at, until, label, decision.explanation, _level(decision)))
     # What ended in the instant in which it began was in force for nobody; nor is an alert that is over.
     return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
+
+
+def told(length: timedelta) -> str:
+    """A length, as people read it."""
+    return human_seconds(length.total_seconds())
 
 
 def label_of(decision: Decision) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from deploy import promise
+from deploy import promise, sending
 from deploy.promise import PromiseRequest, give_promise
 from deploy.settings import Settings
 from policies.errors import UserError
@@ -104,8 +104,8 @@ def published(registry: CollectorRegistry) -> Counter:
 def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
     FakeTail.loop = FakeLoop()
     monkeypatch.setattr(promise, "Tail", FakeTail)
-    monkeypatch.setattr(promise, "Publisher", FakePublisher)
-    monkeypatch.setattr(promise, "PublisherMetrics", published)
+    monkeypatch.setattr(sending, "Publisher", FakePublisher)
+    monkeypatch.setattr(sending, "PublisherMetrics", published)
     return FakeTail.loop
 
 

@@ -1,0 +1,45 @@
+"""A person's word to the running loop: readings that a command publishes, and must have brought there."""
+
+import getpass
+import socket
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
+from policies.errors import UserError
+from policies.observations import Reading
+from policies.wire import observation_event
+
+_GRACE_SECONDS = 2.0
+
+
+def actor() -> str:
+    """Who gives this command, and where."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def send(connection: KafkaConnection, topic: str, readings: Sequence[Reading], *, what: str, client_id: str) -> None:
+    """Publish readings and wait until Kafka has taken them all.
+
+    Args:
+        connection: how to reach the loop's Kafka.
+        topic: its full name.
+        readings: what is said.
+        what: that is, for the message: ``the promise``.
+        client_id: how the brokers name this client.
+
+    Raises:
+        UserError: it has not taken them.
+    """
+    registry = CollectorRegistry()
+    with Publisher(connection, PublisherMetrics(registry), client_id=client_id) as publisher:
+        for reading in readings:
+            event = observation_event(reading, id=str(uuid.uuid4()), source="headgate/cli", time=datetime.now(UTC))
+            publisher.publish(topic, reading.cluster, event)
+        publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
+    if registry.get_sample_value("headgate_records_published_total", {"topic": topic}) != len(readings):
+        raise UserError(f"{what} could not be sent to {topic}: check that Kafka is up and the topic exists")
