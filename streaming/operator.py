@@ -117,5 +117,5 @@ def _record(row: Row) -> ObservedRecord:
     cut = getattr(row, "cut", None)
     # A Row in Spark's tester, a dict in the query.
     known = None if cut is None else Cut(int(cut["bytes"]), cut["sha256"])
-    signed = (row.key, row.signature) if hasattr(row, "signature") else (None, None)
+    signed = (row.key, row.signature) if "signature" in row else (None, None)
     return ObservedRecord(row.topic, row.partition, row.offset, row.appended_ms, row.value, known, *signed)

@@ -92,7 +92,8 @@ class _Loop:
         except UserError as error:
             outcome = Outcome.UNAUTHORIZED if "may not do that" in str(error) else Outcome.TIMEOUT
             return Answer(outcome, one_line(str(error)))
-        if hidden := [name for name in report.missing if self._allowed().get(name) == frozenset()]:
+        allowed = self._allowed() if report.missing else {}
+        if hidden := [name for name in report.missing if allowed.get(name) == frozenset()]:
             who = principal_of(self._connection)
             return Answer(Outcome.UNAUTHORIZED, f"{who} does not see {counted(len(hidden), 'topic')}: see rights")
         if report.missing:

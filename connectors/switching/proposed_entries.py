@@ -29,6 +29,8 @@ class ProposedEntries:
 
     root: str
     nodes: dict[str, Node[ProposedEntry]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    """Names that something else has, which is left alone."""
 
     def active(self) -> list[str]:
         """Which of them say that brokers write there."""
@@ -38,7 +40,7 @@ class ProposedEntries:
         """Write one as ours is to be; nothing where it is so, or another thing has that name."""
         entry = ProposedEntry(name=name, metadata_service_uri=uri, status=status.value.upper())
         found = self.nodes.get(name)
-        if name in RESERVED_NAMES or (found is not None and found.value == entry):
+        if name in RESERVED_NAMES or name in self.foreign or (found is not None and found.value == entry):
             return []
         return [create_or_put(self._path(name), entry, found)]
 
@@ -62,6 +64,7 @@ def read_proposed(nodes: JsonZnodes, root: str) -> ProposedEntries:
         try:
             node = nodes.get(f"{root}/{child}", ProposedEntry)
         except DamagedZnodeError:
+            found.foreign.add(unquote(child))
             continue
         if node is not None:
             found.nodes[unquote(child)] = node

@@ -264,8 +264,9 @@ class Registry:
         """
         content = self._content(contested_too=True)
         for name, node in content.entries.items():
-            if name not in content.proposed.nodes:
-                self._nodes.commit(*content.proposed.put(name, node.value.uri, node.value.status))
+            steps = content.proposed.put(name, node.value.uri, node.value.status)
+            if name not in content.proposed.nodes and steps and not self._nodes.commit(*steps):
+                raise RegistryConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
 
     def closable(self) -> dict[str, int]:
         """The clusters that brokers may close their client of, each with the epoch as of which that was allowed.

@@ -196,9 +196,11 @@ class SwitchAdmin:
 
     def _clean_up(self, asked: Asked) -> Answer:
         """As on the command line nothing is deleted unless that is said, and then all that is to be."""
-        for name in ("srcCluster", "srcClusterFilter"):
-            if (source := asked.text(name)) and source != (record := self._record() or {}).get("source"):
-                raise BadRequestError(f"{name}: ledgers of {record.get('source') or 'no cluster'} are to be deleted")
+        named = {name: given for name in ("srcCluster", "srcClusterFilter") if (given := asked.text(name))}
+        source = (self._record() or {}).get("source") if named else None
+        for name, given in named.items():
+            if given != source:
+                raise BadRequestError(f"{name}: ledgers of {source or 'no cluster'} are to be deleted")
         return self._run(
             asked, lambda run: run.clean_up(execute=True), "srcCluster", "srcClusterFilter", dry_unless_said=True
         )

@@ -137,9 +137,7 @@ def _roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -
             tuple(m for m in found if _counts(m, now_ms, validity_ms)),
             settings.fleet_ratio,
             closed=sum(map(_is_closed, found)),
-            unread=sum(
-                m.track is not None and not _is_closed(m) and not _counts(m, now_ms, validity_ms) for m in found
-            ),
+            unread=sum(_is_unread(m, now_ms, validity_ms) for m in found),
         )
         for role, found in of_role.items()
     }

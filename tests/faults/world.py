@@ -6,7 +6,6 @@ A part that ends is started again, as systemd would do it.
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,9 +23,10 @@ from streaming.host import PolicyHost
 from tests.faults.records import Reader
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.loop import Headgate, http_get, is_running, write_settings
+from tests.system.loop import Headgate, command_line, http_get, is_running, write_settings
 from tests.system.tcp_proxy import LOOPBACK, TcpProxy
 from tests.system.waiting import eventually
+from tests.system.zookeeper import free_port
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "faults"
@@ -89,7 +89,7 @@ class World:
 
     def __enter__(self) -> Self:
         with self._stack:
-            ports = {broker: _free_port() for broker in (1, 2, 3)}
+            ports = {broker: free_port() for broker in (1, 2, 3)}
             self.proxies = {b: self._stack.enter_context(TcpProxy(f"{LOOPBACK}:{port}")) for b, port in ports.items()}
             addresses = {broker: proxy.address for broker, proxy in self.proxies.items()}
             self.kafka = ProxiedKafka(self.folder / "kafka", self._jars, ports, addresses)
@@ -163,7 +163,7 @@ class World:
         process = self.parts[part]
         if not what:
             return [process.process.pid] if process.process.poll() is None else []
-        return [pid for pid in process.children() if (b"pyspark.daemon" in _command(pid)) == (what == "workers")]
+        return [pid for pid in process.children() if (b"pyspark.daemon" in command_line(pid)) == (what == "workers")]
 
     def reset(self) -> None:
         """`headgate checkpoint reset`."""
@@ -224,7 +224,7 @@ class World:
     # --- settings
 
     def _write_settings(self, servers: str) -> None:
-        self._ports = {part: _free_port() for part in PARTS}
+        self._ports = {part: free_port() for part in PARTS}
         kafka = {"bootstrap_servers": servers}
         quotas = {"entities": [{"client_id": CLIENT, "base": "10MB"}], "max_told_wait": "none"}
         acted = {"kafka": kafka, "quotas": quotas}
@@ -271,15 +271,3 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
 
 def _topics() -> list[str]:
     return [*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS, BATCHES]
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

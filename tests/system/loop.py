@@ -181,6 +181,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def command_line(pid: int) -> bytes:
+    """What a process was started with; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def write_settings(file: Path, **settings: Any) -> Path:
     """Write a settings file; without a canary, unless it is asked for: what is decided of it is nobody's to count."""
     file.write_text(yaml.safe_dump({"canary": False, **settings}))

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Self
 
 import pyspark
 
-from tests.system.loop import descendants
+from tests.system.loop import command_line, descendants
 from tests.system.waiting import eventually
+from tests.system.zookeeper import free_port
 
 _HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
@@ -30,7 +30,7 @@ class SparkCluster:
         self._workers = workers
         self._stack = ExitStack()
         self._started: list[subprocess.Popen[bytes]] = []
-        self.master = f"spark://127.0.0.1:{_free_port()}"
+        self.master = f"spark://127.0.0.1:{free_port()}"
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class SparkCluster:
     def executors(self) -> list[int]:
         """Pids of the executors that run for this cluster's applications."""
         mine = {pid for process in self._started for pid in descendants(process.pid)}
-        return [pid for pid in sorted(mine) if b"CoarseGrainedExecutorBackend" in _command(pid)]
+        return [pid for pid in sorted(mine) if b"CoarseGrainedExecutorBackend" in command_line(pid)]
 
     def has_run(self, application: str) -> bool:
         """Whether it had an application of this name."""
@@ -73,16 +73,3 @@ class SparkCluster:
         self._started.append(
             subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment)
         )
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

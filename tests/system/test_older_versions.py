@@ -1,7 +1,7 @@
 """What is watched, in older versions: readings, quotas, placements and sessions, each on real servers of theirs.
 
-One old version of each runs with the other system tests, the rest with `make compatibility`. Every check notes what it
-saw when `HEADGATE_NOTE_COMPATIBILITY` is set, for the table in `docs/compatibility.md`.
+The oldest Kafka and the oldest ZooKeeper run with the other system tests, the rest with `make compatibility`. Every
+check notes what it saw when `HEADGATE_NOTE_COMPATIBILITY` is set, for the table in `docs/compatibility.md`.
 """
 
 import os

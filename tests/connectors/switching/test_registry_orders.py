@@ -154,6 +154,15 @@ def test_a_znode_that_is_no_entry_is_nobodys() -> None:
         assert world.registry.read().active_as_proposed == ("old",)
 
 
+@pytest.mark.parametrize("data", [b"", b"hello"], ids=["empty", "no JSON"])
+def test_what_somebody_else_has_where_an_entry_would_stand_is_left_alone_and_in_nobodys_way(data: bytes) -> None:
+    world = World()
+    world.server.write(f"{REGISTRY_ROOT}/old", data)
+    world.carry_out(SwitchVerdict.WRITE_STATUS, name="old", status="deprecated", expected_version=0)
+    assert world.server.tree[f"{REGISTRY_ROOT}/old"][0] == data
+    assert world.statuses_of(world.registry.read())["old"] == "deprecated"
+
+
 def test_a_directive_of_before_is_completed_when_it_is_ordered_again() -> None:
     world = World()
     world.server.write(f"{REGISTRY_ROOT}/directive", b'{"epoch": 7, "target": "new"}')
