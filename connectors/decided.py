@@ -95,6 +95,7 @@ class InForce:
     def __init__(self, knows: Callable[[str], bool] = _but_the_canary) -> None:
         self._decided = DecisionsInForce(decision_types(), knows)
         self._standing: dict[Watched, Standing] = {}
+        self._alerts: dict[Key, Alert] = {}
 
     def take(self, records: Sequence[Record]) -> bool:
         """Fold records of the decided topics in, but for what is no decision; whether anything has changed."""
@@ -115,6 +116,10 @@ class InForce:
                     self._standing.pop((said.policy, said.cluster), None)
             if isinstance(change.decision, Standing):
                 self._standing[change.decision.policy, change.decision.cluster] = change.decision
+            if isinstance(change.decision, Alert):
+                self._alerts[change.key] = change.decision
+            else:
+                self._alerts.pop(change.key, None)
         return change
 
     def decisions(self) -> list[Decision]:
@@ -135,8 +140,7 @@ class InForce:
 
     def alerts(self, *, resolved: bool = False) -> list[Alert]:
         """Those that fire, the gravest and newest first; with `resolved` also those that have ended."""
-        found = [d for d in self._decided.all() if isinstance(d, Alert)]
-        wanted = [alert for alert in found if resolved or alert.status is AlertStatus.FIRING]
+        wanted = [alert for alert in self._alerts.values() if resolved or alert.status is AlertStatus.FIRING]
         return sorted(wanted, key=lambda a: (a.status.value, _gravity(a), -a.started_at.timestamp()))
 
 

@@ -19,8 +19,8 @@ from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.settings import Settings
 from deploy.shared_parts import Held, Work, passing_registry
-from policies.policy import PolicyKind
 from policies.registry import POLICIES
+from policies.settings import PolicySettings
 from policies.shares import SHARES_TOPIC, clusters_in, share_of
 
 
@@ -41,12 +41,12 @@ class Actuators:
         self._registry = registry
         self._publisher = publisher
         self._connections = connections
-        blocks = settings.policy_settings()
+        self._blocks = settings.policy_settings()
         self._clusters: Mapping[str, Held] = {
             kind.name: frozenset(
                 name
                 for name, cluster in settings.clusters.items()
-                if acts_on(connectors_of(kind), blocks[kind.name], name, cluster)
+                if acts_on(connectors_of(kind), self._blocks[kind.name], name, cluster)
             )
             for kind in POLICIES.values()
         }
@@ -82,7 +82,7 @@ class Actuators:
         kind = POLICIES[policy]
         watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
         elsewhere = self._clusters[policy] - clusters
-        context = _context(kind, self._settings, registry, self._publisher, self._connections)
+        context = _context(self._blocks[policy], self._settings, registry, self._publisher, self._connections)
         own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
         return list(connectors_of(kind).actuators(own))
 
@@ -94,15 +94,20 @@ def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: P
         UserError: not everything could be put back.
     """
     with Connections(settings) as connections:
-        throttle.release_quotas(_context(POLICIES["throttle"], settings, registry, publisher, connections))
+        block = settings.policy_settings()["throttle"]
+        throttle.release_quotas(_context(block, settings, registry, publisher, connections))
 
 
 def _context(
-    kind: PolicyKind, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+    block: PolicySettings,
+    settings: Settings,
+    registry: CollectorRegistry,
+    publisher: Publisher,
+    connections: Connections,
 ) -> ActuatorContext:
     return ActuatorContext(
         clusters=settings.clusters,
-        settings=settings.policy_settings()[kind.name],
+        settings=block,
         loop=settings.loop_kafka(),
         topic=settings.topics.topic,
         publish=publisher.publish,

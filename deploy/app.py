@@ -172,6 +172,7 @@ def query_parts(
         ),
         host=settings.policy_host(),
         settings=settings.stream,
+        checkpoint=folder,
         health=health,
         tick=ticker.start,
         on_done=_untold if batch_log is None else batch_log.on_batch,

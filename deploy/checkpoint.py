@@ -185,9 +185,10 @@ def require_same_kafka(checkpoint: Checkpoint, cluster_id: str | None) -> None:
 
 def remedy_for(checkpoint: Checkpoint) -> str | None:
     """A sentence with the command that mends it; None when nothing seems damaged."""
-    if not checkpoint.damages:
+    damages = checkpoint.damages  # looked for at each access
+    if not damages:
         return None
-    first = min(checkpoint.damages, key=lambda damage: damage.remedy is not None)
+    first = min(damages, key=lambda damage: damage.remedy is not None)
     command = "reset" if first.remedy is None else "repair"
     return (
         f"The checkpoint is damaged ({first.path}: {first.what}): `headgate checkpoint {command}` says what it would do"
@@ -201,14 +202,15 @@ def repair_plan(checkpoint: Checkpoint) -> list[str]:
         UserError: there is no checkpoint, or something in it cannot be repaired.
     """
     _require(checkpoint)
-    lost = [f"{damage.path}: {damage.what}" for damage in checkpoint.damages if damage.remedy is None]
+    damages = checkpoint.damages
+    lost = [f"{damage.path}: {damage.what}" for damage in damages if damage.remedy is None]
     if lost:
         raise UserError(
             "\n".join(
                 [*lost, "This cannot be repaired: begin anew with `headgate checkpoint reset`, which says what goes"]
             )
         )
-    return [f"{damage.path}: {damage.what}; it is {damage.remedy}" for damage in checkpoint.damages]
+    return [f"{damage.path}: {damage.what}; it is {damage.remedy}" for damage in damages]
 
 
 def repair(checkpoint: Checkpoint) -> None:

@@ -339,7 +339,7 @@ def _command_pause(
     from deploy.pausing import PauseRequest, command_pause
 
     for said in command_pause(load_settings(file), PauseRequest(policy, cluster, length, reason, timeout)):
-        typer.echo(said.explanation)
+        say(said.explanation)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JError
@@ -16,7 +17,6 @@ from deploy.causes import cause_in_one_line
 from deploy.checkpoint import Checkpoint, remedy_for
 from deploy.query_health import QueryHealth
 from policies.errors import UserError
-from streaming.checkpoint_place import CheckpointPlace
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress, ProgressListener
 from streaming.query import Wiring, start_query
@@ -49,6 +49,7 @@ class QuerySupervisor:
             leapt), the query is started again with it.
         host: the policies it hosts.
         settings: those of the query.
+        checkpoint: its folder, to tell what is damaged there; None where only Spark reads it.
         health: told of starts, batches and failures.
         tick: makes a first batch, in which timers fire that came due while no query ran.
         on_done: told of each finished batch: its number, and what its time was corrected by.
@@ -61,6 +62,7 @@ class QuerySupervisor:
         wiring: Callable[[], Wiring],
         host: PolicyHost,
         settings: StreamSettings,
+        checkpoint: Path | None,
         health: QueryHealth,
         tick: Callable[[], None],
         on_done: Callable[[int, int], None],
@@ -70,6 +72,7 @@ class QuerySupervisor:
         self._wiring = wiring
         self._host = host
         self._settings = settings
+        self._checkpoint = checkpoint
         self._health = health
         self._tick = tick
         self._on_done = on_done
@@ -113,8 +116,7 @@ class QuerySupervisor:
         _log.warning("query failed, starting it again", reason=reason, failures=failures)
 
     def _remedy(self) -> str | None:
-        folder = CheckpointPlace.of(self._wiring().checkpoint_dir).folder
-        return None if folder is None else remedy_for(Checkpoint(folder))
+        return None if self._checkpoint is None else remedy_for(Checkpoint(self._checkpoint))
 
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.http_access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -15,6 +16,7 @@ def unusable_files(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """The connections that cannot be built from their files: the path of each, and why."""
     yield from _tried(("kafka",), settings.kafka)
     yield from _tried(("alertmanager",), settings.alertmanager)
+    yield from _tried(("http", "access"), settings.http.access)
     if settings.kafka is not None:  # Spark's Java client takes fewer kinds of keys than the others
         yield from _refused(("kafka",), settings.kafka.for_spark)
     for name, cluster in settings.clusters.items():
@@ -28,13 +30,16 @@ def _tried(place: tuple[str, ...], connection: Any) -> Iterator[tuple[tuple[str,
             yield from _refused(place, connection.for_kafka_python)
         case ZooKeeperConnection():
             yield from _refused(place, connection.credential)
+            if connection.tls is not None:
+                yield from _refused(place, connection.tls.ssl_context)
         case PulsarAdmin():
             yield from _refused(place, connection.bearer_token)
             yield from _refused(place, lambda: connection.http_client().close())
         case AlertmanagerSettings():
             yield from _refused(place, lambda: connection.http_client().close())
-    if isinstance(connection, ZooKeeperConnection) and connection.tls is not None:
-        yield from _refused(place, connection.tls.ssl_context)
+        case HttpAccess():
+            yield from _refused(place, connection.bearer_token)
+            yield from _refused(place, connection.tls)
 
 
 def _refused(place: tuple[str, ...], build: Callable[[], object]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -4,6 +4,7 @@ Nothing of the text is quoted but names: a password may stand anywhere, without 
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -116,10 +117,10 @@ def node_at(node: yaml.Node | None, place: tuple[int | str, ...]) -> yaml.Node |
 
 def mappings(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml.MappingNode]]:
     """Every block with its path; what an alias repeats comes once."""
-    ahead: list[tuple[tuple[int | str, ...], yaml.Node | None]] = [((), root)]
+    ahead: deque[tuple[tuple[int | str, ...], yaml.Node | None]] = deque([((), root)])
     looked_at = set[int]()
     while ahead:
-        place, node = ahead.pop(0)
+        place, node = ahead.popleft()
         if id(node) in looked_at:  # an alias may stand in many places, and even in itself
             continue
         looked_at.add(id(node))

@@ -14,13 +14,12 @@ from connectors.read_errors import one_line
 from deploy.checkpoint import Checkpoint, require_fitting
 from deploy.jars import missing_jars
 from deploy.jvm import find_java
-from deploy.settings import Settings
+from deploy.settings import HttpSettings, Settings
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.units import counted, human_bytes
 
 MACHINE = "this machine"
-_MOST_LOOKED_AT = 10_000
 _LITTLE_BYTES = 1_000_000_000
 
 
@@ -53,12 +52,10 @@ def _checkpoint(settings: Settings) -> Answer:
     found = Checkpoint(place.folder)
     if not found.exists:
         return Answer(Outcome.OK, "none yet: the query begins with the oldest records")
-    if found.damages:
-        first = found.damages[0]
-        tool = (
-            "headgate checkpoint repair" if all(each.remedy for each in found.damages) else "headgate checkpoint reset"
-        )
-        return Answer(Outcome.ERROR, f"{first.path.name}: {first.what}", (tool,))
+    if damages := found.damages:
+        tool = "repair" if all(each.remedy for each in damages) else "reset"
+        said = f"{damages[0].path.name}: {damages[0].what}"
+        return Answer(Outcome.ERROR, said, (f"headgate checkpoint {tool}",))
     try:
         require_fitting(found.plan, settings.stream.shuffle_partitions, settings.topics.prefix)
     except UserError as error:
@@ -93,18 +90,20 @@ def _port(settings: Settings) -> Answer:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return _taken(host, port, error)
+            return _taken(settings.http, error)
     return Answer(Outcome.OK, f"{host} is free for /metrics")
 
 
-def _taken(host: str, port: int, error: OSError) -> Answer:
-    """Whoever has the port: a Headgate that runs is none in the way."""
-    asked = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - where it would listen, not where we do
+def _taken(http: HttpSettings, error: OSError) -> Answer:
+    """Whoever has the port: a Headgate that runs is none in the way. It is known by its name, which needs no token."""
+    local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - compared
+    url = f"{http.model_copy(update={'host': local}).url(http.port)}/-/healthy"
     try:
-        said = httpx.get(f"http://{asked}:{port}/", timeout=3, trust_env=False).text[:_MOST_LOOKED_AT]
+        # Who it is, not whether it may be trusted: nothing is sent.
+        server = httpx.get(url, timeout=3, trust_env=False, verify=False).headers.get("server", "")  # noqa: S501
     except httpx.HTTPError:
-        said = ""
-    if "headgate" in said.casefold():
+        server = ""
+    if server.startswith("headgate"):
         return Answer(Outcome.OK, "a Headgate serves there now")
     return Answer(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
 

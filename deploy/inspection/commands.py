@@ -64,8 +64,8 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     Raises:
         UserError: nothing was decided about it in the day before; the message names subjects like it.
     """
-    audit = Audit(loop_connection(settings), settings.topics.prefix, at or datetime.now(UTC))
-    found = audit.explain(subject)
+    audit = Audit(loop_connection(settings), settings.topics.prefix, subject, at or datetime.now(UTC))
+    found = audit.explain()
     if not found:
         near = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4)
         like = f"; like it are: {', '.join(near)}" if near else ""

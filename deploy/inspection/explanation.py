@@ -4,6 +4,7 @@ Nothing is derived anew: sentence, numbers, evidence and reports are those that 
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -53,46 +54,59 @@ class Explanation:
         }
 
 
+@dataclass
+class _Told:
+    """What the audit says about a subject; a day of it may be gigabytes, so no more is kept."""
+
+    latest: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """The subject's last entry of each kind of decision, and of each alert."""
+    subjects: set[str] = field(default_factory=set)
+    """Of all entries."""
+    reports: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """What actuators said, by the decision's id."""
+
+
 class Audit:
     """The audit of the day before an instant, and the observed topics. The audit is read once, when it is first asked.
 
     Args:
         connection: how to reach the loop's own Kafka.
         prefix: of its topics.
+        subject: what is asked about.
         at: the instant.
     """
 
-    def __init__(self, connection: KafkaConnection, prefix: str, at: datetime) -> None:
+    def __init__(self, connection: KafkaConnection, prefix: str, subject: str, at: datetime) -> None:
         self._connection = connection
         self._prefix = prefix
+        self._subject = subject
         self._at = at
 
-    def explain(self, subject: str) -> list[Explanation]:
-        """What was in force about a subject: the last decision of each kind, and of each alert.
+    def explain(self) -> list[Explanation]:
+        """What was in force about the subject: the last decision of each kind, and of each alert.
 
         Raises:
             UserError: Kafka does not answer, or a topic is missing.
         """
-        latest: dict[tuple[str, str], dict[str, Any]] = {}
-        for entry in self._entries():
-            if entry["decision"]["subject"] == subject:
-                latest[entry["decision_type"], entry["decision"].get("alert", "")] = entry
-        return [self._explained(entry) for entry in latest.values()]
+        return [self._explained(entry) for entry in self._told.latest.values()]
 
     def subjects(self) -> list[str]:
         """Every subject that something was decided about, sorted; raises as `explain` does."""
-        return sorted({entry["decision"]["subject"] for entry in self._entries()})
+        return sorted(self._told.subjects)
 
     @cached_property
-    def _told(self) -> list[dict[str, Any]]:
-        """All events of the audit, and of what was reported afterwards."""
-        return list(self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN))
-
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        """What was decided by the instant, in its order."""
-        for entry in (event["data"] for event in self._told if event.get("type") == AUDIT_TYPE):
-            if datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
-                yield entry
+    def _told(self) -> _Told:
+        """The audit until the instant, and what was reported afterwards."""
+        told = _Told()
+        for event in self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN):
+            entry = event["data"]
+            if event.get("type") != AUDIT_TYPE:
+                told.reports[str(entry.get("decision_id"))].append(_report(event))
+            elif datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
+                told.subjects.add(entry["decision"]["subject"])
+                if entry["decision"]["subject"] == self._subject:
+                    told.latest[entry["decision_type"], entry["decision"].get("alert", "")] = entry
+        return told
 
     def _explained(self, entry: dict[str, Any]) -> Explanation:
         decision = entry["decision"]
@@ -101,7 +115,7 @@ class Audit:
             decision,
             entry.get("numbers", {}),
             tuple(self._evidence(decision)),
-            tuple(self._reports(decision["decision_id"])),
+            tuple(self._told.reports.get(decision["decision_id"], ())),
         )
 
     def _evidence(self, decision: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -110,13 +124,6 @@ class Audit:
         if wanted:
             events = self._events(topics, decided_at - _EVIDENCE_BEFORE, decided_at + _CLOCKS_DIFFER)
             yield from (event for event in events if event.get("id") in wanted)
-
-    def _reports(self, decision_id: str) -> Iterator[dict[str, Any]]:
-        for event in self._told:
-            data = event["data"]
-            if event.get("type") != AUDIT_TYPE and data.get("decision_id") == decision_id:
-                said = {name: data[name] for name in _REPORT_FIELDS if data.get(name) is not None}
-                yield {"type": event["type"], "source": event.get("source"), "time": event.get("time"), **said}
 
     def _events(self, topics: Sequence[str], since: datetime, to: datetime) -> Iterator[dict[str, Any]]:
         names = [f"{self._prefix}.{topic}" for topic in topics]
@@ -127,3 +134,8 @@ class Audit:
                 continue
             if isinstance(event, dict) and isinstance(event.get("data"), dict):
                 yield event
+
+
+def _report(event: dict[str, Any]) -> dict[str, Any]:
+    said = {name: event["data"][name] for name in _REPORT_FIELDS if event["data"].get(name) is not None}
+    return {"type": event.get("type"), "source": event.get("source"), "time": event.get("time"), **said}

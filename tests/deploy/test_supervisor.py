@@ -155,6 +155,7 @@ class Loop:
             lambda: wiring(self.time.now - began),
             PolicyHost(),
             StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
+            Path(WIRING.checkpoint_dir),
             self.health,
             lambda: self.said.append("ticked"),
             lambda number, clock_ahead_ms: None,

@@ -6,8 +6,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from deploy.checking.files import unusable_files
 from deploy.cli import _guarded
 from deploy.commands import app
+from deploy.settings import Settings
 from deploy.settings_file import load_settings
 from policies.errors import UserError
 
@@ -214,3 +216,12 @@ def test_warnings_do_not_stand_within_the_settings_in_force(file: Path) -> None:
     printed, said = check("--effective", file)
     assert "never throttled" in said
     assert "warning" not in printed
+
+
+def test_a_certificate_that_is_none_is_found_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "tls.pem"
+    file.write_text("no certificate")
+    settings = Settings.model_validate({"http": {"access": {"cert_file": file, "key_file": file}}})
+    ((place, why),) = unusable_files(settings)
+    assert place == ("http", "access")
+    assert why.startswith("http.access.cert_file: cannot be used")

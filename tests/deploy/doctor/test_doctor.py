@@ -4,16 +4,21 @@ import io
 import json
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 from rich.console import Console
 from typer.testing import CliRunner
 
+from connectors.http_access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
 from connectors.kafka.rights import Resource, acl_command, lacking, rights
 from connectors.probe import Answer, Probe
+from connectors.prometheus import MetricsServer
 from connectors.pulsar.probes import role_of
 from deploy.commands import app
 from deploy.doctor.machine import machine_probes
@@ -204,6 +209,24 @@ def test_a_damaged_checkpoint_names_the_command_that_helps(tmp_path: Path) -> No
 
 
 # The command
+
+
+@pytest.mark.parametrize("access", [None, HttpAccess(token=SecretStr("no-guest-has-it"))], ids=["open", "with a token"])
+def test_a_headgate_that_runs_is_none_in_the_way(access: HttpAccess | None, tmp_path: Path) -> None:
+    with MetricsServer(CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, access=access) as server:
+        found = on_machine(Settings.model_validate({"data_dir": tmp_path, "http": {"port": server.port}}))
+    port = next(each for asked, each in found.items() if asked == "port")
+    assert (port.verdict, port.detail) == (Verdict.WORKS, "a Headgate serves there now")
+
+
+def test_anybody_else_on_the_port_is(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
+        settings = {"data_dir": tmp_path, "http": {"port": other.server_address[1]}}
+        found = on_machine(Settings.model_validate(settings))
+        other.shutdown()
+    assert found["port"].verdict is Verdict.WRONG
+    assert found["port"].remedies == ("set http.port (0 takes a free one), or http.host",)
 
 
 def test_the_command_ends_with_status_one_where_something_is_not_good(tmp_path: Path) -> None:
