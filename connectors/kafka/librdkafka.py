@@ -4,8 +4,17 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from policies.errors import UserError
 
 REPEAT_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
+
+Client = TypeVar("Client")
 
 _VARYING = re.compile(r"\d+")
 
@@ -35,3 +44,15 @@ LOGGER = logging.getLogger("headgate.librdkafka")
 """For the `logger` argument of confluent-kafka's clients."""
 
 LOGGER.addFilter(RepeatFilter())
+
+
+def renewed(build: Callable[[], Client]) -> Client | None:
+    """What is built from the connection's files now that they have changed; None, and a warning, where it cannot be.
+
+    Half of the files may have been written so far: the old client is kept, and the next look tries again.
+    """
+    try:
+        return build()
+    except UserError as error:
+        _log.warning("connection files changed but cannot be used", detail=str(error))
+        return None

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import record_headers
-from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.librdkafka import LOGGER, renewed
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.wire import observation_event
@@ -190,17 +190,14 @@ class Publisher(Closing):
         fingerprint = self._connection.fingerprint()
         if fingerprint == self._fingerprint:
             return
-        try:
-            producer, signatures = self._build(), self._connection.signatures()
-        except UserError as error:
-            # Half of the files may have been written so far; the old client is kept, and the next look tries again.
-            _log.warning("connection files changed but cannot be used", detail=str(error))
+        if (built := renewed(lambda: (self._build(), self._connection.signatures()))) is None:
             return
         _log.info("connection files changed, connecting anew")
         with self._lock:
             # The old one still delivers what it has, or gives it up in time.
             self._retiring.append(self._producer)
-            self._producer, self._fingerprint, self._signatures = producer, fingerprint, signatures
+            self._producer, self._signatures = built
+            self._fingerprint = fingerprint
 
     def _drop_empty(self) -> None:
         with self._lock:

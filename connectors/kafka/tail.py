@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import refusal
-from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.librdkafka import LOGGER, renewed
 from policies.errors import UserError
 from policies.signatures import Signatures
 from policies.units import millis_of
@@ -280,11 +280,7 @@ class Tail(Closing):
         """Connect anew when the files have changed, or the client is beyond repair; go on where we were."""
         if not self._fatal and self._connection.fingerprint() == self._clients.fingerprint:
             return
-        try:
-            clients = self._connect()
-        except UserError as error:
-            # Half of the files may have been written so far; the old client is kept, and the next look tries again.
-            _log.warning("connection files changed but cannot be used", detail=str(error))
+        if (clients := renewed(self._connect)) is None:
             return
         _log.info("connecting anew", reason="fatal error" if self._fatal else "connection files changed")
         clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.librdkafka import LOGGER, renewed
 from connectors.shares.lease import CLOCK, Lease, valid_seconds_of
 from connectors.shares.settings import ShareSettings
 from policies.errors import UserError
@@ -115,13 +115,14 @@ class Membership(Closing):
     # --- the group
 
     def _join(self) -> Consumer:
-        self._fingerprint = self._connection.fingerprint()
+        fingerprint = self._connection.fingerprint()
         options = {**self._connection.for_confluent(), **self._options()}
         try:
             consumer = Consumer(options, logger=LOGGER)
         except KafkaException as error:
             raise UserError(f"kafka: {error.args[0].str()}.") from None
         consumer.subscribe([self._group.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._fingerprint = fingerprint  # of files that could be used: else the next look tries again
         return consumer
 
     def _options(self) -> dict[str, Any]:
@@ -209,11 +210,7 @@ class Membership(Closing):
         self._look_at = time.monotonic() + _FINGERPRINT_SECONDS
         if self._connection.fingerprint() == self._fingerprint:
             return
-        try:
-            joining = self._join()
-        except UserError as error:
-            # Half of the files may have been written so far; the old client is kept, and the next look tries again.
-            _log.warning("connection files changed but cannot be used", detail=str(error))
+        if (joining := renewed(self._join)) is None:
             return
         _log.info("connection files changed, joining the group anew", group=self._group.name)
         self.lease.lose()
