@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,22 @@ def test_after_ctrl_c_it_says_where_the_command_is(target: str, command: str, en
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # Whoever runs the tests in the background has it ignored, and who ignores it cannot be told to stop.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    with making:
+    with making, ExitStack() as stack:
+        stack.callback(_end, making)
         assert making.stdout is not None
         assert making.stdout.readline() == f"called with {command}\n"
         os.killpg(making.pid, signal.SIGINT)  # as a terminal does: to make, its shell and headgate
         said = making.stdout.read()
+        making.wait()
     assert "stopped in order\n" in said
     assert f"headgate is at {environment_folder}/bin/headgate; to call it by its name: . " in said
     assert making.returncode != 0
+
+
+def _end(making: "subprocess.Popen[str]") -> None:
+    """Whatever the test found, nothing of it goes on."""
+    if making.poll() is None:
+        os.killpg(making.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ import signal
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -125,22 +125,22 @@ def _value(answer: tuple[int, str] | None, metric: str) -> float:
 
 
 def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str, free_port: int
+    settings: dict[str, Any], tmp_path: Path, loop_kafka: str, free_tcp_port_factory: Callable[[], int]
 ) -> None:
     """Exporter and quota actuator run on; a new subject's numbers and one that is known go on growing."""
     prefix = settings["topics"]["prefix"]
     # Valid for three heartbeats of an hour: nobody follows only because what was in force has expired.
     entity = {"client_id": f"lost-{prefix}", "base": "10MB"}
     cluster = {"kafka": {"bootstrap_servers": loop_kafka}, "quotas": {"entities": [entity], "max_told_wait": "none"}}
-    act_port = settings["http"]["port"] + 1
+    act_port, export_port = free_tcp_port_factory(), free_tcp_port_factory()
     settings |= {"clusters": {"a": cluster}}
     create_topics(settings, tmp_path)
     acting = write_settings(tmp_path / "act.yaml", **{**settings, "http": {"port": act_port}})
-    showing = write_settings(tmp_path / "export.yaml", **{**settings, "http": {"port": act_port + 1}})
+    showing = write_settings(tmp_path / "export.yaml", **{**settings, "http": {"port": export_port}})
     observed, port = f"{prefix}.observed.log-dirs", settings["http"]["port"]
 
     def shown(factor: float) -> bool:
-        _, page = http_get(act_port + 1, "/metrics") or (0, "")
+        _, page = http_get(export_port, "/metrics") or (0, "")
         stale = 'headgate_decision_stale{cluster="a",policy="throttle"} 0.0'
         return f'headgate_throttle_factor{{cluster="a"}} {factor}' in page and stale in page
 

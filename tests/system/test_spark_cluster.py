@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -111,11 +111,11 @@ def query_failures(run: Run) -> int:
 
 
 def test_a_cluster_whose_executor_is_killed_decides_as_one_process_does(
-    spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_port: int
+    spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_tcp_port_factory: Callable[[], int]
 ) -> None:
     """Round by round, so that both take the same readings at a time."""
-    local = Run(tmp_path / "local", loop_kafka, free_port, {})
-    wide = Run(tmp_path / "wide", loop_kafka, free_port + 1, {"master": spark_cluster.master, "spark": SMALL})
+    local = Run(tmp_path / "local", loop_kafka, free_tcp_port_factory(), {})
+    wide = Run(tmp_path / "wide", loop_kafka, free_tcp_port_factory(), {"master": spark_cluster.master, "spark": SMALL})
     rounds, failures = range(1, 6), 0
     with ExitStack() as stack:
         runs = [(run, stack.enter_context(run.query()), stack.enter_context(run.decided())) for run in (local, wide)]
