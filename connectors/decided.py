@@ -32,7 +32,7 @@ class Change(NamedTuple):
         """Whether anything else holds now than before: not what is repeated only because it would run out."""
         if self.decision is None or self.before is None or type(self.decision) is not type(self.before):
             return True
-        return any(getattr(self.decision, name) != getattr(self.before, name) for name in self.decision.in_force)
+        return self.decision.says() != self.before.says()
 
 
 def _but_the_canary(cluster: str) -> bool:

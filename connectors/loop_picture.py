@@ -14,6 +14,9 @@ from policies.settings import PolicySettings
 
 Kind = TypeVar("Kind", bound=Decision)
 
+SHOWN_NEWS = 100
+"""So many of the last decisions are kept for who looks at the status page."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyPicture:

@@ -1,8 +1,10 @@
 """A part of the running application: something that works on a thread of its own until it is told to stop."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+
+from policies.errors import UserError
 
 Check = Callable[[], str | None]
 """None when fine, else a sentence that says what is wrong."""
@@ -17,3 +19,16 @@ class Part:
     healthy: Check | None = None
     ready: Check | None = None
     stop: threading.Event = field(default_factory=threading.Event)
+
+    def run_to_end(self) -> BaseException | None:
+        """Run it, and return why it ended; None: it was told to."""
+        try:
+            self.run(self.stop)
+        except BaseException as error:
+            return error
+        return None if self.stop.is_set() else UserError(f"The {self.name} ended by itself.")
+
+
+def first_said(checks: Iterable[Check | None]) -> str | None:
+    """What the first of these checks says that is not content, if any."""
+    return next((said for check in checks if check is not None and (said := check()) is not None), None)

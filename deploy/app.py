@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from typing import NamedTuple
 
 import structlog
@@ -35,6 +34,7 @@ from connectors.part import Check, Part
 from connectors.prometheus.exporter import Exporter
 from connectors.prometheus.http import MetricsServer
 from connectors.status_page.site import StatusSite
+from connectors.version import VERSION
 from deploy.batch_log import BatchLog
 from deploy.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
 from deploy.checkpoint_move import follow_move
@@ -50,8 +50,6 @@ from streaming.remote_checkpoint import last_plan
 from streaming.session import is_alive, start_session, stop_session
 
 _log = structlog.get_logger(__name__)
-
-VERSION = version("headgate")
 
 _READY_CHECK_SECONDS = 0.1
 _SIGNAL_CHECK_SECONDS = 0.5
@@ -237,16 +235,16 @@ class Exporting(NamedTuple):
 def exporting(
     settings: Settings,
     registry: CollectorRegistry,
-    publisher: Publisher,
+    publisher: Publisher | None,
     on_decision: Callable[[Decision, bool], None] = _unheard,
 ) -> Exporting:
     """The exporter: topics to metrics and to the status page, and every decision to `on_decision` as it comes in.
 
-    Beside it the canary, where the settings have it.
+    Beside it the canary, where the settings have it; nothing else here needs a publisher.
     """
     settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
     canary = None
-    if settings.canary:
+    if settings.canary and publisher is not None:
         canary = Canary(
             settings.topics.prefix,
             publisher.publish,
@@ -353,14 +351,9 @@ def _await_ready(parts: Sequence[Part], stop: threading.Event, on_ready: Callabl
 
 
 def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -> None:
-    try:
-        part.run(part.stop)
-        if not part.stop.is_set():
-            failures.append(UserError(f"The {part.name} ended by itself."))
-    except BaseException as error:
-        failures.append(error)
-    finally:
-        stop.set()
+    if (failure := part.run_to_end()) is not None:
+        failures.append(failure)
+    stop.set()
 
 
 def tell(line: str) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport
-from connectors.part import Check, Part
+from connectors.part import Part, first_said
 from connectors.shares.lease import Lease
 from connectors.shares.membership import Group
 from deploy.app import Sessions, query_parts, require_own_checkpoint, run_parts, take_checkpoint
@@ -103,14 +103,10 @@ class _Turn:
 
     def healthy(self) -> str | None:
         """What is wrong with the query; None when nothing is."""
-        return self._first([part.healthy for part in self._parts or ()])
+        return first_said(part.healthy for part in self._parts or ())
 
     def ready(self) -> str | None:
         """Why it does not decide yet; None when it does."""
         if self._parts is None:
             return "waits until the query before has ended"
-        return self._first([part.ready for part in self._parts])
-
-    @staticmethod
-    def _first(checks: Sequence[Check | None]) -> str | None:
-        return next((said for check in checks if check is not None and (said := check()) is not None), None)
+        return first_said(part.ready for part in self._parts)

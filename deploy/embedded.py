@@ -45,6 +45,8 @@ _JVM_FLAGS: tuple[str, ...] = (
     "-Djava.awt.headless=true",
 )
 
+_START_SECONDS = 240.0
+"""Five seconds do on an idle machine. One that dies is noticed at once, so patience with a busy one costs nothing."""
 _POLL_SECONDS = 0.05
 _PROBE_SECONDS = 0.5
 _PROBE_CLIENT: Mapping[str, str | int] = {
@@ -181,7 +183,7 @@ class EmbeddedKafka:
         """Return where a broker logs; the log before its last start is beside it, as `broker.log.previous`."""
         return self._run_dir(broker) / "broker.log"
 
-    def start(self, *, timeout_seconds: float = 60.0) -> None:
+    def start(self, *, timeout_seconds: float = _START_SECONDS) -> None:
         """Start all brokers and return when they serve as one cluster.
 
         Raises UserError when another instance uses the data folder, a wanted port is taken, a broker ends (with the

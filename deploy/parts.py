@@ -1,6 +1,7 @@
 """The parts of the loop as processes of their own, each with its own metrics and health."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from prometheus_client import CollectorRegistry
 
@@ -54,7 +55,7 @@ def run_exporter(settings: Settings) -> None:
     """Run the exporter."""
     _require_topics(settings)
     registry = new_registry()
-    with publishing(settings, registry) as publisher:
+    with publishing(settings, registry) if settings.canary else nullcontext() as publisher:  # else it only reads
         export = exporting(settings, registry, publisher)
         _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
 

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.part import Check, Part
+from connectors.part import Check, Part, first_said
 from connectors.shares.lease import Lease
 from connectors.shares.membership import Group, Membership
 from connectors.shares.metrics import ShareMetrics
@@ -180,8 +180,7 @@ class _Running:
 
     def first(self, check_of: Callable[[Part], Check | None]) -> str | None:
         """The first of the parts' sentences, if any."""
-        checks = [check for unit in list(self._units.values()) for part in unit.parts if (check := check_of(part))]
-        return next((said for check in checks if (said := check()) is not None), None)
+        return first_said(check_of(part) for unit in list(self._units.values()) for part in unit.parts)
 
     def raise_failure(self) -> None:
         """Raise what a part raised, if one has failed."""
@@ -189,12 +188,8 @@ class _Running:
             raise self._failures[0]
 
     def _guarded(self, part: Part) -> None:
-        try:
-            part.run(part.stop)
-            if not part.stop.is_set():
-                self._failures.append(UserError(f"The {part.name} ended by itself."))
-        except BaseException as error:
-            self._failures.append(error)
+        if (failure := part.run_to_end()) is not None:
+            self._failures.append(failure)
 
 
 def _end(unit: _Unit) -> None:

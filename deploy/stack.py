@@ -13,9 +13,9 @@ from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topic_admin import TopicReport, create_topics
 from connectors.part import Part
 from connectors.shares.metrics import ShareMetrics
+from connectors.version import VERSION
 from deploy.act import Actuators
 from deploy.app import (
-    VERSION,
     Sessions,
     ahead,
     exporting,

@@ -61,17 +61,13 @@ class Terminal:
         with self._lock:
             before = self._latest.get(key)
             self._latest[key] = decision
-            news = self._ready and (before is None or _in_force(before) != _in_force(decision))
+            news = self._ready and (before is None or before.says() != decision.says())
         if news:
             self._print(*_line(decision))
 
     def _print(self, head: Text, body: Text) -> None:
         with self._lock:
             self._console.print(hanging(self._console, head, body))
-
-
-def _in_force(decision: Decision) -> list[object]:
-    return [getattr(decision, name) for name in decision.in_force]
 
 
 def _is_over(decision: Decision) -> bool:

@@ -110,6 +110,10 @@ class Decision(BaseModel):
         """When it ceases to hold without a successor; None: it holds until one comes."""
         return getattr(self, "valid_until", None)
 
+    def says(self) -> tuple[Any, ...]:
+        """What holds from now on: a decision that says the same is a repetition, and no news."""
+        return tuple(getattr(self, name) for name in self.in_force)
+
     def record_key(self) -> str:
         """The Kafka record's key: the compacted topic keeps the latest decision per key."""
         return self.subject

@@ -160,6 +160,10 @@ class PolicySettings(BaseModel):
         others = {name: own for name, own in self.clusters.items() if name != cluster}
         return type(self).model_validate({**self._as_written.block, "clusters": {cluster: dict(override), **others}})
 
+    def overrides(self) -> Mapping[str, Self]:
+        """The settings that each override makes of the defaults, by the name or glob it is for."""
+        return dict(self._resolved)
+
     def everywhere(self) -> Iterator[Self]:
         """The settings in force anywhere: the defaults, and what each override makes of them."""
         yield self

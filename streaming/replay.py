@@ -207,7 +207,7 @@ def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterato
         if index + 1 < len(moments) and moments[index + 1][:2] == (at, subject):
             continue
         sides = now[subject]
-        forces = (_in_force(sides.get("settings")), _in_force(sides.get("against")))
+        forces = (_says(sides.get("settings")), _says(sides.get("against")))
         if forces != told.get(subject, (None, None)) and (forces[0] != forces[1] or subject in told):
             told[subject] = forces
             yield {
@@ -225,8 +225,8 @@ def _subject(decision: Decision) -> tuple[str, ...]:
     return (decision.event_type, decision.cluster, decision.record_key())
 
 
-def _in_force(decision: Decision | None) -> tuple[Any, ...] | None:
-    return None if decision is None else tuple(getattr(decision, name) for name in decision.in_force)
+def _says(decision: Decision | None) -> tuple[Any, ...] | None:
+    return None if decision is None else decision.says()
 
 
 def _told(decision: Decision | None) -> dict[str, Any] | None:

@@ -5,13 +5,11 @@ Kafka tells each client what it is authorized to do (KIP-430), so nothing has to
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient
+from confluent_kafka import KafkaException
 
+from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import LOGGER
 from connectors.kafka.rights import Grant, Resource, acl_command, lacking, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
@@ -23,11 +21,6 @@ from policies.units import counted
 
 LOOP = "loop Kafka"
 TIMEOUT_SECONDS = 5.0
-
-_NAMES = {AclOperation.READ: "Read", AclOperation.WRITE: "Write", AclOperation.DESCRIBE: "Describe",
-          AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs", AclOperation.ALTER_CONFIGS: "AlterConfigs",
-          AclOperation.CREATE: "Create"}  # fmt: skip
-"""As `kafka-acls.sh` has them."""
 
 
 def loop_probes(connection: KafkaConnection, topics: TopicSettings, parts: Sequence[str]) -> Iterator[Probe]:
@@ -58,10 +51,8 @@ def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
     Raises:
         UserError: no answer, or the connection's files are not what they should be.
     """
-    admin = _admin(connection)  # kept until the answer is there: it takes the question with it
-    future = admin.describe_cluster(include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
     try:
-        return _operations(future.result(timeout=TIMEOUT_SECONDS + 1).authorized_operations)
+        return _authorized(connection).cluster()
     except KafkaException as error:
         raise UserError(error.args[0].str()) from None
 
@@ -134,19 +125,12 @@ class _Loop:
         names = {f"{self._topics.prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
         if not names:
             return {}
-        admin = _admin(self._connection)
-        futures = admin.describe_consumer_groups(
-            list(names), include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS
-        )
-        found = {names[name]: _allowed(future) for name, future in futures.items()}
-        return {grant: may for grant, may in found.items() if may is not None}
+        found = _authorized(self._connection).groups(names)
+        return {names[name]: may for name, may in found.items() if may is not None}
 
     def _allowed(self) -> dict[str, frozenset[str]]:
-        admin = _admin(self._connection)
-        names = TopicCollection([each.topic for each in plan(self._topics)])
-        futures = admin.describe_topics(names, include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
-        found = {name: _allowed(future) for name, future in futures.items()}
-        return {name: may for name, may in found.items() if may is not None}
+        found = _authorized(self._connection).topics(each.topic for each in plan(self._topics))
+        return {name: may or frozenset() for name, may in found.items()}
 
 
 _NOT_ASKED = Answer(Outcome.UNREACHABLE, "not asked: it does not answer, or lets nobody in")
@@ -156,24 +140,5 @@ def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:
     return f"kafka-acls.sh --bootstrap-server {connection.servers()[0]} {arguments}"
 
 
-def _allowed(future: Any) -> frozenset[str] | None:
-    """What may be done to a topic or group; None when there is none."""
-    try:
-        return _operations(future.result(timeout=TIMEOUT_SECONDS + 1).authorized_operations)
-    except KafkaException as error:
-        if error.args[0].code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
-            return frozenset()
-        if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND):
-            return None
-        raise
-
-
-def _operations(found: Sequence[AclOperation] | None) -> frozenset[str]:
-    return frozenset(_NAMES[each] for each in found or () if each in _NAMES)
-
-
-def _admin(connection: KafkaConnection) -> AdminClient:
-    try:
-        return AdminClient({**connection.for_confluent(), "client.id": "headgate-doctor"}, logger=LOGGER)
-    except KafkaException as error:
-        raise UserError(f"kafka: {error.args[0].str()}.") from None
+def _authorized(connection: KafkaConnection) -> Authorized:
+    return Authorized(connection, "headgate-doctor", TIMEOUT_SECONDS)

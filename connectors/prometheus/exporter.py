@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -15,6 +14,7 @@ from connectors.kafka.tail import Record, Tail
 from connectors.loop_picture import LoopPicture
 from connectors.metric_families import Family, Sample, metrics
 from connectors.prometheus.loop_view import LoopView
+from connectors.version import VERSION
 from policies.decisions import Decision
 from policies.settings import PolicySettings
 from policies.units import from_millis
@@ -31,13 +31,6 @@ def _unheard(decision: Decision, caught_up: bool) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _version() -> str:
-    try:
-        return version("headgate")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class Exporter(Collector):
@@ -74,7 +67,7 @@ class Exporter(Collector):
     ) -> None:
         self._connection = connection
         self._client_id = f"{prefix}-exporter"
-        self._info = [Sample(BUILD_INFO, (_version(),), 1.0), Sample(SETTINGS_INFO, (settings_hash,), 1.0)]
+        self._info = [Sample(BUILD_INFO, (VERSION,), 1.0), Sample(SETTINGS_INFO, (settings_hash,), 1.0)]
         self._on_decision = on_decision
         self._on_records = on_records
         self._now_ms = now_ms

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import InForce, Watched
 from connectors.kafka.tail import Record
-from connectors.loop_picture import LoopPicture, PolicyPicture
+from connectors.loop_picture import SHOWN_NEWS, LoopPicture, PolicyPicture
 from connectors.metric_families import Family, Sample, metrics
 from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.latency import DecisionLatency
@@ -57,8 +57,6 @@ BAD_RECORDS = Family(
     ("topic", "reason"),
 )
 
-SHOWN_NEWS = 100
-"""So many of the last decisions are kept for who looks at the status page."""
 MOST_CLUSTERS = 1000
 """Where no clusters are named, more than so many are not shown: anybody who writes readings can invent names."""
 OTHER = "other"

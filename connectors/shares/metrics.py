@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from policies.shares import SHARE_COUNT
+
 
 class ShareMetrics:
     """The metrics of all that one process shares with others: make one for a registry."""
@@ -9,8 +11,8 @@ class ShareMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._shares = Gauge(
             "headgate_shares_held",
-            "Shares this process holds: of 12 for collectors and actuators, of 1 for the query. All processes together "
-            "hold all of them.",
+            f"Shares this process holds: of {SHARE_COUNT} for collectors and actuators, of 1 for the query. All "
+            "processes together hold all of them.",
             ("part",),
             registry=registry,
         )

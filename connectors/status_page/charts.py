@@ -16,8 +16,6 @@ class Chart(NamedTuple):
     """`points` of polylines: one for each stretch that is known."""
     areas: tuple[str, ...]
     """The same down to the ground, as polygons."""
-    last: tuple[float, float] | None
-    """Where the last point is, if it is known now."""
     least: float
     most: float
     now: float | None
@@ -42,12 +40,10 @@ def chart(
     step, first = WIDTH / (room - 1), room - len(values)
     points = [None if v is None else _Point((first + i) * step, _height(v, highest)) for i, v in enumerate(values)]
     stretches = list(_stretches(points))
-    last = points[-1]
     return Chart(
         name=name,
         lines=tuple(" ".join(map(_written, stretch)) for stretch in stretches),
         areas=tuple(_area(stretch) for stretch in stretches),
-        last=None if last is None else (round(last.x, 1), round(last.y, 1)),
         least=min(known),
         most=max(known),
         now=values[-1],

@@ -7,12 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from connectors.loop_picture import SHOWN_NEWS
 from connectors.policy_detail import PolicyDetail
 from connectors.registration import connectors_of
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity
 from policies.registry import POLICIES
 from policies.units import Instant
+
+SHOWN_ALERTS = 200
+"""More than anybody reads on one page."""
 
 
 class Document(BaseModel):
@@ -105,13 +109,13 @@ class AlertsDocument(Document):
     """The alerts that fire, the gravest and newest first."""
 
     alert_count: int
-    alerts: tuple[AlertLine, ...] = Field(description="At most 200 of them.")
+    alerts: tuple[AlertLine, ...] = Field(description=f"At most {SHOWN_ALERTS} of them.")
 
 
 class DecisionsDocument(Document):
     """The last decisions and alerts that changed anything, the newest first; what is only repeated is left out."""
 
-    decisions: tuple[DecisionLine, ...] = Field(description="At most 100.")
+    decisions: tuple[DecisionLine, ...] = Field(description=f"At most {SHOWN_NEWS}.")
 
 
 class HistoryDocument(Document):

@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -16,6 +15,7 @@ from connectors.status_page.documents import (
     clusters_model,
     loop_model,
 )
+from connectors.version import VERSION
 
 API = "/api/v1"
 
@@ -46,7 +46,7 @@ def openapi() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Headgate status",
-            "version": _version(),
+            "version": VERSION,
             "description": _DESCRIPTION,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -114,10 +114,3 @@ def _path(path: str, summary: str, schema: Any) -> dict[str, Any]:
 
 def _header() -> dict[str, Any]:
     return {"description": "Changes with the body.", "schema": {"type": "string"}}
-
-
-def _version() -> str:
-    try:
-        return version("headgate")
-    except PackageNotFoundError:
-        return "unknown"

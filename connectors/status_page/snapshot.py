@@ -10,6 +10,7 @@ from connectors.decided import is_stale
 from connectors.loop_picture import LoopAnswers, LoopPicture, PolicyPicture
 from connectors.registration import connectors_of
 from connectors.status_page.documents import (
+    SHOWN_ALERTS,
     AlertLine,
     AlertsDocument,
     AnswersStatus,
@@ -23,7 +24,6 @@ from connectors.status_page.documents import (
 from policies.decisions import Alert, Decision, Severity
 from policies.registry import POLICIES
 
-SHOWN_ALERTS = 200
 LONGEST_SENTENCE = 1000
 """Characters of a sentence or a name: it may hold whatever was read somewhere."""
 

@@ -27,7 +27,7 @@ def _blocks(settings: Settings) -> dict[str, Any]:
 def _policy(settings: Settings, block: Any) -> dict[str, Any]:
     own = _shown(block)
     named = {name: block.for_cluster(name) for name in settings.clusters}
-    others = {} if named else {name: block._resolved[name] for name in block.clusters}
+    others = {} if named else block.overrides()
     return {**own, "clusters": {name: _override(own, each) for name, each in (named or others).items()}}
 
 

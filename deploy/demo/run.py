@@ -17,8 +17,9 @@ from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
 from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
+from connectors.version import VERSION
 from deploy.act import Actuators
-from deploy.app import VERSION, Sessions, exporting, new_registry, publishing, query_parts, run_parts, serving
+from deploy.app import Sessions, exporting, new_registry, publishing, query_parts, run_parts, serving
 from deploy.connections import Connections
 from deploy.console import sentence_console
 from deploy.demo.ending import Ending, own_folder

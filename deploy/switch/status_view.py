@@ -10,20 +10,10 @@ from rich.text import Text
 
 from deploy.switch.progress import awaited, next_step, pace_of
 from policies.switching.decisions import SwitchRecord
-from policies.switching.state import ENDED, FAILED, LedgerStage, SwitchStage
+from policies.switching.state import ENDED, FAILED, WAY, LedgerStage, SwitchStage
 from policies.units import human_bytes, human_seconds
 
-_WAY = (
-    SwitchStage.REGISTERED,
-    SwitchStage.PRECHECKED,
-    SwitchStage.TRIGGERED,
-    SwitchStage.LIVE_DUAL_READ,
-    SwitchStage.BUILD,
-    SwitchStage.PROMOTE,
-    SwitchStage.HOLD,
-    SwitchStage.CLEANUP,
-    SwitchStage.DONE,
-)
+_WAY = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED, *WAY)
 _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
     SwitchStage.DONE_WITH_FAILURES: (*_WAY[:-1], SwitchStage.DONE_WITH_FAILURES),
     SwitchStage.REJECTED: (*_WAY[:3], SwitchStage.REJECTED),

@@ -43,6 +43,17 @@ class SwitchStage(ClosedEnum):
     ABORTED = "aborted", "A person ended it where it stood; what is left as it was is said by name."
 
 
+WAY = (
+    SwitchStage.TRIGGERED,
+    SwitchStage.LIVE_DUAL_READ,
+    SwitchStage.BUILD,
+    SwitchStage.PROMOTE,
+    SwitchStage.HOLD,
+    SwitchStage.CLEANUP,
+    SwitchStage.DONE,
+)
+"""The way of a switch that goes well."""
+
 ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
 """A switch that is over: its target is free for another. One with failures is not over, it can be driven on."""
 

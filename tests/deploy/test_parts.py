@@ -118,6 +118,14 @@ def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(wor
     assert world.ran == []
 
 
+def test_an_exporter_without_a_canary_writes_nothing_and_opens_no_producer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "publishing", lambda *_: pytest.fail("a producer was opened"))
+    parts.run_exporter(world.settings.model_copy(update={"canary": False}))
+    assert world.ran == [["exporter", "status page"]]
+
+
 def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
     with pytest.raises(UserError, match="nothing is watched; name a Kafka cluster"):
         parts.run_collectors(world.settings.model_copy(update={"clusters": {}}))

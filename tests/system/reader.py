@@ -122,6 +122,13 @@ class Reader:
 
             eventually(f"{command} is ready", ready)
 
+    def is_refused(self, block: Block, because: str) -> None:
+        """Run a block's one command, which must say no and why."""
+        (command,) = block.commands()
+        done = self._done(command)
+        assert done.returncode == 1, f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}"
+        assert because in done.stdout, done.stdout
+
     def sees(self, line: str) -> None:
         """That a terminal says a line, whatever the time and the numbers are."""
         wanted = _NUMBER.sub("#", _TIME.sub("", line))
@@ -206,12 +213,16 @@ def alertmanager(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None
 
 
 def precheck(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
-    """Two BookKeeper clusters, each in a ZooKeeper of its own."""
+    """Two BookKeeper clusters, each in a ZooKeeper of its own, and somebody who does what the first report says."""
     for number, name in enumerate(("zk-1", "zk-9")):
         stack.enter_context(_zookeeper(reader, name))
         init_cluster(reader.folder / f"init-{number}", _jars("bookkeeper"), f"{name}:{ZOOKEEPER_PORT}")
-    for block in blocks:
-        reader.does(block)
+    settings, check = blocks
+    reader.does(settings)
+    reader.is_refused(check, "idgen_behind")
+    target = stack.enter_context(zookeeper_client(f"zk-9:{ZOOKEEPER_PORT}"))
+    target.create("/ledgers/idgen-long/HOB-0000000001", makepath=True)
+    reader.does(check)
 
 
 PLAYS: dict[str, Play] = {

@@ -8,19 +8,9 @@ from connectors.loop_picture import PolicyPicture
 from connectors.policy_detail import DetailKind, PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.switching import SwitchRecord
-from policies.switching.state import LedgerStage, SwitchStage
+from policies.switching.state import WAY, LedgerStage, SwitchStage
 from policies.units import Instant
 
-_WAY = (
-    SwitchStage.TRIGGERED,
-    SwitchStage.LIVE_DUAL_READ,
-    SwitchStage.BUILD,
-    SwitchStage.PROMOTE,
-    SwitchStage.HOLD,
-    SwitchStage.CLEANUP,
-    SwitchStage.DONE,
-)
-"""The way of a switch that goes well."""
 _BEFORE = frozenset({SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED})
 
 
@@ -82,10 +72,10 @@ def _detail(picture: PolicyPicture) -> SwitchingDetail | None:
 
 
 def _way(stage: SwitchStage) -> Iterator[Stage]:
-    if stage not in _WAY and stage not in _BEFORE:
+    if stage not in WAY and stage not in _BEFORE:
         return
-    reached = _WAY.index(stage) if stage in _WAY else -1
-    for number, each in enumerate(_WAY):
+    reached = WAY.index(stage) if stage in WAY else -1
+    for number, each in enumerate(WAY):
         place = StagePlace.PAST if number < reached else StagePlace.NOW if number == reached else StagePlace.AHEAD
         yield Stage(stage=each, place=place)
 

@@ -18,6 +18,7 @@ from connectors.prometheus import Exporter, exporter
 from connectors.prometheus.isolation_view import IsolationView
 from connectors.prometheus.sessions_view import SessionsView
 from connectors.prometheus.switching_view import SwitchingView
+from connectors.version import VERSION
 from policies.decisions import Decision
 from policies.units import to_millis
 from tests.connectors.prometheus.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics
@@ -196,4 +197,4 @@ def test_a_metric_of_the_same_name_is_refused(scene: Scene) -> None:
 def test_who_it_is_is_always_shown(scene: Scene) -> None:
     assert set(scene.families()) == OWN
     assert scene.value("headgate_settings_info", hash="cafe") == 1
-    assert scene.value("headgate_build_info", version=exporter._version()) == 1
+    assert scene.value("headgate_build_info", version=VERSION) == 1

@@ -1,0 +1,14 @@
+"""Which Headgate this is."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def _version() -> str:
+    try:
+        return version("headgate")
+    except PackageNotFoundError:  # a tree that nobody installed
+        return "unknown"
+
+
+VERSION = _version()
+"""As in `pyproject.toml`."""
