@@ -91,7 +91,9 @@ def _lost(context: AlertContext) -> Iterator[Condition]:
         yield _fleet_wide(context, role)
     for member in facts.members.values():
         track = member.track
-        if track is not None and track.is_lost and member.is_fresh and member.member.role not in hit:
+        if track is None or not track.is_lost or not member.is_fresh or member.liveness.is_dead:
+            continue
+        if member.member.role not in hit:
             lost_for = human_seconds((facts.now_ms - (track.lost_ms or 0)) / 1000)
             what = f"has had no ZooKeeper session for {lost_for}"
             yield _member(context, LOST, Severity.WARNING, "session_lost", member, what)
@@ -140,7 +142,7 @@ def _unregistered(context: AlertContext, member: MemberFacts) -> Iterator[Condit
     absence, facts = member.liveness.unregistered, context.facts
     if absence is None:
         return
-    away = human_seconds((facts.now_ms - absence.since_ms) / 1000)
+    away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     left = human_seconds(max(0, absence.due_ms - facts.now_ms) / 1000)
     what = f"says it is healthy, but has not been registered for {away}"
     yield _member(

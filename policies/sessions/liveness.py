@@ -18,7 +18,8 @@ from policies.units import millis_of
 class Absence:
     """Somebody is healthy by its own word, and is not where it ought to be."""
 
-    since_ms: int
+    gone_ms: int
+    """Since when it is not there."""
     due_ms: int
     """When it has had longer than any took that was seen to come back by itself; may have passed."""
     certainty: Certainty
@@ -81,11 +82,12 @@ def _unregistered(member: Member, node: NodeRecord | None, now_ms: int, settings
     closed = member.track is not None and member.track.status is SessionStatus.CLOSED
     if closed or min(node.read_ms, health.at_ms) < oldest_ms or health.at_ms < node.changed_ms:
         return None
-    # A process that was down in between had no chance to register itself before it was up again.
-    since_ms = max(node.changed_ms, health.down_ms)
+    # A process that was down in between, or without a session, had no chance to register itself before.
+    reestablished_ms = member.track.reestablished_ms if member.track else None
+    since_ms = max(node.changed_ms, health.down_ms, reestablished_ms or 0)
     healthy = _of_health(health, max(node.changed_ms, health.down_ms + 1), member)
     readings = (_of_node(node, node.changed_ms, member), healthy)
-    return Absence(since_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
+    return Absence(node.changed_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
 
 
 def _unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:

@@ -45,7 +45,7 @@ def _not_ready(member: MemberFacts, facts: Facts) -> MemberOrder | None:
         return None
     if last is not None and last.verdict is Verdict.SHUTDOWN and last.reason is Reason.NOT_READY:
         return None
-    since = human_seconds((facts.now_ms - absence.since_ms) / 1000)
+    since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"has a session again and is registered, but the cluster has not listed it for {since}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, ids(health.id, *member.evidence))
     return bring_down(order, absence.certainty, facts)

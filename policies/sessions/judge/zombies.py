@@ -27,7 +27,7 @@ def order_of(member: MemberFacts, facts: Facts, *, goes_down: bool) -> MemberOrd
     # Right after a loss of the fleet nobody knows yet who comes back without help.
     if facts.unread is not None or _lost_lately(member, facts):
         return None
-    since = human_seconds((facts.now_ms - node.changed_ms) / 1000)
+    since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = (
         f"says it is healthy, but has had no registration for {since}, longer than any took that was seen to come back"
     )

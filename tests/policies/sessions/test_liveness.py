@@ -56,6 +56,16 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
     ("readings", "since"),
     [
         ([unregistered(10, "b1"), health(12, "b1")], 10),
+        ([*expired("b1", seconds=9), unregistered(10, "b1"), health(12, "b1")], 10),
+        (
+            [
+                *expired("b1", seconds=9),
+                unregistered(10, "b1"),
+                session(15, "b1", "connected", "0xnew"),
+                health(16, "b1"),
+            ],
+            15,
+        ),
         ([unregistered(10, "b1"), health(11, "b1", "unreachable"), health(12, "b1")], 11),
         ([unregistered(10, "b1"), health(12, "b1", healthy=False)], None),
         ([unregistered(10, "b1"), health(9, "b1")], None),
@@ -63,14 +73,24 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
         ([health(12, "b1")], None),
         ([unregistered(10, "b1"), health(12, "b1"), session(13, "b1", "closed", "0xb1")], None),
     ],
-    ids=["unregistered", "down in between", "ill", "not asked since", "registered", "never read", "closed"],
+    ids=[
+        "unregistered",
+        "without a session",
+        "a session since",
+        "down in between",
+        "ill",
+        "not asked since",
+        "registered",
+        "never read",
+        "closed",
+    ],
 )
 def test_a_zombie_is_who_is_healthy_and_unregistered_for_long_enough(
     readings: list[Observation], since: float | None
 ) -> None:
     absence = b1(*readings, until=20).liveness.unregistered
-    expected = None if since is None else (to_millis(at(since)), to_millis(at(since)) + 300_000)
-    assert (absence and (absence.since_ms, absence.due_ms)) == expected
+    expected = None if since is None else (to_millis(at(10)), to_millis(at(since)) + 300_000)
+    assert (absence and (absence.gone_ms, absence.due_ms)) == expected
     assert b1(*readings, until=400).liveness.unregistered is None, "readings past their validity"
 
 
@@ -110,4 +130,4 @@ def test_not_ready_may_be_who_is_back_and_registered_and_not_listed(
 ) -> None:
     readings = [*expired("b1", seconds=10), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")]
     absence = b1(*readings, health(asked_at, "b1", listed=listed), until=until).liveness.unlisted
-    assert (absence and absence.since_ms) == (None if since is None else to_millis(at(since)))
+    assert (absence and absence.gone_ms) == (None if since is None else to_millis(at(since)))

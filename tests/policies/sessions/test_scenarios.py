@@ -235,6 +235,18 @@ def test_a_zombie_s_restart_that_waits_for_the_budget_is_withdrawn_when_it_regis
     assert [name for _, name, _ in world.until(2000).went_down()] == ["b1"]
 
 
+def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    assert world.until(240).last("b1") == "restart zombie"
+    before = len(world.lose("b1").until(250).run.told("b1"))
+    world.back("b1", registered=False).until(270)
+    assert "shutdown_budget" not in " ".join(what for _, what in world.run.told("b1")[before:])
+    world.brokers["b1"].registered = True
+    world.until(300)
+    assert [what for _, what in world.run.told("b1")[before:]] == ["recover session_reestablished"]
+
+
 def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
     world = World(*TEN[:3]).until(20)
     for broker in world.brokers.values():
@@ -347,6 +359,7 @@ def test_gone_is_who_refuses_twice(well: str, verdict: str) -> None:
     world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20)
     world.brokers["b1"].well = well
     assert world.lose("b1").until(45).last("b1") == verdict
+    assert world.fires("session-lost", "b1") is (well == "timeout")
 
 
 def test_one_refusal_is_not_the_end_of_a_process() -> None:
