@@ -20,7 +20,6 @@ public class ThrottledProducer {
         settings.put("buffer.memory", "8388608");
         settings.put("max.block.ms", "600000");
         settings.put("delivery.timeout.ms", "600000");
-        settings.put("request.timeout.ms", "300000");
         AtomicLong acknowledged = new AtomicLong();
         var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
         Thread teller = new Thread(() -> tell(producer, acknowledged));
