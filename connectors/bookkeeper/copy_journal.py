@@ -12,6 +12,7 @@ import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
@@ -187,8 +188,8 @@ class ZnodeCopyJournal:
 
     def _record(self, ledger_id: int, data: bytes, stat: Any) -> CopyRecord:
         try:
-            note = msgspec.json.decode(data, type=_Note)
-        except msgspec.MsgspecError as error:
+            note = read_json(data, _Note)
+        except UnreadableJsonError as error:
             raise CopyJournalError(f"{self._node(ledger_id)} is no record of a copy: {error}") from None
         if (note.source, note.target) != (self._source, self._target):
             raise CopyJournalConflictError(

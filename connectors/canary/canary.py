@@ -172,6 +172,6 @@ def _evidence(event: bytes) -> str | None:
     """The reading that a decision rests on first; None where there is none."""
     try:
         evidence = json.loads(event)["data"]["evidence"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return evidence[0] if isinstance(evidence, list) and evidence and isinstance(evidence[0], str) else None

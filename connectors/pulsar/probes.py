@@ -54,7 +54,7 @@ def role_of(token: str | None) -> str | None:
         return None
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         return None
     role = claims.get("sub") if isinstance(claims, dict) else None
     return role if isinstance(role, str) and role.isprintable() else None

@@ -10,6 +10,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
@@ -76,8 +77,8 @@ class JsonZnodes:
         except NoNodeError:
             return None
         try:
-            value = msgspec.json.decode(data or b"", type=shape)
-        except msgspec.MsgspecError as error:
+            value = read_json(data or b"", shape)
+        except UnreadableJsonError as error:
             raise DamagedZnodeError(f"{path} is damaged: {error}") from None
         return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 

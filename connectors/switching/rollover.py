@@ -17,6 +17,7 @@ import httpx
 import msgspec
 import structlog
 
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http_server import HttpServer
 from connectors.pulsar.connection import BearerAuth, MemberUrl, PulsarAdmin, is_member, plain_client, url_of_member
 from connectors.pulsar.outcomes import detail_of as http_detail_of
@@ -109,8 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isascii() or not length.isdigit() or int(length) > _MAX_BODY_BYTES:
             return HTTPStatus.BAD_REQUEST, _Refusal(detail=f"a body of at most {_MAX_BODY_BYTES} bytes is needed")
         try:
-            request = msgspec.json.decode(self.rfile.read(int(length)), type=RolloverRequest)
-        except msgspec.MsgspecError as error:
+            request = read_json(self.rfile.read(int(length)), RolloverRequest)
+        except UnreadableJsonError as error:
             return HTTPStatus.BAD_REQUEST, _Refusal(detail=f"no request of a rollover: {error}")
         return self._asked(request)
 
@@ -222,9 +223,9 @@ def _rollover_result(member: str, response: httpx.Response) -> RolledOver | Topi
     status, prefix = response.status_code, f"{member} answers with status {response.status_code}"
     try:
         if status == HTTPStatus.OK:
-            return RolledOver(msgspec.json.decode(response.content, type=_Done).ledger_id)
-        refusal = msgspec.json.decode(response.content, type=_Refusal)
-    except msgspec.MsgspecError:
+            return RolledOver(read_json(response.content, _Done).ledger_id)
+        refusal = read_json(response.content, _Refusal)
+    except UnreadableJsonError:
         return RolloverFailed(f"{prefix}, but not as one who rolls cursors over: owner_url may be another service's")
     detail = " ".join(f"{prefix}: {refusal.detail}".split())[:_DETAIL_LENGTH]
     # Another service too says 404 of a path that it does not have.

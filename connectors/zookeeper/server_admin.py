@@ -8,6 +8,7 @@ from typing import TypeVar
 import httpx
 import msgspec
 
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http_client import OversizedAnswerError, bounded_client
 from connectors.tls import Tls
 from connectors.zookeeper.server_status import (
@@ -142,10 +143,10 @@ def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
         StatusError: the server serves nobody, reports an error of its own, or the answer is not what it should be.
     """
     try:
-        error = msgspec.json.decode(answer, type=_Answer).error
+        error = read_json(answer, _Answer).error
         if error is None:
-            return msgspec.json.decode(answer, type=kind)
-    except msgspec.MsgspecError:
+            return read_json(answer, kind)
+    except UnreadableJsonError:
         raise StatusError(Outcome.ERROR, f"its answer to {command} is not that of a ZooKeeper 3.5 or later") from None
     raise not_serving() if error == NOT_SERVING else StatusError(Outcome.ERROR, f"{command}: {error}")
 

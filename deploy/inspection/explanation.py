@@ -130,7 +130,7 @@ class Audit:
         for record in read_history(self._connection, names, since, to):
             try:
                 event = json.loads(record.value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and isinstance(event.get("data"), dict):
                 yield event

@@ -375,7 +375,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(length))
         try:
             body = json.loads(data) if data.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadRequestError("the body is no JSON") from None
         if not isinstance(body, dict):
             raise BadRequestError("the body is no JSON object")

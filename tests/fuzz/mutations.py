@@ -12,7 +12,10 @@ STRANGE: Sequence[Any] = (
 )  # fmt: skip
 """What is put in the place of what belongs there."""
 
-_SNIPPETS = (b"", b"\x00", b"\xff", b"[" * 50, b'{"a":', b"}", b'"', b"\\ud800", b"1e999", b",", b"-", b"\xc2\x9b")
+_SNIPPETS = (
+    b"", b"\x00", b"\xff", b"[" * 50, b"[" * 5000 + b"]" * 5000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b"9" * 5000,
+    b'{"a":', b"}", b'"', b"\\ud800", b"1e999", b",", b"-", b"\xc2\x9b",
+)  # fmt: skip
 
 
 def mutated(random: Random, seed: bytes) -> bytes:

@@ -13,6 +13,8 @@ import httpx
 import yaml
 from prometheus_client.exposition import generate_latest
 
+from connectors.canary.canary import _evidence
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.tail import Record
 from connectors.prometheus.loop_view import LoopView
 from connectors.pulsar.admin import AdminApi
@@ -20,6 +22,9 @@ from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
 from connectors.quarantine.racks import MalformedRacksError, parse_racks
+from connectors.switching.proposed_entries import ProposedEntry
+from connectors.switching.registry_content import AtEpoch, Directive, Entry, SwitchTarget
+from connectors.switching.rollover import _rollover_result
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.four_letter import parse_cons, parse_dump, parse_role
 from connectors.zookeeper.owners import owner_member
@@ -86,6 +91,7 @@ def _view() -> LoopView:
 def _export(document: bytes) -> None:
     """Twice on each topic, as its own successor, and then scraped."""
     view = _view()
+    _evidence(document)
     for topic in (*observed_topics(), *decided_topics(), "dead-letters"):
         record = Record(f"h.{topic}", b"k", document, _NOW_MS)
         view.take([record, record], live=True)
@@ -119,6 +125,9 @@ def _znode(document: bytes) -> None:
     for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
         with suppress(ValueError, MalformedRacksError):
             parse(document)
+    for kind in (Entry, Directive, AtEpoch, SwitchTarget, ProposedEntry):
+        with suppress(UnreadableJsonError):
+            read_json(document, kind)
 
 
 _answer = [b""]
@@ -139,6 +148,7 @@ def _asks() -> tuple[Callable[[], object], ...]:
 
 def _rest(document: bytes) -> None:
     _answer[0] = document
+    _rollover_result("m:1", httpx.Response(200, content=document))
     for ask in _asks():
         with suppress(AdminError, httpx.RequestError, StatusError):
             ask()
@@ -166,6 +176,7 @@ _ANSWERS = [
     b'{"brokerId":"b1:8080","httpUrl":"http://b1:8080"}',
     b'{"server_stats":{"server_state":"leader","last_processed_zxid":1},"error":null}',
     b'{"expiry_time_to_session_ids":{"1":[1]},"session_id_to_ephemeral_paths":{"1":["/a"]},"error":null}',
+    b'{"name":"new","metadata_service_uri":"zk://z:2181/l","epoch":3,"target":"new"}',
     b'{"connections":[{"session_id":1,"session_timeout":30000,"packets_received":2}],"error":null}',
 ]
 

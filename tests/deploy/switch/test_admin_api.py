@@ -86,8 +86,15 @@ def test_it_encrypts_with_the_certificate_it_is_given(tmp_path: Path, seen: Seen
 
 @pytest.mark.parametrize(
     ("path", "content"),
-    [(f"{BASE}/switch", b"{"), (f"{BASE}/switch", b"[1]"), ("/other", b""), (f"{BASE}x", b"")],
-    ids=["no JSON", "no object", "another path", "a longer name"],
+    [
+        (f"{BASE}/switch", b"{"),
+        (f"{BASE}/switch", b"[1]"),
+        (f"{BASE}/switch", b"[" * 30_000),
+        (f"{BASE}/switch", b'{"a":"\xff"}'),
+        ("/other", b""),
+        (f"{BASE}x", b""),
+    ],
+    ids=["no JSON", "no object", "nested without end", "not UTF-8", "another path", "a longer name"],
 )
 def test_what_cannot_be_understood_is_a_bad_request(
     client: httpx.Client, seen: Seen, path: str, content: bytes
