@@ -10,7 +10,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -120,17 +120,17 @@ class Checkpoint:
         for path in sorted(state.glob("*/_metadata/v2/[0-9]*")):
             if not _is_log(path):
                 yield Damage(path, "how the state is kept is lost", None)
+        done = self._batches("commits")[-1:]
         for partition in sorted(state.glob("0/[0-9]*")):
-            yield from self._missing_state(partition)
+            yield from self._missing_state(partition, done)
 
-    def _missing_state(self, partition: Path) -> Iterator[Damage]:
+    def _missing_state(self, partition: Path, done: Sequence[int]) -> Iterator[Damage]:
         """Of the newest snapshot up to the last batch that is done, and the changes since, all are needed."""
-        commits = self._batches("commits")
         versions: dict[str, set[int]] = {"zip": {0}, "changelog": set()}
         for path in partition.iterdir():
             if (found := _CHANGELOG.fullmatch(path.name)) is not None:
                 versions["zip" if path.suffix == ".zip" else "changelog"].add(int(found[1]))
-        for newest in commits[-1:]:
+        for newest in done:
             snapshot = max(version for version in versions["zip"] if version <= newest + 1)
             for version in range(snapshot + 1, newest + 2):
                 if version not in versions["changelog"]:
