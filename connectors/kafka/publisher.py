@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from prometheus_client import CollectorRegistry, Counter
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.closing import Closing
+from connectors.kafka.clock_difference import ClockDifference
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import record_headers
 from connectors.kafka.librdkafka import LOGGER, renewed
@@ -39,9 +40,14 @@ def _utc_now() -> datetime:
 
 
 class PublisherMetrics:
-    """What became of records, by topic: make one for a registry, and give it to each publisher."""
+    """What became of records, by topic: make one for a registry, and give it to each publisher.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Args:
+        registry: where they are counted.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self.published = Counter(
             "headgate_records_published", "Records the cluster has taken.", ("topic",), registry=registry
         )
@@ -51,6 +57,26 @@ class PublisherMetrics:
             ("topic", "error"),
             registry=registry,
         )
+        self._ahead = Gauge(
+            "headgate_clock_ahead_seconds",
+            "How far the clock of the machine that publishes is ahead of Kafka's, where that is more than a minute. "
+            "0: they agree, or nothing is published.",
+            registry=registry,
+        )
+        self._difference = ClockDifference(clock)
+
+    def appended(self, appended_ms: int) -> None:
+        """Kafka says that it took a record then, by its clock: hold ours against it."""
+        if not self._difference.note(time.time_ns() // 1_000_000, appended_ms):
+            return
+        ahead_seconds = self._difference.ahead_ms / 1000
+        self._ahead.set(ahead_seconds)
+        if ahead_seconds:
+            _log.warning(
+                "this machine's clock and Kafka's differ: set the one that is wrong", ahead_seconds=ahead_seconds
+            )
+        else:
+            _log.info("this machine's clock and Kafka's agree again")
 
 
 class Publisher(Closing):
@@ -152,6 +178,9 @@ class Publisher(Closing):
 
     def _count_delivery(self, error: KafkaError | None, message: Message) -> None:
         self._count(error, message.topic() or "")
+        kind, at_ms = message.timestamp()
+        if error is None and kind == TIMESTAMP_LOG_APPEND_TIME:
+            self._metrics.appended(at_ms)
 
     def _count(self, error: KafkaError | None, topic: str) -> None:
         """Count a record's fate, and log when a topic begins or ceases to fail."""

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -31,6 +32,10 @@ class Record:
 
     def topic(self) -> str:
         return self.of_topic
+
+    def timestamp(self) -> tuple[int, int]:
+        """When Kafka appended it, by its clock."""
+        return TIMESTAMP_LOG_APPEND_TIME, time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -143,6 +148,36 @@ def test_a_record_that_was_taken_is_counted_once(
     assert publisher.flush(30) == 0
     assert cluster.taken == [("t", b"one", "payments")]
     assert published(registry) == 1
+
+
+@pytest.mark.parametrize("ahead_ms", [86_400_000, -86_400_000])
+def test_a_clock_that_is_not_kafkas_is_told_when_it_lasts_and_when_it_is_over(
+    registry: CollectorRegistry, ahead_ms: int
+) -> None:
+    now = 0.0
+    metrics = PublisherMetrics(registry, lambda: now)
+
+    def told(ahead_ms: int) -> float | None:
+        metrics.appended(time.time_ns() // 1_000_000 - ahead_ms)
+        return registry.get_sample_value("headgate_clock_ahead_seconds")
+
+    assert told(0) == 0
+    assert told(ahead_ms) == 0
+    now += 6
+    assert told(ahead_ms) == pytest.approx(ahead_ms / 1000, abs=10)
+    assert told(0) != 0
+    now += 6
+    assert told(0) == 0
+
+
+def test_it_is_known_from_what_kafka_says_of_each_record_it_takes(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(PublisherMetrics, "appended", lambda self, appended_ms: seen.append(appended_ms))
+    publisher.publish("t", "k", b"v")
+    publisher.flush(1)
+    assert len(seen) == 1
 
 
 def test_a_record_is_appended_once_by_all_replicas_or_given_up_soon(publisher: Publisher, cluster: Cluster) -> None:
