@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from deploy.jars import default_cache_dir, ensure_jars
+from tests.faults.clocks import why_no_leaps
 from tests.faults.matrix import Matrix, Result, plan
 from tests.faults.stream import Stream
 from tests.faults.world import World
@@ -62,10 +63,13 @@ def run(folder: Path, wanted: Wanted, told: Callable[[str], None]) -> Result:
     with World(folder, ensure_jars("kafka", default_cache_dir())) as world:
         if not world.has_small_disk:
             told("left out, as not to be had here: a full disk (mounting one takes root)")
+        if world.clocks is None:
+            told(f"left out, as not to be had here: clocks that leap ({why_no_leaps()})")
         kinds = plan(
             wanted.faults,
             wanted.seed,
             has_small_disk=world.has_small_disk,
+            has_clocks=world.clocks is not None,
             only=wanted.only,
         )
         with Stream(world.kafka.bootstrap_servers, wanted.seed) as stream:

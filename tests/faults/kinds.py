@@ -1,9 +1,10 @@
 """The faults: each does its harm to the world, and has lifted it when it returns."""
 
 import os
+import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import NamedTuple
 from confluent_kafka.admin import AdminClient
 
 from policies.registry import observed_topics
-from tests.faults.world import PREFIX, World, frozen, kill_all
+from tests.faults.clocks import Clocks
+from tests.faults.world import BROKERS, PREFIX, World, clock_of, frozen, kill_all
 
-BROKERS = (1, 2, 3)
+DAY_SECONDS = 86_400
 _SLOW_SECONDS = 0.3
 
 
@@ -44,6 +46,11 @@ class Kind(NamedTuple):
     loses_offsets: bool = False
     """Whether a topic's offsets begin anew."""
     needs_disk: bool = False
+    lift: Callable[[Harm], None] | None = None
+    """The loop must recover while the harm lasts, and again after this; None: it is over when `inject` returns."""
+    is_said: Callable[[World], bool] | None = None
+    """Whether the loop says what is wrong; None: there is nothing to say of it."""
+    needs_clocks: bool = False
 
 
 def _killed(part: str, harm: Harm) -> None:
@@ -66,6 +73,11 @@ def _broker_killed(harm: Harm) -> None:
 
 def _broker_frozen(harm: Harm) -> None:
     with frozen([harm.world.kafka.pids[harm.random.choice(BROKERS)]]):
+        harm.lasts()
+
+
+def _brokers_frozen(harm: Harm) -> None:
+    with frozen([*harm.world.kafka.pids.values()]):
         harm.lasts()
 
 
@@ -137,6 +149,51 @@ def _state_damaged(harm: Harm) -> None:
         harm.random.choice([lambda: os.truncate(newest, 0), newest.unlink])()
 
 
+def _clocks(harm: Harm) -> Clocks:
+    assert harm.world.clocks is not None
+    return harm.world.clocks
+
+
+def _leap(parts: Sequence[str], seconds: int, harm: Harm) -> None:
+    for part in parts:
+        _clocks(harm).leap(part, seconds)
+
+
+def _leap_of_jvm(part: str, seconds: int, harm: Harm) -> None:
+    _clocks(harm).leap(part, seconds, others=False)
+
+
+def _set_right(parts: Sequence[str], harm: Harm) -> None:
+    for part in parts:
+        _clocks(harm).set_right(part)
+
+
+def _says(part: str, metric: str, ahead_seconds: int, world: World) -> bool:
+    """By how much its clock and Kafka's differ."""
+    said = re.search(rf"^{metric} (\S+)", world.page(part), re.MULTILINE)
+    return said is not None and abs(float(said[1]) - ahead_seconds) < DAY_SECONDS / 24
+
+
+_query_says = partial(_says, "decide", "headgate_query_clock_ahead_seconds")
+_collector_says = partial(_says, "collect", "headgate_clock_ahead_seconds")
+
+
+def _leaps() -> Iterator[Kind]:
+    """Each clock a day ahead and a day back."""
+    brokers = tuple(map(clock_of, BROKERS))
+    for by, seconds in (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)):
+        yield _clock(f"query's clock {by}", ["decide"], seconds, partial(_query_says, seconds))
+        jvm = _clock(f"query's JVM's clock alone {by}", ["decide"], seconds, partial(_query_says, seconds))
+        yield jvm._replace(inject=partial(_leap_of_jvm, "decide", seconds))
+        yield _clock(f"brokers' clocks {by}", brokers, seconds, partial(_query_says, -seconds))
+        yield _clock(f"collector's clock {by}", ["collect"], seconds, partial(_collector_says, seconds))
+
+
+def _clock(name: str, parts: Sequence[str], seconds: int, is_said: Callable[[World], bool]) -> Kind:
+    set_right = partial(_set_right, parts)
+    return Kind(name, partial(_leap, parts, seconds), lift=set_right, is_said=is_said, needs_clocks=True)
+
+
 KINDS = (
     Kind("kill -9 collector", partial(_killed, "collect"), 6),
     Kind("kill -9 exporter", partial(_killed, "export"), 6),
@@ -152,7 +209,9 @@ KINDS = (
     Kind("SIGSTOP query's process", partial(_frozen, "decide", ""), 2),
     Kind("SIGSTOP query's JVM", partial(_frozen, "decide", "jvm"), 2),
     Kind("SIGSTOP Python workers", partial(_frozen, "decide", "workers"), 2),
+    Kind("SIGSTOP query with all it started", partial(_frozen, "decide", "all"), 2),
     Kind("SIGSTOP one of three brokers", _broker_frozen, 2),
+    Kind("SIGSTOP all brokers", _brokers_frozen),
     Kind("Kafka away", _kafka_away),
     Kind("network cut", partial(_network_fails, "cut"), 6),
     Kind("network half open", partial(_network_fails, "half open"), 6),
@@ -163,4 +222,5 @@ KINDS = (
     Kind("newest commit of length 0", partial(_emptied, "commits")),
     Kind("newest plan of length 0", partial(_emptied, "offsets"), loses_checkpoint=True),
     Kind("state file damaged or gone", _state_damaged, loses_checkpoint=True),
+    *_leaps(),
 )

@@ -66,13 +66,15 @@ def _cells(row: Row) -> Sequence[str]:
     return (str(row.injected), str(len(times)), p50, longest, str(row.lost), str(row.wrong))
 
 
-def plan(count: int, seed: int, *, has_small_disk: bool, only: str = "") -> list[Kind]:
+def plan(count: int, seed: int, *, has_small_disk: bool, has_clocks: bool = True, only: str = "") -> list[Kind]:
     """So many faults: with room for them each kind once, then more of those that are soon over."""
     random = Random(seed)
     possible = [
         kind
         for kind in KINDS
-        if (has_small_disk or not kind.needs_disk) and any(word in kind.name for word in only.split(","))
+        if (has_small_disk or not kind.needs_disk)
+        and (has_clocks or not kind.needs_clocks)
+        and any(word in kind.name for word in only.split(","))
     ]
     once = random.sample(possible, len(possible)) if count >= len(possible) else []
     more = random.choices(possible, [kind.weight for kind in possible], k=count - len(once))
@@ -111,18 +113,8 @@ class Matrix:
             row = self.result.rows.setdefault(kind.name, Row())
             row.injected += 1
             time.sleep(self._harm.random.uniform(0, _LONGEST_WAIT_SECONDS))
-            kind.inject(self._harm)
-            over = time.monotonic()
-            if kind.loses_checkpoint:
-                self._begin_anew()
-            elif kind.loses_offsets:
-                self._judge.excuse()
             try:
-                seconds, faulty = self._settle(kind.name, over)
-                if kind.loses_offsets:
-                    self._begin_anew()
-                    self._world.reset()
-                    self._settle(f"reset after {kind.name}", time.monotonic())
+                seconds, faulty = self._injected(kind)
             except AssertionError as error:
                 self.result.complaints.append(f"{number}. {kind.name}: {error}")
                 return self.result
@@ -130,12 +122,42 @@ class Matrix:
             row.lost += len(faulty.lost)
             row.wrong += len(faulty.wrong)
             self._complain(f"{number}. {kind.name}", faulty)
-            self._told(f"{number:4} {kind.name}: {seconds:.1f} s, lost {len(faulty.lost)}, wrong {len(faulty.wrong)}")
+            self._told(f"{number:4} {kind.name}: {self._came_of_it(seconds, faulty)}")
         return self.result
+
+    def _injected(self, kind: Kind) -> tuple[float, Faulty]:
+        """How long the loop took to recover, and what was wrong then."""
+        kind.inject(self._harm)
+        over = time.monotonic()
+        if kind.loses_checkpoint:
+            self._begin_anew()
+            self._judge.excuse()
+        elif kind.loses_offsets:
+            self._judge.look_away()
+        seconds, faulty = self._settle(kind.name, over, is_repeated=kind.lift is not None)
+        if (is_said := kind.is_said) is not None:
+            eventually(f"{kind.name} is said", lambda: is_said(self._world))
+        if kind.lift is not None:
+            kind.lift(self._harm)
+            again = self._settle(f"{kind.name}, which is over", time.monotonic(), is_repeated=True)
+            seconds, faulty = max(seconds, again[0]), _both(faulty, again[1])
+        if kind.loses_offsets:
+            self._begin_anew()
+            self._world.reset()
+            _, then = self._settle(f"reset after {kind.name}", time.monotonic())
+            faulty = _both(faulty, then)
+        if not self._judge.is_exact:
+            faulty = _both(faulty, Faulty((), ("no batch was told of since: nothing can be compared",)))
+        return seconds, faulty
+
+    def _came_of_it(self, seconds: float, faulty: Faulty) -> str:
+        remedies, self._world.remedies = self._world.remedies, []
+        self.result.complaints += [f"checkpoint {each}" for each in remedies if each.endswith("failed")]
+        after = f" after checkpoint {' and '.join(remedies)}" if remedies else ""
+        return f"{seconds:.1f} s{after}, lost {len(faulty.lost)}, wrong {len(faulty.wrong)}"
 
     def _begin_anew(self) -> None:
         """The query reads everything again."""
-        self._judge.excuse()
         self._first = {cluster: 1 + max(self._levels(cluster), default=0) for cluster in FED}
 
     def _complain(self, where: str, faulty: Faulty) -> None:
@@ -147,26 +169,39 @@ class Matrix:
         decided = (r.data for r in self._world.reader.of[_THROTTLE] if r.key == cluster and r.value)
         return {d["sequence"]: d["factor"] for d in decided if d["sequence"] >= self._first[cluster]}
 
-    def _settle(self, what: str, since: float) -> tuple[float, Faulty]:
-        """Say something last of each cluster, and wait until it is decided, shown and carried out; then judge."""
+    def _settle(self, what: str, since: float, *, is_repeated: bool = False) -> tuple[float, Faulty]:
+        """Say something last of each cluster, and wait until it is decided, shown and carried out; then judge.
+
+        Args:
+            what: is awaited.
+            since: when the harm was over.
+            is_repeated: whether it is said over and over, as collectors do: a clock that leapt is found by that.
+        """
+        self._world.reader.read()
+        collected = len(self._world.reader.of[_LOG_DIRS])
         probe = self._stream.probe()
+
+        def is_done() -> bool:
+            time.sleep(_PAUSE_SECONDS)
+            if is_repeated:
+                self._stream.say_again()
+            return self._is_done(probe, collected)
+
         try:
-            asked_ms = time.time_ns() // 1_000_000
-            eventually(f"{what}: decided, shown and carried out", lambda: self._is_done(probe, asked_ms))
+            eventually(f"{what}: decided, shown and carried out", is_done)
             seconds = time.monotonic() - since
             faulty = self._judged()
         finally:
             self._stream.go_on()
         return seconds, faulty
 
-    def _is_done(self, probe: dict[str, float], asked_ms: int) -> bool:
-        time.sleep(_PAUSE_SECONDS)
+    def _is_done(self, probe: dict[str, float], collected: int) -> bool:
         self._world.reader.read()
         return (
             all(_near(self._in_force(cluster), factor) for cluster, factor in probe.items())
             and self._is_shown(probe)
             and self._is_carried_out("a")
-            and self._is_collected(asked_ms)
+            and any(record.key == OWN for record in self._world.reader.of[_LOG_DIRS][collected:])
         )
 
     def _is_shown(self, probe: dict[str, float]) -> bool:
@@ -187,14 +222,13 @@ class Matrix:
         audit = (r.data for r in reversed(self._world.reader.of["audit"]))
         return any(d.get("decision_id") == last and "outcome" in d for d in audit)
 
-    def _is_collected(self, asked_ms: int) -> bool:
-        return any(r.key == OWN and r.appended_ms > asked_ms for r in self._world.reader.of[_LOG_DIRS][-200:])
-
     def _judged(self) -> Faulty:
         """What is being written just now is told of a moment later."""
         deadline = time.monotonic() + 20
         faulty = self._judge.look()
-        while (faulty.lost or faulty.wrong != tuple(self._judge.wrong)) and time.monotonic() < deadline:
+        while (
+            not self._judge.is_exact or faulty.lost or faulty.wrong != tuple(self._judge.wrong)
+        ) and time.monotonic() < deadline:
             time.sleep(0.3)
             faulty = self._judge.look()
         return Faulty(faulty.lost, (*faulty.wrong, *self._out_of_order()))
@@ -204,6 +238,10 @@ class Matrix:
             levels = self._levels(cluster)
             if wrong := out_of_order([levels[n] for n in sorted(levels)], self._stream.fed[cluster]):
                 yield f"{cluster}: {wrong}"
+
+
+def _both(one: Faulty, other: Faulty) -> Faulty:
+    return Faulty((*one.lost, *other.lost), (*one.wrong, *other.wrong))
 
 
 def _near(one: float | None, other: float) -> bool:

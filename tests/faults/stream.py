@@ -46,6 +46,7 @@ class Stream:
         self._examples = [r.reading for kind in POLICIES.values() for batch in kind.examples().batches for r in batch]
         self.fed: dict[str, list[float]] = {cluster: [] for cluster in FED}
         """By cluster the factors that an undisturbed run decides one by one."""
+        self._usable: dict[str, int] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._count = 0
@@ -68,6 +69,12 @@ class Stream:
         levels = {cluster: self._level(cluster) for cluster in FED}
         self._producer.flush(240)
         return levels
+
+    def say_again(self) -> None:
+        """The last level of each cluster, as a collector does at each poll; while the stream is paused."""
+        for cluster in FED:
+            self._say(cluster, self._usable[cluster])
+        self._producer.poll(0)
 
     def go_on(self) -> None:
         """Feed on."""
@@ -95,10 +102,14 @@ class Stream:
         while factor == last:
             usable = 1 + self._random.randrange(1000) * 999
             factor = round((usable - 1) / 999_998, 6)
-        volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable)
-        self._read(LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,)))
         self.fed[cluster].append(factor)
+        self._say(cluster, usable)
         return factor
+
+    def _say(self, cluster: str, usable_bytes: int) -> None:
+        self._usable[cluster] = usable_bytes
+        volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable_bytes)
+        self._read(LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,)))
 
     def _read(self, reading: Reading) -> None:
         value = observation_event(reading, id=str(uuid.uuid4()), source="faults", time=datetime.now(UTC))

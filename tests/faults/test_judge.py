@@ -114,6 +114,32 @@ def test_a_batch_that_nobody_told_of_is_wrong(topics: Topics) -> None:
     assert "after batch 1 comes 5" in judge(topics).look().wrong
 
 
+def test_a_run_that_goes_on_after_a_checkpoint_may_have_been_lost_is_judged_as_before(topics: Topics) -> None:
+    second = topics.of[BATCHES].pop()
+    del topics.of["decided.throttle"][-1]
+    looking = judge(topics)
+    looking.look()
+    looking.excuse()
+    assert not looking.is_exact
+    assert looking.look() == ((), ())
+    topics.of[BATCHES].append(second)
+    assert looking.look().lost
+    assert looking.is_exact
+
+
+def test_after_offsets_began_anew_nothing_is_judged_until_a_run_begins(topics: Topics) -> None:
+    second = topics.of[BATCHES].pop()
+    looking = judge(topics)
+    looking.look()
+    looking.look_away()
+    topics.of[BATCHES].append(second)
+    assert looking.look() == ((), ())
+    assert not looking.is_exact
+    topics._add(BATCHES, batch_event(Batch(number=0, at=at(60), taken=())))
+    looking.look()
+    assert looking.is_exact
+
+
 @pytest.mark.parametrize(
     ("levels", "is_in_order"),
     [
@@ -135,3 +161,4 @@ def test_a_plan_is_the_same_by_its_seed_and_a_long_one_has_every_kind() -> None:
     assert set(plan(60, 1, has_small_disk=True)) == set(KINDS)
     without = plan(200, 1, has_small_disk=False)
     assert not any(kind.needs_disk for kind in without)
+    assert not any(kind.needs_clocks for kind in plan(200, 1, has_small_disk=True, has_clocks=False))

@@ -14,12 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import patch
 
 from deploy.embedded import EmbeddedKafka
+from deploy.jvm import JvmProcess
 from deploy.settings_file import load_settings
 from policies.batches import BATCHES
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost
+from tests.faults.clocks import Clocks, why_no_leaps
 from tests.faults.records import Reader
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
@@ -36,6 +39,7 @@ OWN = "own"
 """The loop's own Kafka, whose log dirs the collector reads."""
 CLIENT = "faults-producer"
 PARTS = ("decide", "collect", "export", "act")
+BROKERS = (1, 2, 3)
 
 _DISK_MEBIBYTES = 64
 _REMEDY = re.compile(r"headgate checkpoint (repair|reset)")
@@ -49,11 +53,25 @@ _THROTTLE = {
 class ProxiedKafka(EmbeddedKafka):
     """Each broker has a second listener, which it advertises by the address of a proxy."""
 
-    def __init__(self, data_dir: Path, jars: Sequence[Path], behind: dict[int, int], proxies: dict[int, str]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        jars: Sequence[Path],
+        behind: dict[int, int],
+        proxies: dict[int, str],
+        clocks: Clocks | None,
+    ) -> None:
         limits = {"min.insync.replicas": 2}
         super().__init__(data_dir, jars, brokers=len(proxies), heap_mebibytes=128, server_properties=limits)
         self._behind = behind
         self._proxies = proxies
+        self._clocks = clocks
+
+    def _launch(self, broker: int) -> JvmProcess:
+        if self._clocks is None:
+            return super()._launch(broker)
+        with patch.dict(os.environ, self._clocks.environment(clock_of(broker))):
+            return super()._launch(broker)
 
     def _properties(self, broker: int) -> dict[str, str | int]:
         properties = super()._properties(broker)
@@ -65,6 +83,11 @@ class ProxiedKafka(EmbeddedKafka):
             "listener.security.protocol.map": protocols,
             "inter.broker.listener.name": "PLAINTEXT",
         }
+
+
+def clock_of(broker: int) -> str:
+    """What the clocks know a broker by."""
+    return f"broker-{broker}"
 
 
 class World:
@@ -84,15 +107,16 @@ class World:
         self.parts: dict[str, Headgate] = {}
         self._held: set[str] = set()
         self.remedies: list[str] = []
-        """Commands that a part named when it gave up, and that were carried out."""
+        """Commands that a part named when it gave up, and that were carried out; with "failed", in vain."""
+        self.clocks = Clocks(folder / "clocks") if why_no_leaps() is None else None
         self.has_small_disk = why_not_mountable() is None
 
     def __enter__(self) -> Self:
         with self._stack:
-            ports = {broker: free_port() for broker in (1, 2, 3)}
+            ports = {broker: free_port() for broker in BROKERS}
             self.proxies = {b: self._stack.enter_context(TcpProxy(f"{LOOPBACK}:{port}")) for b, port in ports.items()}
             addresses = {broker: proxy.address for broker, proxy in self.proxies.items()}
-            self.kafka = ProxiedKafka(self.folder / "kafka", self._jars, ports, addresses)
+            self.kafka = ProxiedKafka(self.folder / "kafka", self._jars, ports, addresses, self.clocks)
             self._stack.enter_context(self.kafka)
             disk = self.folder / "disk"
             if self.has_small_disk:
@@ -128,9 +152,9 @@ class World:
         """Its settings."""
         return self.folder / f"{part}.yaml"
 
-    def page(self) -> str:
-        """The exporter's metrics; empty while it is away."""
-        return (http_get(self._ports["export"], "/metrics") or (0, ""))[1]
+    def page(self, part: str = "export") -> str:
+        """A part's metrics; empty while it is away."""
+        return (http_get(self._ports[part], "/metrics") or (0, ""))[1]
 
     # --- processes
 
@@ -156,13 +180,14 @@ class World:
             self._held.discard(part)
 
     def pids(self, part: str, what: str = "") -> list[int]:
-        """Of a part, once it has them: of its own process, of its `jvm`, or of its Python `workers`."""
+        """Of a part, once it has them: of its own process, its `jvm`, its Python `workers`, or `all` of these."""
         return eventually(f"{part} {what} runs", lambda: self._pids(part, what) or None)
 
     def _pids(self, part: str, what: str) -> list[int]:
         process = self.parts[part]
-        if not what:
-            return [process.process.pid] if process.process.poll() is None else []
+        own = [process.process.pid] if process.process.poll() is None else []
+        if what in ("", "all"):
+            return own if not what else [*own, *process.children()]
         return [pid for pid in process.children() if (b"pyspark.daemon" in command_line(pid)) == (what == "workers")]
 
     def reset(self) -> None:
@@ -172,7 +197,8 @@ class World:
 
     def _start(self, part: str) -> None:
         log = self.folder / f"{part}.log"
-        self.parts[part] = Headgate([part, "-s", str(self.file(part))], log)
+        environment = None if self.clocks is None else self.clocks.environment(part)
+        self.parts[part] = Headgate([part, "-s", str(self.file(part))], log, environment)
 
     def _tend(self) -> None:
         """Start again what has ended, after the remedy that its last words name."""
