@@ -4,6 +4,7 @@ Nothing is ever written to or read from the partitions. That it is a member stil
 which Kafka takes only from a living member of the group's present generation, and which prolongs its session.
 """
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ class Membership(Closing):
     def close(self) -> None:
         """Leave the group, so that others need not wait for this one's session to end; what is held must have ended."""
         self.lease.lose()
-        self._consumer.close()
+        self._leave()
 
     # --- the group
 
@@ -124,6 +125,17 @@ class Membership(Closing):
         consumer.subscribe([self._group.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
         self._fingerprint = fingerprint  # of files that could be used: else the next look tries again
         return consumer
+
+    def _leave(self) -> None:
+        """Wait for it no longer than for the session's end, by which Kafka has taken this process for dead anyhow.
+
+        Where no broker answers any more, librdkafka now and then waits for ever for the answer to its own leaving.
+        """
+        leaving = threading.Thread(target=self._consumer.close, name=f"leaving {self._group.name}", daemon=True)
+        leaving.start()
+        leaving.join(self._settings.session_timeout.total_seconds())
+        if leaving.is_alive():
+            _log.warning("left without Kafka's answer, others take over when the session ends", group=self._group.name)
 
     def _options(self) -> dict[str, Any]:
         session_ms = round(self._settings.session_timeout.total_seconds() * 1000)
@@ -215,5 +227,5 @@ class Membership(Closing):
         _log.info("connection files changed, joining the group anew", group=self._group.name)
         self.lease.lose()
         self._on_change(self.lease.held)
-        self._consumer.close()
+        self._leave()
         self._consumer, self._asked_at, self.joined = joining, None, False

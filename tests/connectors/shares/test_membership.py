@@ -1,5 +1,6 @@
 """A member of a group, beside a stand-in for Kafka's client: what it asks, believes and gives up, and in what order."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -193,3 +194,11 @@ def test_changed_files_that_cannot_be_used_are_tried_again_with_the_old_client_m
     bench.member.step()
     assert Client.made is not before
     assert before.said[-1] == "left"
+
+
+def test_who_leaves_waits_for_kafkas_answer_no_longer_than_the_session_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, answered = Bench(monkeypatch, session_timeout="50ms"), threading.Event()
+    monkeypatch.setattr(Client, "close", lambda _self: answered.wait())
+    bench.member.close()
+    assert not answered.is_set(), "librdkafka waits still, and nobody for it"
+    answered.set()
