@@ -12,7 +12,7 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run demo test unit lean system servers again compatibility faults long thorough walk check lint types layers generated setup generate requirements bench docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility faults long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -96,6 +96,11 @@ faults: $(VENV)/.dev ## Faults on a real loop, against an undisturbed run: COUNT
 
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))
+
+MINUTES = 60
+RATE = 300
+soak: $(VENV)/.dev ## An hour at 300 readings a second with a kill: memory, threads, files, sockets: MINUTES=60 RATE=300
+	$(BIN)/python bench/soak.py --minutes $(MINUTES) --rate $(RATE)
 
 docker: ## The image (needs a Docker engine)
 	docker build -f docker/Dockerfile -t headgate .

@@ -8,38 +8,26 @@ real one says, of four volumes. Everything else is the collectors' own, from the
 """
 
 import argparse
-import asyncio
 import resource
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
 
-from kafka.protocol.admin import DescribeClusterResponse, DescribeLogDirsResponse
-from kafka.protocol.metadata import ApiVersionsResponse
 from prometheus_client import CollectorRegistry
 
+from bench.simulated import LOOPBACK, simulated_clusters
 from bench.turns import Figures, run
 from connectors.kafka.log_dirs import SOURCE, LogDirsCollector, WatchedKafka
 from connectors.kafka.publisher import observations_to
 from connectors.poll_metrics import PollMetrics
 from policies.units import format_duration, parse_duration
 
-LOOPBACK = "127.0.0.1"
-API_VERSIONS, DESCRIBE_LOG_DIRS, DESCRIBE_CLUSTER = 18, 35, 60
-VERSIONS = {API_VERSIONS: 4, DESCRIBE_LOG_DIRS: 4, DESCRIBE_CLUSTER: 2}
 WARM_UP_SECONDS, MEASURED_SECONDS = 5.0, 15.0
 
 
 def main() -> None:
-    """Measure and print; or, as the child of that, serve."""
-    if sys.argv[1:2] == ["--serve"]:
-        asyncio.run(_serve(clusters=int(sys.argv[2]), brokers=int(sys.argv[3])))
-        return
+    """Measure and print."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--clusters", type=int, default=20, help="how many are watched")
     arguments.add_argument("--brokers", type=int, default=30, help="of each")
@@ -55,7 +43,7 @@ def measure(given: argparse.Namespace) -> Figures:
         published[0] += 1
         published[1] += b'"outcome":"ok"' not in value
 
-    with _served(given.clusters, given.brokers) as ports, _collecting(ports, given.interval, publish):
+    with simulated_clusters(given.clusters, given.brokers) as ports, _collecting(ports, given.interval, publish):
         time.sleep(WARM_UP_SECONDS)
         before, cpu_before, began = published[0], _cpu_seconds(), time.monotonic()
         time.sleep(MEASURED_SECONDS)
@@ -94,85 +82,6 @@ def _collecting(ports: list[int], interval: object, publish: object) -> Iterator
         stop.set()
         for thread in threads:
             thread.join()
-
-
-# --- the simulated brokers
-
-
-@contextmanager
-def _served(clusters: int, brokers: int) -> Iterator[list[int]]:
-    """The port of one broker of each cluster."""
-    command = [sys.executable, __file__, "--serve", str(clusters), str(brokers)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield [int(port) for port in server.stdout.readline().split()]
-        finally:
-            server.kill()
-
-
-async def _serve(clusters: int, brokers: int) -> None:
-    """A socket for each broker; the first of each cluster is printed."""
-    loop, first = asyncio.get_running_loop(), []
-    for _ in range(clusters):
-        answers: dict[int, bytes] = {}
-        servers = [await loop.create_server(partial(_Broker, answers), LOOPBACK, 0) for _ in range(brokers)]
-        ports = [server.sockets[0].getsockname()[1] for server in servers]
-        answers.update(_answers(ports))
-        first.append(ports[0])
-    print(*first, flush=True)
-    await asyncio.Event().wait()
-
-
-def _answers(ports: list[int]) -> Mapping[int, bytes]:
-    """By the key of the request: what follows its correlation id, with what stands before it left out."""
-    api, member, log_dir = (
-        ApiVersionsResponse.ApiVersion,
-        DescribeClusterResponse.DescribeClusterBroker,
-        DescribeLogDirsResponse.DescribeLogDirsResult,
-    )
-    keys = [api(api_key=key, min_version=0, max_version=version) for key, version in VERSIONS.items()]
-    members = [
-        member(broker_id=number, host=LOOPBACK, port=port, rack=None, is_fenced=False)
-        for number, port in enumerate(ports)
-    ]
-    volumes = [
-        log_dir(error_code=0, log_dir=f"/data/{n}", topics=[], total_bytes=10**12, usable_bytes=6 * 10**11 + n)
-        for n in range(4)
-    ]
-    responses = {
-        API_VERSIONS: ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0),
-        DESCRIBE_CLUSTER: DescribeClusterResponse(
-            throttle_time_ms=0, error_code=0, error_message=None, endpoint_type=1, cluster_id="simulated",
-            controller_id=0, brokers=members,
-        ),
-        DESCRIBE_LOG_DIRS: DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=volumes),
-    }  # fmt: skip
-    return {key: _encoded(response, VERSIONS[key]) for key, response in responses.items()}
-
-
-def _encoded(response: Any, version: int) -> bytes:
-    response.API_VERSION = version
-    response.with_header(correlation_id=0)
-    return bytes(response.encode(header=True))[4:]
-
-
-class _Broker(asyncio.Protocol):
-    """One connection: whatever is asked has one answer."""
-
-    def __init__(self, answers: Mapping[int, bytes]) -> None:
-        self._answers = answers
-        self._left = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._left += data
-        while len(self._left) >= 4 and len(self._left) >= (end := 4 + int.from_bytes(self._left[:4], "big")):
-            request, self._left = self._left[4:end], self._left[end:]
-            answer = request[4:8] + self._answers[int.from_bytes(request[:2], "big")]
-            self._transport.write(len(answer).to_bytes(4, "big") + answer)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

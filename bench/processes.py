@@ -1,15 +1,32 @@
-"""What a process and all that it started take of the processor and of memory."""
+"""What a process and all that it started take of the processor, of memory, and of what else a system has few of."""
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Held(NamedTuple):
+    """What some processes have now."""
+
+    resident_bytes: int = 0
+    threads: int = 0
+    files: int = 0
+    """Open, sockets aside."""
+    sockets: int = 0
+
+    def with_(self, other: "Held") -> "Held":
+        """Both together."""
+        return Held(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def cpu_seconds(pid: int) -> float:
     """Processor time of a process and its descendants so far, those that have ended among them."""
-    return sum(_ticks(each) for each in _tree(pid)) / _TICKS_A_SECOND
+    return sum(_ticks(each) for each in tree(pid)) / _TICKS_A_SECOND
 
 
 def own_cpu_seconds(pid: int) -> float:
@@ -19,12 +36,51 @@ def own_cpu_seconds(pid: int) -> float:
 
 def resident_bytes(pid: int) -> int:
     """Memory of a process and its descendants now; what several share counts for each."""
-    return sum(map(_resident, _tree(pid))) * os.sysconf("SC_PAGE_SIZE")
+    return sum(map(_resident_bytes, tree(pid)))
 
 
-def _resident(pid: int) -> int:
+def held(pid: int) -> Held:
+    """Of a process alone; nothing where it has ended."""
+    links = list(_open(pid))
+    sockets = sum(link.startswith("socket:") for link in links)
+    threads = sum(1 for _ in _listed(f"/proc/{pid}/task"))
+    return Held(_resident_bytes(pid), threads, len(links) - sockets, sockets)
+
+
+def command_name(pid: int) -> str:
+    """The words of its command line; nothing where it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def tree(pid: int) -> Iterator[int]:
+    """A process and its descendants."""
+    yield pid
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for child in children:
+        yield from tree(child)
+
+
+def _open(pid: int) -> Iterator[str]:
+    """What its descriptors stand for; one that is closed meanwhile is left out."""
+    for descriptor in _listed(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            yield str(descriptor.readlink())
+
+
+def _listed(folder: str) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from Path(folder).iterdir()
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
@@ -35,14 +91,3 @@ def _ticks(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return sum(map(int, fields[11:15]))  # its own, and that of children it has waited for
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for child in children:
-        yield from _tree(child)

@@ -64,7 +64,7 @@ def table(columns: Mapping[str, Figures]) -> str:
     """Markdown: a row a figure, a column a commit; of two, the first divided by the second."""
     names, (first, *_) = list(columns), columns.values()
     heads = [*names, "ratio"] if len(names) == 2 else names
-    rows = [f"{_machine()}\n", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    rows = [f"{machine()}\n", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for what in first:
         values = [columns[name][what] for name in names]
         ratio = [f"{values[0] / values[1]:.2f}"] if len(values) == 2 and values[1] else []
@@ -72,7 +72,8 @@ def table(columns: Mapping[str, Figures]) -> str:
     return "\n".join(rows)
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Commit, processors and their load, in a line."""
     commit = _git("rev-parse", "--short", "HEAD") + ("" if not _git("status", "--porcelain") else " with changes")
     cpu = next(
         (line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")), platform.machine()

@@ -1,0 +1,75 @@
+"""The throttle policy in a loop of nothing but confluent-kafka: the floor, as it keeps its state in memory alone.
+
+Its position is committed as most such loops do: by the client, every five seconds.
+
+    python bench/peer_loop.py SERVERS PREFIX
+"""
+
+import signal
+import sys
+import time
+from collections import defaultdict
+
+from confluent_kafka import Consumer, Message, Producer
+
+from bench.peer_policy import HostedPolicy
+from streaming.dead_letters import ObservedRecord
+
+MOST_AT_ONCE = 500
+LONGEST_WAIT_SECONDS = 0.01
+
+
+class Loop:
+    """One process, one partition, all clusters."""
+
+    def __init__(self, servers: str, prefix: str) -> None:
+        client = {"bootstrap.servers": servers}
+        group = {"group.id": f"{prefix}.peer-loop", "auto.offset.reset": "earliest", "enable.auto.commit": True}
+        self._consumer = Consumer({**client, **group, "fetch.wait.max.ms": 10})
+        self._producer = Producer({**client, "linger.ms": 0, "acks": "all"})
+        self._policy = HostedPolicy(prefix)
+        self._prefix = prefix
+        self._kept: dict[str, bytes | None] = {}
+        self._wakes_ms: dict[str, int | None] = {}
+        self._consumer.subscribe([f"{prefix}.observed.log-dirs"])
+
+    def run(self) -> None:
+        """For ever."""
+        while True:
+            for cluster, records in self._taken().items():
+                self._step(cluster, records)
+            self._producer.poll(0)
+
+    def _taken(self) -> dict[str, list[ObservedRecord]]:
+        """What has come, by cluster, and the clusters whose time has come."""
+        taken: dict[str, list[ObservedRecord]] = defaultdict(list)
+        first = self._consumer.poll(LONGEST_WAIT_SECONDS)
+        more = self._consumer.consume(MOST_AT_ONCE, timeout=0) if first is not None else []
+        for message in (first, *more):
+            if message is not None and message.error() is None:
+                taken[(message.key() or b"").decode()].append(_record(message))
+        now_ms = _now_ms()
+        for cluster, wake_ms in self._wakes_ms.items():
+            if wake_ms is not None and wake_ms <= now_ms:
+                taken.setdefault(cluster, [])
+        return taken
+
+    def _step(self, cluster: str, records: list[ObservedRecord]) -> None:
+        hosted = self._policy.step(cluster, self._kept.get(cluster), records, _now_ms())
+        self._kept[cluster], self._wakes_ms[cluster] = hosted.kept, hosted.wake_ms
+        for topic, key, value in hosted.outputs:
+            self._producer.produce(f"{self._prefix}.{topic}", key=key, value=value)
+
+
+def _record(message: Message) -> ObservedRecord:
+    place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+    return ObservedRecord(*place, message.timestamp()[1], message.value())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Loop(sys.argv[1], sys.argv[2]).run()

@@ -1,0 +1,50 @@
+"""The throttle policy as a peer of the query hosts it: one key's records and bytes in, records and bytes out.
+
+`take_turn` is what the query's own operator calls, so all contenders decide alike. Imports what a peer's environment
+has: msgspec and pydantic, neither Spark nor clients.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from policies.throttle import ThrottleSettings
+from streaming.dead_letters import ObservedRecord
+from streaming.host import PolicyHost, recall, remember
+from streaming.output import Output
+from streaming.turn import take_turn
+
+POLICY = "throttle"
+TOTAL_BYTES = 1_000_000
+SETTINGS = {
+    "hard": {"available_bytes_below": 1},
+    "soft": {"available_bytes_below": TOTAL_BYTES - 1},
+    "min_hold": "0s",
+    "min_change": 0.0,
+    "recovery_margin": 0.0,
+    "heartbeat": "1h",
+}
+"""Each reading changes its cluster's factor, so each is decided on."""
+
+
+class Hosted(NamedTuple):
+    """What came of one key's records."""
+
+    kept: bytes | None
+    wake_ms: int | None
+    """When the key is to be stepped without records."""
+    outputs: tuple[Output, ...]
+
+
+class HostedPolicy:
+    """Throttle, for whatever clusters come."""
+
+    def __init__(self, prefix: str) -> None:
+        self._host = PolicyHost({POLICY: ThrottleSettings.model_validate(SETTINGS)})
+        self._prefix = prefix
+
+    def step(self, cluster: str, kept: bytes | None, records: Sequence[ObservedRecord], now_ms: int) -> Hosted:
+        """Take the records of one cluster."""
+        before = None if kept is None else recall(kept)
+        turn = take_turn(self._host, self._prefix, (POLICY, cluster), before, records, now_ms)
+        after = None if turn.remembered is None else remember(turn.remembered)
+        return Hosted(after, turn.wake_ms, turn.outputs)

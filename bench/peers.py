@@ -1,0 +1,199 @@
+"""One policy, three hosts: Headgate's query, Quix Streams with RocksDB and changelog, and a bare confluent-kafka loop.
+
+The same turn of the same throttle policy (`streaming/turn.py`), one after the other on one broker: latency at several
+rates, processor time and memory, and what a kill -9 in the middle costs. Quix Streams is installed into an environment
+of its own in the cache, once. About eight minutes:
+
+    python bench/peers.py
+    python bench/peers.py --only quix loop --rates 100 --seconds 10
+    python bench/peers.py --no-rates                                        the kills alone, two minutes
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.appended import Appended, Load, Throttled, quantile
+from bench.peer_policy import POLICY, SETTINGS
+from bench.processes import cpu_seconds, resident_bytes, tree
+from bench.turns import ROOT, Figures, table
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.topics import TopicSettings
+from deploy.embedded import EmbeddedKafka
+from deploy.jars import default_cache_dir, ensure_jars
+from tests.system.loop import write_settings
+from tests.system.waiting import eventually, within
+
+QUIX = "quixstreams==3.28.1"
+HERE = Path(__file__).parent
+CONTENDERS = ("headgate", "quix", "loop")
+KILL_RATE, KILL_SECONDS = 200, 20
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--rates", type=int, nargs="+", default=[1, 100, 1000], help="observations a second")
+    parser.add_argument("--no-rates", dest="rates", action="store_const", const=[], help="only kill")
+    parser.add_argument("--seconds", type=int, default=30, help="measured time for each rate")
+    parser.add_argument("--warmup", type=int, default=20, help="seconds that do not count")
+    given = parser.parse_args()
+    jars = ensure_jars("kafka", default_cache_dir())
+    with tempfile.TemporaryDirectory(prefix="peers-") as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
+        columns = {
+            contender: Contest(contender, Path(name), kafka.bootstrap_servers).measure(given)
+            for contender in given.only
+        }
+    print(table(columns))
+
+
+class Contest:
+    """One contender with topics and a folder of its own.
+
+    Args:
+        contender: its name, the prefix of its topics.
+        folder: for its state.
+        servers: of the broker that all share.
+    """
+
+    def __init__(self, contender: str, folder: Path, servers: str) -> None:
+        self._folder = folder / contender
+        self._folder.mkdir()
+        create_topics(KafkaConnection(bootstrap_servers=servers), TopicSettings(prefix=contender))
+        self._topics = Throttled(servers, contender)
+        self._command = _command(contender, self._folder, servers)
+
+    def measure(self, given: argparse.Namespace) -> Figures:
+        """All there is to measure of it."""
+        figures: Figures = {}
+        with self._running() as process:
+            self._warm_up(given.warmup)
+            for rate in given.rates:
+                figures |= self._at(rate, given.seconds, process.pid)
+            figures["resident, MiB"] = resident_bytes(process.pid) / 2**20
+        return figures | self._killed()
+
+    def _warm_up(self, seconds: int) -> None:
+        end = self._topics.ends()[self._topics.decided]
+        self._topics.produce(Load.of(100), max(1, seconds))
+        eventually("a decision", lambda: self._topics.ends()[self._topics.decided] > end)
+
+    def _at(self, rate: int, seconds: int, pid: int) -> Figures:
+        marks, cpu = self._topics.ends(), cpu_seconds(pid)
+        self._topics.produce(Load.of(rate), seconds)
+        time.sleep(3)  # the last batch
+        millis = eventually("all are decided on", partial(self._topics.latencies, marks))
+        cpu = cpu_seconds(pid) - cpu
+        found = {f"{rate}/s, p{percent}, ms": quantile(millis, percent) for percent in (50, 99)}
+        return found | {f"{rate}/s, CPU seconds a million observations": 1e6 * cpu / (rate * seconds)}
+
+    def _killed(self) -> Figures:
+        """It is killed in the middle of a load and started again at once."""
+        marks = self._topics.ends()
+        load = threading.Thread(target=self._topics.produce, args=(Load.of(KILL_RATE), KILL_SECONDS))
+        with self._running() as process:
+            self._warm_up(2)
+            marks = self._topics.ends()
+            load.start()
+            time.sleep(KILL_SECONDS / 2)
+            _kill(process)
+            at_kill_ms = time.time() * 1000
+        with self._running():
+            load.join()
+            within(60, partial(self._topics.latencies, marks))
+            time.sleep(3)
+        observed = list(self._topics.records(self._topics.observed, marks[self._topics.observed]))
+        decided = list(self._topics.records(self._topics.decided, marks[self._topics.decided]))
+        return after_a_kill(observed, decided, at_kill_ms)
+
+    @contextmanager
+    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with (
+            (self._folder / "log").open("ab") as log,
+            subprocess.Popen(self._command, stdout=log, stderr=log, env=environment, cwd=self._folder) as process,
+        ):
+            try:
+                yield process
+            finally:
+                _kill(process)
+
+
+def after_a_kill(observed: Sequence[Appended], decided: Sequence[Appended], at_kill_ms: float) -> Figures:
+    """What came of it, by the ids of observations and decisions."""
+    times = Counter(each.id for each in decided)
+    by_evidence: dict[str, set[str]] = {}
+    for each in decided:
+        by_evidence.setdefault(each.rests_on, set()).add(each.id)
+    places = {each.id: number for number, each in enumerate(observed)}
+    reached: dict[str, int] = {}
+    for each in decided:
+        reached[each.cluster] = max(reached.get(each.cluster, -1), places.get(each.rests_on, -1))
+    after = min((each.appended_ms for each in decided if each.appended_ms > at_kill_ms), default=float("nan"))
+    return {
+        "killed: to the next decision, s": (after - at_kill_ms) / 1000,
+        "killed: observations never decided on": sum(
+            number > reached.get(each.cluster, -1) for number, each in enumerate(observed)
+        ),
+        "killed: decisions said again, same id": sum(count - 1 for count in times.values()),
+        "killed: decisions said again, other id": sum(len(ids) - 1 for ids in by_evidence.values()),
+        "killed: clusters it knew nothing of any more": len(
+            {each.cluster for each in decided if each.event["data"]["verdict"] == "initial"}
+        ),
+    }
+
+
+def _command(contender: str, folder: Path, servers: str) -> list[str]:
+    if contender == "quix":
+        return [str(_quix_python()), str(HERE / "peer_quix.py"), servers, contender, str(folder / "state")]
+    if contender == "loop":
+        return [sys.executable, str(HERE / "peer_loop.py"), servers, contender]
+    settings = write_settings(
+        folder / "headgate.yaml",
+        kafka={"bootstrap_servers": servers},
+        topics={"prefix": contender},
+        clusters={f"c{number}": {"kafka": {"bootstrap_servers": servers}} for number in range(10)},
+        policies={POLICY: SETTINGS},
+        data_dir=str(folder / "data"),
+        http={"port": 19_467},
+    )
+    return [sys.executable, "-m", "deploy.cli", "decide", "-s", str(settings)]
+
+
+def _quix_python() -> Path:
+    """The interpreter of an environment with Quix Streams and what the policy needs, made once."""
+    folder = default_cache_dir().parent / f"bench-{QUIX}"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        print(f"making an environment with {QUIX} in {folder}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        wanted = [QUIX, f"msgspec=={version('msgspec')}"]
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=True)
+        (folder / "ready").touch()
+    return python
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """It and all that it started, at once."""
+    for pid in (*tree(process.pid),):
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+if __name__ == "__main__":
+    main()
