@@ -1,28 +1,55 @@
-"""The benchmarks that need no more than this machine, in one table with commit and machine.
+"""All benchmarks that need no more than this machine, in one table with commit and machine.
 
-python bench/all.py
-python bench/all.py --against HEAD~20
+Each in turn and by itself, shortened: about twenty minutes on two idle cores, and none longer than ten. What fails or
+takes longer is said, and the others go on. Java is needed, and for `peers` the network, once.
+
+    python bench/all.py
+    python bench/all.py --only idle latency
+    python bench/all.py --against HEAD~20
 """
 
 import argparse
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.turns import Figures, figures_of, run
+from bench.turns import BenchmarkError, Figures, figures_of, run
 
 HERE = Path(__file__).parent
-SCRIPTS = ("idle.py", "latency.py", "start.py")
+LONGEST_SECONDS = 600.0
+SCRIPTS: Mapping[str, Sequence[str]] = {
+    "idle": (),
+    "latency": ("--seconds", "30", "--warmup", "30"),
+    "start": (),
+    "fleet": ("--clusters", "300", "--seconds", "30"),
+    "peers": ("--seconds", "15", "--warmup", "10"),
+    "switch": ("--ledgers", "200", "--alone", "100"),
+    "throttle_step": (),
+    "isolation_step": (),
+    "switch_step": (),
+    "collect_rate": (),
+}
+"""Each with what shortens it."""
 
 
 def main() -> None:
     """Measure and print."""
-    run(__doc__ or "", measure, argparse.ArgumentParser())
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--only", nargs="+", choices=SCRIPTS, default=[*SCRIPTS], help="some of them")
+    run(__doc__ or "", measure, arguments)
 
 
-def measure(_: argparse.Namespace) -> Figures:
+def measure(given: argparse.Namespace) -> Figures:
     """Each script in turn, of the code on this process's path."""
     figures: Figures = {}
-    for script in SCRIPTS:
-        figures |= figures_of(HERE / script, ())
+    for name in given.only:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            found = figures_of(HERE / f"{name}.py", SCRIPTS[name], longest_seconds=LONGEST_SECONDS)
+        except BenchmarkError as error:
+            print(error, file=sys.stderr, flush=True)
+            found = {"failed": float("nan")}
+        figures |= {f"{name}: {what}": value for what, value in found.items()}
     return figures
 
 

@@ -21,17 +21,17 @@ class Limit:
     slack: float
 
 
-MEMORY, COUNT, STORED = Limit(0.15, 32.0), Limit(0.02, 4.0), Limit(0.15, 8.0)
+MEMORY, COUNT, STORED = Limit(0.15, 32.0), Limit(0.05, 20.0), Limit(0.15, 30.0)
 LIMITS: Mapping[str, Limit] = {
     "resident, MiB": MEMORY,
     "threads": COUNT,
-    "files": COUNT,
+    "open files": COUNT,
     "sockets": COUNT,
-    "checkpoint, MiB": STORED,
-    "checkpoint, files": Limit(0.15, 30.0),
-    "temporary files": Limit(0.15, 30.0),
+    "checkpoint, MiB": Limit(0.15, 8.0),
+    "checkpoint, files": STORED,
+    "temporary files": STORED,
 }
-"""By the end of a resource's name."""
+"""By the end of a resource's name. One thing left behind a minute is sixty an hour."""
 
 
 @dataclass

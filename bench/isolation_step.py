@@ -4,23 +4,16 @@ In each case a host steps the policy as the query does: state decoded, stepped, 
 each namespace groups of its own, `shared` a hundred groups to twenty namespaces each, `one` a single group to all.
 Vanished is a tree that is gone in one reading, and in the one that confirms it.
 
-    python -m bench.isolation_step
-    python -m bench.isolation_step --against 5e721fb
+    python bench/isolation_step.py
+    python bench/isolation_step.py --against 5e721fb
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
+from bench.turns import Figures, run
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
 from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
 from policies.observations import Observation, Outcome, Reading
@@ -28,7 +21,6 @@ from streaming.host import PolicyHost, recall, remember
 
 BOOKIES, NAMESPACES = 5_000, 2_000
 GROUPS: Mapping[str, int] = {"own": NAMESPACES, "shared": 100, "one": 1}
-ROOT = Path(__file__).parents[1]
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -69,7 +61,7 @@ class Cluster:
         return BookieRacks(cluster="c", outcome=Outcome.OK, groups=groups)
 
 
-def measure(group_count: int) -> dict[str, float]:
+def measured(group_count: int) -> dict[str, float]:
     """Seconds of each kind of step."""
     cluster = Cluster(group_count)
     affinity = BookieAffinity(cluster="c", outcome=Outcome.OK, namespaces=cluster.namespaces)
@@ -88,56 +80,20 @@ def measure(group_count: int) -> dict[str, float]:
     return seconds
 
 
-@contextmanager
-def _commit(ref: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
-        tree = Path(folder) / "tree"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(tree), ref], cwd=ROOT, check=True)
-        try:
-            yield tree
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
-
-
-def _measured_in(tree: Path, layouts: list[str]) -> dict[str, dict[str, float]]:
-    """By this script in processes of their own, with the code of another folder."""
-    found: dict[str, dict[str, float]] = {}
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    for layout in layouts:
-        command = [sys.executable, str(Path(__file__).resolve()), "--json", "--groups", layout]
-        done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
-        found |= json.loads(done.stdout)
-    return found
-
-
-def _print(ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]] | None) -> None:
-    for layout, seconds in ours.items():
-        print(f"{layout}: {GROUPS[layout]} groups")
-        for what, took in seconds.items():
-            then = (
-                ""
-                if theirs is None
-                else f"   before {theirs[layout][what]:8.3f} s   ÷ {theirs[layout][what] / took:6.1f}"
-            )
-            print(f"  {what:<36} {took:8.3f} s{then}")
-
-
 def main() -> None:
-    """Print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", metavar="REF", help="a commit to measure in the same run")
-    parser.add_argument("--groups", choices=GROUPS, help="one layout alone")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    given: Any = parser.parse_args()
-    layouts = [given.groups] if given.groups else [*GROUPS]
-    ours = {layout: measure(GROUPS[layout]) for layout in layouts}
-    if given.json:
-        print(json.dumps(ours))
-    elif given.against is None:
-        _print(ours, None)
-    else:
-        with _commit(given.against) as tree:
-            _print(ours, _measured_in(tree, layouts))
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--groups", choices=GROUPS, nargs="+", default=[*GROUPS], help="layouts")
+    run(__doc__ or "", measure, parser)
+
+
+def measure(given: argparse.Namespace) -> Figures:
+    """All kinds of steps in each layout."""
+    return {
+        f"isolation step, groups {layout}: {what}, s": seconds
+        for layout in given.groups
+        for what, seconds in measured(GROUPS[layout]).items()
+    }
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ of its own in the cache, once. About eight minutes:
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--no-rates", dest="rates", action="store_const", const=[], help="only kill")
     parser.add_argument("--seconds", type=int, default=30, help="measured time for each rate")
     parser.add_argument("--warmup", type=int, default=20, help="seconds that do not count")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     jars = ensure_jars("kafka", default_cache_dir())
     with tempfile.TemporaryDirectory(prefix="peers-") as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
@@ -56,7 +58,8 @@ def main() -> None:
             contender: Contest(contender, Path(name), kafka.bootstrap_servers).measure(given)
             for contender in given.only
         }
-    print(table(columns))
+    named = {f"{name}: {what}": value for name, figures in columns.items() for what, value in figures.items()}
+    print(json.dumps(named) if given.json else table(columns))
 
 
 class Contest:

@@ -80,19 +80,19 @@ class Soak:
             (folder / "tmp").mkdir()
             settings = _settings(folder, kafka.bootstrap_servers, ports, rate)
             self._began = time.monotonic()
-            self._live(folder, settings, seconds / 2)
-            self._live(folder, settings, seconds)
+            for _ in range(2):
+                self._live(folder, settings, seconds / 2)
 
     def samples(self) -> list[Sample]:
         """Those of both lives."""
         return [sample for life in self.lives for sample in life.samples]
 
-    def _live(self, folder: Path, settings: Path, until: float) -> None:
-        """From a start to the time `until`, in seconds since the soak began; then all of it is killed."""
-        self.lives.append(Life(self._passed()))
+    def _live(self, folder: Path, settings: Path, seconds: float) -> None:
+        """From a start to a kill -9 so long after it was ready."""
         with Headgate(["run", "-s", str(settings)], folder / "run.log", {"TMPDIR": str(folder / "tmp")}) as headgate:
             await_ready(headgate, PORT)
-            before = _counters()
+            self.lives.append(Life(self._passed()))
+            until, before = self._passed() + seconds, _counters()
             while (left := until - self._passed()) > 0:
                 time.sleep(min(self._every, left))
                 if headgate.process.poll() is not None:
@@ -141,7 +141,7 @@ def _held(pid: int) -> dict[str, float]:
         for what, value in (
             ("resident, MiB", total.resident_bytes / MEBIBYTE),
             ("threads", total.threads),
-            ("files", total.files),
+            ("open files", total.files),
             ("sockets", total.sockets),
         )
     }
@@ -211,7 +211,7 @@ def _panels(samples: Sequence[Sample]) -> list[Panel]:
     return [
         ("Resident memory, MiB", of(lambda name: name.endswith("resident, MiB"))),
         ("Threads", of(lambda name: name.endswith("threads"))),
-        ("Open files and sockets", of(lambda name: name.endswith((": files", "sockets")))),
+        ("Open files and sockets", of(lambda name: name.endswith(("open files", "sockets")))),
         ("Checkpoint, MiB", of(lambda name: name == "checkpoint, MiB")),
         ("Files of the checkpoint, and temporary ones", of(lambda name: name in files)),
         ("A micro-batch, ms", of(lambda name: name == "batch, ms")),

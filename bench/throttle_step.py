@@ -1,23 +1,18 @@
 """What a step of the throttle policy costs, per reading of a broker with four volumes.
 
 Clusters of 30 to 3,000 brokers with full trends, readings alone and in batches of 20; through the policy alone, and
-through the host with its state as bytes. With ``--against REF`` the same is measured with another commit's code, in
-turn, and the ratio is printed::
+through the host with its state as bytes. Milliseconds of CPU, the better of two.
 
-    python -m bench.throttle_step --against v0.1.0
+    python bench/throttle_step.py
+    python bench/throttle_step.py --against v0.1.0
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
+from bench.turns import Figures, run
 from policies.observations import Observation, Outcome
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
 from policies.throttle.readings import BrokerMember, VolumeReading
@@ -102,46 +97,17 @@ def _by_host(
 
 def main() -> None:
     """Measure and print."""
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--against", metavar="REF", help="another commit to compare with")
-    arguments.add_argument("--case", help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    if given.case:
-        print(measured(tuple(json.loads(given.case))))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(__file__).parents[1]
-        other = _worktree(root, given.against, Path(folder) / "other") if given.against else None
-        try:
-            _print_all(root, other)
-        finally:
-            if other is not None:
-                subprocess.run(["git", "-C", root, "worktree", "remove", "--force", other], check=True)
+    run(__doc__ or "", measure, argparse.ArgumentParser())
 
 
-def _print_all(root: Path, other: Path | None) -> None:
-    print(f"{'':8}{'brokers':>8}{'batch':>7}{'ms a reading':>14}{'before':>10}{'ratio':>8}")
-    for case in CASES:
-        ours = _run(root, case)
-        before = _run(other, case) if other else None
-        versus = f"{before:10.3f}{before / ours:8.1f}" if before else ""
-        print(f"{case[0]:8}{case[1]:8}{case[2]:7}{ours:14.3f}{versus}", flush=True)
-
-
-def _worktree(root: Path, ref: str, folder: Path) -> Path:
-    subprocess.run(["git", "-C", root, "worktree", "add", "--detach", "-q", folder, ref], check=True)
-    (folder / "bench" / Path(__file__).name).write_bytes(Path(__file__).read_bytes())
-    return folder
-
-
-def _run(root: Path, case: Case) -> float:
-    """The better of two, each in a process of its own."""
-    command = [sys.executable, "-m", "bench.throttle_step", "--case", json.dumps(case)]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    ran = (
-        subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, text=True) for _ in range(2)
-    )
-    return min(float(one.stdout) for one in ran)
+def measure(_: argparse.Namespace) -> Figures:
+    """All cases."""
+    return {
+        f"throttle step by {way}, {brokers} brokers, {size} a batch, ms a reading": min(
+            measured((way, brokers, size)) for _ in range(2)
+        )
+        for way, brokers, size in CASES
+    }
 
 
 if __name__ == "__main__":

@@ -7,15 +7,17 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
 import policies
+from bench.processes import tree as tree_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,7 +34,10 @@ def run(description: str, measure: Callable[[argparse.Namespace], Figures], argu
     given = arguments.parse_args()
     if given.against:
         passed = _without(sys.argv[1:], "--against", "--turns")
-        print(table(in_turn(Path(sys.argv[0]), passed, given.against, given.turns)))
+        try:
+            print(table(in_turn(Path(sys.argv[0]), passed, given.against, given.turns)))
+        except BenchmarkError as error:
+            raise SystemExit(str(error)) from None
         return
     figures = measure(given)
     print(json.dumps(figures) if given.json else table({"now": figures}))
@@ -45,19 +50,44 @@ def in_turn(script: Path, arguments: Sequence[str], ref: str, turns: int) -> dic
         for _ in range(turns):
             for name, tree in ((ref, old), ("now", ROOT)):
                 taken[name].append(figures_of(script, arguments, tree))
-    return {name: {what: median(f[what] for f in of) for what in of[0]} for name, of in taken.items()}
+    common = [what for what in taken["now"][0] if all(what in figures for of in taken.values() for figures in of)]
+    return {name: {what: median(f[what] for f in of) for what in common} for name, of in taken.items()}
 
 
-def figures_of(script: Path, arguments: Sequence[str], tree: Path | None = None) -> Figures:
-    """What this tree's script measures of the code in `tree`; by default, of the code this process runs."""
+class BenchmarkError(Exception):
+    """A script failed, or took too long."""
+
+
+def figures_of(
+    script: Path, arguments: Sequence[str], tree: Path | None = None, longest_seconds: float | None = None
+) -> Figures:
+    """What this tree's script measures of the code in `tree`; by default, of the code this process runs.
+
+    Raises:
+        BenchmarkError: it failed, or took longer than that.
+    """
     tree = tree or Path(policies.__file__).parents[1]
     command = [sys.executable, str(script.absolute()), *arguments, "--json"]
     # What is measured is the tree's; what measures is ours, where that commit does not have it yet.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tree, ROOT)))}
-    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{script.name} on {tree} failed:\n{done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    with subprocess.Popen(
+        command, env=environment, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            said, errors = process.communicate(timeout=longest_seconds)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            raise BenchmarkError(f"{script.name} on {tree} took longer than {longest_seconds:.0f} s") from None
+    if process.returncode:
+        raise BenchmarkError(f"{script.name} on {tree} failed:\n{errors[-2000:]}")
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """It, and the servers that it started."""
+    for pid in [*tree_of(process.pid)]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def table(columns: Mapping[str, Figures]) -> str:

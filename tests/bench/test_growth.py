@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.growth import Life, growth, table, verdict
+from bench.growth import LIMITS, Life, growth, table, verdict
 
 HOUR = 3600.0
 NAME = "JVM: resident, MiB"
@@ -31,6 +31,11 @@ def life(value: Callable[[float], float], *, seconds: float = 1800.0, began: flo
 )
 def test_growth_beyond_a_share_an_hour_is_not_bounded(value: Callable[[float], float], is_bounded: bool) -> None:
     assert growth(life(value), NAME).is_bounded is is_bounded
+
+
+def test_every_name_has_one_limit() -> None:
+    names = [f"JVM: {end}" for end in LIMITS]
+    assert [sum(name.endswith(end) for end in LIMITS) for name in names] == [1] * len(names)
 
 
 def test_the_slope_is_that_of_an_hour_whatever_the_span() -> None:
