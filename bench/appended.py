@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.peer_policy import TOTAL_BYTES
 from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
+from tests.system.waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,8 @@ class Throttled:
         producer.flush()
 
     def ends(self) -> dict[str, int]:
-        """The next offset of both topics."""
-        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "bench"})
-        partitions = {topic: TopicPartition(topic, 0) for topic in (self.observed, self.decided)}
-        ends = {topic: consumer.get_watermark_offsets(each)[1] for topic, each in partitions.items()}
-        consumer.close()
-        return ends
+        """The next offset of both topics, as soon as they have a leader."""
+        return eventually(f"{self.observed} and {self.decided} have a leader", self._ends)
 
     def latencies(self, since: dict[str, int]) -> list[float] | None:
         """Of each observation, in order of length, ms; None while some are undecided."""
@@ -110,6 +107,16 @@ class Throttled:
                 yield Appended(json.loads(message.value() or b""), message.timestamp()[1])
                 offset = (message.offset() or 0) + 1
         consumer.close()
+
+    def _ends(self) -> dict[str, int] | None:
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "bench"})
+        partitions = {topic: TopicPartition(topic, 0) for topic in (self.observed, self.decided)}
+        try:
+            return {topic: consumer.get_watermark_offsets(each)[1] for topic, each in partitions.items()}
+        except KafkaException:
+            return None
+        finally:
+            consumer.close()
 
     def _latencies(self, since: dict[str, int]) -> Iterator[float]:
         """From each observation to the first decision that rests on it or on a later one of its cluster."""

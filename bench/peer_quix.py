@@ -36,7 +36,8 @@ def application(servers: str, prefix: str, folder: str) -> Application:
         consumer_group=f"{prefix}.peer-quix",
         auto_offset_reset="earliest",
         state_dir=folder,
-        consumer_extra_config={"fetch.wait.max.ms": 10},
+        # Static: else one that was killed keeps the partition from its successor for the session's 45 seconds.
+        consumer_extra_config={"fetch.wait.max.ms": 10, "group.instance.id": "1"},
         producer_extra_config={"linger.ms": 0},
         auto_create_topics=True,  # its changelog
     )

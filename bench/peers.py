@@ -7,6 +7,7 @@ of its own in the cache, once. About eight minutes:
     python bench/peers.py
     python bench/peers.py --only quix loop --rates 100 --seconds 10
     python bench/peers.py --no-rates                                        the kills alone, two minutes
+    python bench/peers.py --no-kill
 """
 
 import argparse
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--rates", type=int, nargs="+", default=[1, 100, 1000], help="observations a second")
     parser.add_argument("--no-rates", dest="rates", action="store_const", const=[], help="only kill")
+    parser.add_argument("--no-kill", dest="kill", action="store_false", help="only rates")
     parser.add_argument("--seconds", type=int, default=30, help="measured time for each rate")
     parser.add_argument("--warmup", type=int, default=20, help="seconds that do not count")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -81,12 +83,13 @@ class Contest:
     def measure(self, given: argparse.Namespace) -> Figures:
         """All there is to measure of it."""
         figures: Figures = {}
-        with self._running() as process:
-            self._warm_up(given.warmup)
-            for rate in given.rates:
-                figures |= self._at(rate, given.seconds, process.pid)
-            figures["resident, MiB"] = resident_bytes(process.pid) / 2**20
-        return figures | self._killed()
+        if given.rates:
+            with self._running() as process:
+                self._warm_up(given.warmup)
+                for rate in given.rates:
+                    figures |= self._at(rate, given.seconds, process.pid)
+                figures["resident, MiB"] = resident_bytes(process.pid) / 2**20
+        return figures | (self._killed() if given.kill else {})
 
     def _warm_up(self, seconds: int) -> None:
         end = self._topics.ends()[self._topics.decided]
@@ -104,7 +107,6 @@ class Contest:
 
     def _killed(self) -> Figures:
         """It is killed in the middle of a load and started again at once."""
-        marks = self._topics.ends()
         load = threading.Thread(target=self._topics.produce, args=(Load.of(KILL_RATE), KILL_SECONDS))
         with self._running() as process:
             self._warm_up(2)
@@ -152,8 +154,12 @@ def after_a_kill(observed: Sequence[Appended], decided: Sequence[Appended], at_k
         ),
         "killed: decisions said again, same id": sum(count - 1 for count in times.values()),
         "killed: decisions said again, other id": sum(len(ids) - 1 for ids in by_evidence.values()),
-        "killed: clusters it knew nothing of any more": len(
-            {each.cluster for each in decided if each.event["data"]["verdict"] == "initial"}
+        "killed: clusters whose history was lost": len(
+            {
+                each.cluster
+                for each in decided
+                if each.appended_ms > at_kill_ms and each.event["data"]["previous_factor"] is None
+            }
         ),
     }
 
@@ -177,7 +183,7 @@ def _command(contender: str, folder: Path, servers: str) -> list[str]:
 
 def _quix_python() -> Path:
     """The interpreter of an environment with Quix Streams and what the policy needs, made once."""
-    folder = default_cache_dir().parent / f"bench-{QUIX}"
+    folder = default_cache_dir().parent / f"bench-{QUIX.replace('==', '-')}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         print(f"making an environment with {QUIX} in {folder}", file=sys.stderr)

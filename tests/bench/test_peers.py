@@ -10,8 +10,8 @@ def observed(*ids: str) -> list[Appended]:
     return [Appended({"id": each, "data": {"cluster": each[0]}}, 0) for each in ids]
 
 
-def decided(rests_on: str, id_: str, at_ms: int = 0, verdict: str = "lower") -> Appended:
-    data = {"cluster": rests_on[0], "evidence": [rests_on], "verdict": verdict}
+def decided(rests_on: str, id_: str, at_ms: int = 0, before: float | None = 0.5) -> Appended:
+    data = {"cluster": rests_on[0], "evidence": [rests_on], "previous_factor": before}
     return Appended({"id": id_, "data": data}, at_ms)
 
 
@@ -41,6 +41,6 @@ def test_a_repetition_with_its_id_is_told_from_a_second_decision() -> None:
 
 
 def test_who_begins_anew_after_the_kill_had_forgotten() -> None:
-    said = [decided("a1", "x"), decided("a2", "y", 1500, "initial"), decided("b1", "z", 2500, "lower")]
-    assert cost("clusters it knew nothing of any more", observed("a1", "a2", "b1"), said) == 1
+    said = [decided("a1", "x", before=None), decided("a2", "y", 1500, None), decided("b1", "z", 2500)]
+    assert cost("clusters whose history was lost", observed("a1", "a2", "b1"), said) == 1
     assert cost("to the next decision, s", observed("a1", "a2", "b1"), said) == 0.5
