@@ -12,6 +12,8 @@ INTERVALS = 2
 """A reading is fresh for so many of its own intervals."""
 SHORTEST_INTERVAL_MS = 1_000
 """Two readings of one moment say nothing of how often there is one."""
+IN_A_ROW_MS = 120_000
+"""Two readings further apart are not in a row: nobody looked in between, as while Headgate was away."""
 
 
 class Certainty(Enum):
@@ -22,7 +24,7 @@ class Certainty(Enum):
     ONCE = "once"
     """One reading since the event says so; the next may say otherwise."""
     SURE = "sure"
-    """The last two readings say so, both taken after the event, and the last is fresh."""
+    """The last two readings say so, in a row, both taken after the event, and the last is fresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Paced:
         """How sure it is now."""
         if now_ms - self.read_ms >= min(INTERVALS * self.interval_ms, self.timeout_ms):
             return Certainty.STALE
-        return Certainty.SURE if NEVER != self.before_ms >= self.event_ms else Certainty.ONCE
+        in_a_row = self.before_ms != NEVER and self.read_ms - self.before_ms <= IN_A_ROW_MS
+        return Certainty.SURE if in_a_row and self.before_ms >= self.event_ms else Certainty.ONCE
 
 
 def least(readings: tuple[Paced, ...], now_ms: int) -> Certainty:

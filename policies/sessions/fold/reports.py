@@ -22,7 +22,7 @@ def _failed_to_reconnect(member: Member, seen: Observation, attempt: int) -> Mem
     track = member.track
     # What came before the loss counts for the loss before.
     of_this_loss = track is not None and track.is_lost and seen.at_ms >= track.since_ms
-    if not of_this_loss or (seen.at_ms, seen.id) <= member.attempted:
+    if not of_this_loss or (seen.at_ms, seen.id) <= member.attempted or seen.id == member.attempted[1]:
         return member
     attempts, before_ms = max(member.attempts + 1, attempt), member.attempted[0]
     return replace(member, attempts=attempts, attempted=(seen.at_ms, seen.id), attempted_before_ms=before_ms)

@@ -77,7 +77,8 @@ def test_what_was_never_said_does_not_stay() -> None:
 
 
 def test_an_exhausted_member_that_was_told_to_go_down_is_no_alert() -> None:
-    late = [*connected("b1", "b2", "b3"), *expired("b1", seconds=10), session(311, "b1", "expired", "0xb1")]
+    late = [*connected("b1", "b2", "b3"), *expired("b1", seconds=10)]
+    late += [*expired("b1", seconds=306), *expired("b1", seconds=311)]
     late += connected("b2", "b3", seconds=311)
     assert ("reconnect-exhausted", "b1") not in warned(*late, until=311)
 

@@ -397,14 +397,17 @@ def test_the_first_readings_after_a_restart_forget_nobody() -> None:
     assert len(world.run.state.members) == 3
 
 
+@pytest.mark.parametrize("before_s", [1, 14])
 @pytest.mark.parametrize("state", ["disconnected", "expired"])
-def test_what_was_the_case_before_a_gap_shuts_nobody_down_at_once_after_it(state: str) -> None:
+def test_what_was_the_case_before_a_gap_shuts_nobody_down_at_once_after_it(state: str, before_s: int) -> None:
+    """However often it was read before: the first reading after it is one."""
     world = fleet().until(20)
     world.brokers["b1"].state = state
-    world.until(21)
+    world.until(20 + before_s)
     world.run.wake_at = None
     world.restart_collectors(3000).until(3004)
     assert world.went_down() == []
+    assert [name for _, name, _ in world.until(3060).went_down()] == ["b1"]
 
 
 def test_an_absence_begins_anew_after_a_gap() -> None:

@@ -1,5 +1,7 @@
 """What a member's own reports make of what is remembered of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from policies.observations import Observation
@@ -29,6 +31,11 @@ def failed(seconds: float, attempt: int = 0) -> Observation:
 
 def test_failed_attempts_since_the_loss_are_counted_each_once() -> None:
     assert after(failed(11), failed(12), failed(12), failed(11.5)).attempts == 2
+
+
+def test_a_report_that_is_delivered_again_later_is_the_same_attempt() -> None:
+    again = replace(failed(12), at=at(15))
+    assert after(failed(11), failed(12), again).attempts == 2
 
 
 def test_the_member_s_own_count_goes_before() -> None:
