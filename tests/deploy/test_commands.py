@@ -20,10 +20,14 @@ HEAVY = ("pyspark", "confluent_kafka", "kafka", "kazoo", "httpx", "prometheus_cl
 """Each takes a good part of a second of processor time, and `--help` needs none."""
 
 
-def headgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     own = {name: text for name, text in os.environ.items() if not name.startswith("HEADGATE_")}
-    command = [sys.executable, "-X", "importtime", "-m", "deploy.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env={**own, **environment})
+    command = [sys.executable, "-X", "importtime", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=own)
+
+
+def headgate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "deploy.cli", *arguments)
 
 
 def loaded(result: subprocess.CompletedProcess[str]) -> set[str]:
@@ -48,14 +52,27 @@ def test_help_loads_no_client_no_policy_and_no_settings(arguments: tuple[str, ..
     }
 
 
-@pytest.mark.parametrize("command", ["run", "collect", "decide", "export", "act"])
-def test_without_a_kafka_of_its_own_it_says_so_before_spark_is_loaded(command: str, tmp_path: Path) -> None:
+EACH = """
+import sys
+from deploy.cli import main
+for command in {commands!r}:
+    sys.argv = ["headgate", command, "-s", {settings!r}]
+    try:
+        main()
+    except SystemExit as end:
+        print(command, end.code, flush=True)
+"""
+
+
+def test_without_a_kafka_of_its_own_each_says_so_before_spark_is_loaded(tmp_path: Path) -> None:
     settings = tmp_path / "headgate.yaml"
     settings.write_text("clusters: {a: {kafka: {bootstrap_servers: 'a:9092'}}}\n")
-    result = headgate(command, "-s", str(settings))
-    assert result.returncode == 2
+    commands = ["run", "collect", "decide", "export", "act"]
+    result = python("-c", EACH.format(commands=commands, settings=str(settings)))
+    assert result.stdout.splitlines() == [f"{command} 2" for command in commands]
     said = [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
-    assert said[0].startswith("kafka.bootstrap_servers is not set: name the loop's own Kafka there")
+    start = "kafka.bootstrap_servers is not set: name the loop's own Kafka there"
+    assert [line.startswith(start) for line in said] == [True] * len(commands), said
     assert "pyspark.sql" not in loaded(result)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def folder(files: dict[str, str], tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def made_once(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making them anew gives the same, which is tested, and takes a second."""
+    monkeypatch.setattr(generate, "generated", lambda: files)
+
+
+@cache
+def schema_of(kind: EventKind) -> dict[str, Any]:
+    return kind.schema()
+
+
 # Fresh or stale
 
 
@@ -64,6 +76,7 @@ def test_what_was_just_written_is_fresh(folder: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("made_once")
 def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed, missing = folder / "settings.yaml", folder / "schemas" / "headgate.alert.v1.json"
     left_over = folder / "schemas" / "headgate.bygone.v1.json"
@@ -80,12 +93,14 @@ def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.C
     ]
 
 
+@pytest.mark.usefixtures("made_once")
 def test_a_check_changes_nothing(folder: Path) -> None:
     (folder / "events.md").write_text("old")
     generate.main(["--check", "--folder", str(folder)])
     assert (folder / "events.md").read_text() == "old"
 
 
+@pytest.mark.usefixtures("made_once")
 def test_writing_anew_mends_everything(files: dict[str, str], folder: Path) -> None:
     (folder / "events.md").write_text("old")
     (folder / "schemas" / "headgate.bygone.v1.json").write_text("{}")
@@ -116,7 +131,7 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
 
 @by_type
 def test_a_schema_describes_the_whole_event(kind: EventKind) -> None:
-    schema = kind.schema()
+    schema = schema_of(kind)
     assert schema["$schema"] == DIALECT
     assert schema["$id"] == f"urn:headgate:{kind.event_type}"
     assert schema["properties"]["type"] == {"const": kind.event_type}
@@ -126,18 +141,18 @@ def test_a_schema_describes_the_whole_event(kind: EventKind) -> None:
 
 @by_type
 def test_references_within_a_schema_resolve(kind: EventKind) -> None:
-    schema = kind.schema()
+    schema = schema_of(kind)
     for reference in _values_of("$ref", schema):
         assert reference.removeprefix("#/$defs/") in schema["$defs"]
 
 
 @by_type
 def test_unknown_fields_are_allowed_everywhere(kind: EventKind) -> None:
-    assert False not in list(_values_of("additionalProperties", kind.schema()))
+    assert False not in list(_values_of("additionalProperties", schema_of(kind)))
 
 
 def test_the_numbers_of_a_decision_stand_in_the_audit_alone() -> None:
-    with_numbers = [kind.event_type for kind in KINDS if '"numbers"' in json.dumps(kind.schema()["$defs"])]
+    with_numbers = [kind.event_type for kind in KINDS if '"numbers"' in json.dumps(schema_of(kind)["$defs"])]
     assert with_numbers == [AUDIT_TYPE]
 
 
@@ -158,7 +173,7 @@ def test_there_is_an_example_of_each_type() -> None:
 @by_type
 def test_an_example_fits_its_schema(kind: EventKind) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
-    schema = kind.schema()
+    schema = schema_of(kind)
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     example = EXAMPLES[kind.event_type].event

@@ -1,5 +1,6 @@
 """One description of a connection, in the words of three clients; and no secret in any message."""
 
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -16,18 +17,25 @@ SERVERS = "kafka-1:9092, kafka-2:9092"
 WEIRD = " \"quoted\"\\back; ${env:HOME} {0} %s é\tü='x' "
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate with its key, plain and encrypted, and a password in a file."""
-    key, cert, locked = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "locked.pem"
+    folder = tmp_path_factory.mktemp("made")
+    key, cert, locked = folder / "key.pem", folder / "cert.pem", folder / "locked.pem"
     openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     quiet: dict[str, Any] = {"check": True, "capture_output": True}
     subprocess.run([*openssl, "-subj", "/CN=x", "-keyout", key, "-out", cert], **quiet)
     lock: list[str | Path] = ["openssl", "pkcs8", "-topk8", "-in", key, "-passout", f"pass:{SECRET}"]
     subprocess.run([*lock, "-v1", "PBE-SHA1-3DES", "-out", locked], **quiet)
-    subprocess.run([*lock, "-out", tmp_path / "pbes2.pem"], **quiet)
-    (tmp_path / "password").write_text(f"{SECRET}\n")
-    return {name: str(tmp_path / name) for name in ("key.pem", "cert.pem", "locked.pem", "pbes2.pem", "password")}
+    subprocess.run([*lock, "-out", folder / "pbes2.pem"], **quiet)
+    (folder / "password").write_text(f"{SECRET}\n")
+    return folder
+
+
+@pytest.fixture
+def files(made: Path, tmp_path: Path) -> dict[str, str]:
+    """Those, in the test's own folder."""
+    return {file.name: str(shutil.copy(file, tmp_path)) for file in made.iterdir()}
 
 
 def connection(**blocks: Any) -> KafkaConnection:

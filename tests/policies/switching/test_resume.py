@@ -12,7 +12,7 @@ from policies.switching.judge.changes import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from tests.policies.switching.judge.test_rows import bare
-from tests.policies.switching.world import World, apply, stored
+from tests.policies.switching.world import World, apply, stored, well_at
 
 FULL = World().to(SwitchStage.DONE)
 RUNS = {
@@ -66,7 +66,7 @@ ORDERS_OF_A_RUN = (
 @pytest.mark.parametrize("stage", [SwitchStage.LIVE_DUAL_READ, SwitchStage.CLEANUP])
 @pytest.mark.parametrize("step", range(ORDERS_OF_A_RUN))
 def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: SwitchStage, step: int, lost: str) -> None:
-    world = World().to(stage)
+    world = well_at(stage)
     world.work(limit=step)
     if lost == "after the work" and world.orders:
         list(world.carry_out(world.orders[0]))

@@ -3,8 +3,10 @@
 The machine sees it through observations only; `HarmError` is what must never happen, judged from the world itself.
 """
 
-from collections.abc import Iterable
+import pickle
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -455,6 +457,23 @@ class World:
 
     def close_event(self, name: str = "old") -> CloseClient:
         return CloseClient(key=self.key(), name=name)
+
+
+def built_once(build: Callable[[SwitchStage], World]) -> Callable[[SwitchStage], World]:
+    """The world at a stage, to which the way is gone only once; whoever asks gets one of their own."""
+    kept = cache(lambda stage: pickle.dumps(build(stage)))
+
+    def world_at(stage: SwitchStage) -> World:
+        world: World = pickle.loads(kept(stage))
+        return world
+
+    return world_at
+
+
+@built_once
+def well_at(stage: SwitchStage) -> World:
+    """The usual world at a stage."""
+    return World().to(stage)
 
 
 def codes(said: list[DecisionDraft]) -> list[RejectCode | None]:
