@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from connectors.http_client import bounded_client
 from connectors.redaction import RedactedBlock, secret, unreadable_files
-from connectors.tls import Tls
+from connectors.tls import Tls, ssl_context_for
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
 
@@ -142,8 +142,9 @@ class BearerAuth(httpx.Auth):
 
 def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> httpx.Client:
     """A client of an address of the cluster, with its certificates and without its token."""
-    verify = (settings.tls or Tls()).ssl_context()
-    return bounded_client(verify, settings.timeout_seconds, base_url=url, transport=transport)
+    return bounded_client(
+        ssl_context_for(url, settings.tls), settings.timeout_seconds, base_url=url, transport=transport
+    )
 
 
 def url_of_member(url: MemberUrl, member: str) -> str:

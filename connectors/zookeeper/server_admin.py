@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http_client import OversizedAnswerError, bounded_client
-from connectors.tls import Tls
+from connectors.tls import Tls, ssl_context_for
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
     NOT_SERVING,
@@ -130,7 +130,7 @@ class AdminServer:
         return response.content
 
     def _connect(self) -> httpx.Client:
-        context = (self._tls or Tls()).ssl_context()
+        context = ssl_context_for(self._url, self._tls)
         return bounded_client(
             context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from connectors.tls import Tls
+from connectors.tls import Tls, ssl_context_for
 from policies.errors import UserError
 
 SECRET = "hunter2-never-shown"
@@ -102,3 +102,25 @@ def test_files_that_do_not_hold_what_they_should_are_the_users_error(
     with pytest.raises(UserError, match=says) as caught:
         tls(folder, **fields).ssl_context()
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "is_loaded"),
+    [
+        ("http://pulsar:8080", None, False),
+        ("http://pulsar:8080", "own.pem", True),
+        ("https://pulsar:8443", "own.pem", True),
+        ("HTTPS://pulsar:8443", None, True),
+        ("", None, True),
+    ],
+)
+def test_only_where_nothing_is_encrypted_and_nothing_set_is_nobody_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, given: str | None, *, is_loaded: bool
+) -> None:
+    def as_the_system(context: ssl.SSLContext) -> None:
+        context.load_verify_locations(folder / "other.pem")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", as_the_system)
+    context = ssl_context_for(url, tls(folder, ca_file=given) if given else None)
+    assert bool(context.get_ca_certs()) is is_loaded
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.shares.lease import CLOCK, Lease, valid_seconds_of
+from tests.examples import examples
 
 SESSION = 6.0
 VALID = valid_seconds_of(SESSION)
@@ -193,7 +194,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(10)
 @given(seed=st.integers(0, 2**32), steps=STEPS)
 @example(seed=1, steps=[("pass", 0, 0.5)] * 30 + [("freeze", 0, 10.0)] + [("pass", 0, 0.5)] * 40)
 def test_a_share_is_never_held_by_two_at_once(seed: int, steps: list[tuple[str, int, float]]) -> None:

@@ -27,7 +27,7 @@ def raising(error: Exception) -> Callable[[RolloverRequest], int]:
 
 
 def post(server: RolloverServer, path: str = PATH, **content: Any) -> httpx.Response:
-    return httpx.post(f"http://127.0.0.1:{server.port}{path}", timeout=5.0, **content)
+    return httpx.post(f"http://127.0.0.1:{server.port}{path}", timeout=5.0, verify=False, **content)
 
 
 def test_a_rolled_over_cursor_is_answered_with_its_new_ledger() -> None:

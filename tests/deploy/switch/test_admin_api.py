@@ -45,7 +45,7 @@ def seen() -> Seen:
 def client(seen: Seen) -> Iterator[httpx.Client]:
     with SwitchAdminServer(API, seen.answer) as server:
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=headers) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=headers, verify=False) as client:
             yield client
 
 
