@@ -45,15 +45,15 @@ _JVM_FLAGS: tuple[str, ...] = (
     "-Djava.awt.headless=true",
 )
 
-_START_SECONDS = 240.0
+_START_SECONDS = 120.0
 """Five seconds do on an idle machine. One that dies is noticed at once, so patience with a busy one costs nothing."""
 _POLL_SECONDS = 0.05
 _PROBE_SECONDS = 0.5
 _PROBE_CLIENT: Mapping[str, str | int] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
-    "broker.address.family": "v4",
 }
+"""No `broker.address.family`: asked for one family alone, a machine without any network knows not even loopback."""
 # That a broker which is starting refuses connections is nothing to report.
 _UNHEARD = getLogger(f"{__name__}.probe")
 _UNHEARD.addHandler(NullHandler())

@@ -73,6 +73,16 @@ class Issuer:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """What would have to change for another verdict, as the policy that decided knows it."""
+
+    verdict: str
+    """What would be decided then."""
+    when: str
+    """What would have to be the case: plain words that go on after "once", with the numbers."""
+
+
 class Decision(BaseModel):
     """What every decision carries; each kind of decision is a subclass with the fields of its kind."""
 
@@ -103,6 +113,13 @@ class Decision(BaseModel):
     )
     numbers: Annotated[Mapping[str, Any], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False, description="What led to it; in the audit topic only."
+    )
+
+    otherwise: Annotated[tuple[Otherwise, ...], SkipValidation] = Field(
+        default=(),
+        exclude=True,
+        repr=False,
+        description="What would have to change for another verdict; in the audit topic only.",
     )
 
     @property

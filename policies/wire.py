@@ -4,7 +4,9 @@ Both rims use it: collectors write observations, the query reads them and writes
 read those. Decoding is strict about what it needs and ignores what it does not know.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -16,8 +18,8 @@ from pydantic_core import ErrorDetails
 from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.observations import Reading
-from policies.units import Instant
+from policies.observations import Observation, Reading
+from policies.units import Instant, format_instant
 
 MAX_DECISION_BYTES = 1_000_000
 """No record on a decided topic is larger: a little under what Kafka takes by default."""
@@ -41,6 +43,8 @@ _MANY_NAMES_BYTES = 8 * MAX_NAMES
 """No shorter record can hold more: a name, its value and what stands between them."""
 
 AUDIT_TYPE = "headgate.audit-entry.v1"
+EVIDENCE_BYTES = 16_384
+"""So much of what a decision rests on is kept with it."""
 DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
 LETTERS_COUNTED_TYPE = "headgate.dead-letters-counted.v1"
 
@@ -201,11 +205,33 @@ def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes
     return _encode(event.event_type, id, event.source, event.subject(), at, event.model_dump(mode="json"))
 
 
-def audit_event(decision: Decision) -> bytes:
-    """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster."""
-    data = {"decision_type": decision.event_type, "decision": decision.model_dump(mode="json")}
+def audit_event(decision: Decision, seen: Sequence[Observation] = ()) -> bytes:
+    """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster.
+
+    Args:
+        decision: what is decided, or noted.
+        seen: what its step saw. What it rests on of that is kept with it, as far as that is short: the observed topics
+            keep it for a day, the audit for a month.
+    """
+    data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision.model_dump(mode="json")}
     data["numbers"] = dict(decision.numbers)
+    data["otherwise"] = [asdict(each) for each in decision.otherwise]
+    data["observations"] = list(_rests_on(decision, seen))
     return _encode(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
+
+
+def _rests_on(decision: Decision, seen: Sequence[Observation]) -> Iterator[dict[str, Any]]:
+    """Those of the observations that decided, as events without what is the same of all."""
+    room = EVIDENCE_BYTES
+    for each in seen:
+        if each.id not in decision.evidence:
+            continue
+        data = each.reading.model_dump_json()
+        room -= len(data)
+        if room < 0:
+            return
+        told = {"id": each.id, "type": each.reading.event_type, "subject": each.reading.subject()}
+        yield {**told, "time": format_instant(each.at), "data": json.loads(data)}
 
 
 def _encode(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: Mapping[str, Any]) -> bytes:  # noqa: A002

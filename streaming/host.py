@@ -160,7 +160,7 @@ class PolicyHost:
             own = warm.policy if warm else kind.build(cluster, self._in_force(kind, cluster, is_quiet))
             step = own.step(state, observations, now)
             encoded = step.encode() if step.encode else msgspec.msgpack.encode(step.state)
-            records = tuple(outputs(step))
+            records = tuple(outputs(step, observations))
             _check_sizes(records)
         except Exception as error:
             return self._failed(kind, cluster, remembered, now, _told(error))
@@ -239,12 +239,12 @@ class PolicyHost:
         return self._keys[about]
 
 
-def outputs(step: Step[Any]) -> Iterator[Output]:
-    """The records a step gives: decisions to their topics, and with the notes to the audit."""
+def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Output]:
+    """The records a step gives: decisions to their topics, and with the notes and what it saw to the audit."""
     for decision in step.decisions:
         yield Output(decision.topic, decision.record_key(), decision_event(decision))
     for said in (*step.decisions, *step.notes):
-        yield Output(AUDIT, said.cluster, audit_event(said))
+        yield Output(AUDIT, said.cluster, audit_event(said, seen))
 
 
 def _check_sizes(records: Iterable[Output]) -> None:

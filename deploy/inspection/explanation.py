@@ -31,6 +31,8 @@ class Explanation:
     decision_type: str
     decision: dict[str, Any]
     numbers: dict[str, Any]
+    otherwise: tuple[dict[str, str], ...] = ()
+    """What would have to change for another verdict: each ``verdict`` and ``when``."""
     observations: tuple[dict[str, Any], ...] = ()
     """The events that its evidence names, as far as they are still there."""
     reports: tuple[dict[str, Any], ...] = field(default=())
@@ -48,6 +50,7 @@ class Explanation:
             "type": self.decision_type,
             "decision": self.decision,
             "numbers": self.numbers,
+            "otherwise": list(self.otherwise),
             "observations": list(self.observations),
             "evidence_no_longer_kept": self.missing,
             "reports": list(self.reports),
@@ -114,12 +117,16 @@ class Audit:
             entry["decision_type"],
             decision,
             entry.get("numbers", {}),
-            tuple(self._evidence(decision)),
+            tuple(entry.get("otherwise", ())),
+            tuple(self._evidence(decision, entry.get("observations", ()))),
             tuple(self._told.reports.get(decision["decision_id"], ())),
         )
 
-    def _evidence(self, decision: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        wanted, decided_at = set(decision.get("evidence", ())), datetime.fromisoformat(decision["decided_at"])
+    def _evidence(self, decision: dict[str, Any], kept: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """What the audit keeps with the decision; the rest from the observed topics, as far as they still hold it."""
+        yield from kept
+        wanted = set(decision.get("evidence", ())) - {event.get("id") for event in kept}
+        decided_at = datetime.fromisoformat(decision["decided_at"])
         topics = [topic for topic, policy in observed_topics().items() if policy == decision["policy"]]
         if wanted:
             events = self._events(topics, decided_at - _EVIDENCE_BEFORE, decided_at + _CLOCKS_DIFFER)

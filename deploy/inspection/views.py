@@ -68,7 +68,7 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
 
 
 def explanation_view(explained: Explanation) -> RenderableType:
-    """The sentence, what its words mean, the numbers, what it rests on, and what was done about it."""
+    """The sentence, its words and numbers, what would change it, what it rests on, and what was done about it."""
     decision = explained.decision
     lines: list[RenderableType] = [
         Text(f"{decision['policy']}: {decision.get('alert', decision['verdict'])} ({decision['reason']})", "bold"),
@@ -78,6 +78,7 @@ def explanation_view(explained: Explanation) -> RenderableType:
         *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
     ]  # fmt: skip
     lines += ["", Text("numbers", "dim"), *_numbers(explained.numbers)]
+    lines += ["", Text("otherwise", "dim"), *_otherwise(explained)]
     lines += ["", Text("rests on", "dim"), *_observations(explained)]
     lines += ["", Text("carried out", "dim"), *_reports(explained)]
     return Group(*lines)
@@ -126,6 +127,14 @@ def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
 def _numbers(numbers: dict[str, Any]) -> Iterator[str]:
     shown = [f"  {escape(name)} = {escape(_short(value))}" for name, value in numbers.items()]
     yield from shown[:_MOST_NUMBERS] or ["  none were written down"]
+
+
+def _otherwise(explained: Explanation) -> Iterator[Text]:
+    """What would have to change for another verdict, as the policy said it then."""
+    for each in explained.otherwise:
+        yield Text.assemble("  ", (str(each["verdict"]), "bold"), f" once {each['when']}")
+    if not explained.otherwise:
+        yield Text("  nothing was written down")
 
 
 def _observations(explained: Explanation) -> Iterator[str]:

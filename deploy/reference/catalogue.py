@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from deploy.reference.shapes import first_paragraph
 from policies.batches import BATCHES, Batch
-from policies.decisions import Alert, Decision
+from policies.decisions import Alert, Decision, Otherwise
 from policies.observations import Reading
 from policies.policy import ReportKind
 from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, TO_EVERY_POLICY, decision_types
@@ -32,6 +32,14 @@ class AuditEntry(BaseModel):
     decision_type: str = Field(description="The `type` this decision has on its own topic.")
     decision: Decision = Field(description="The decision, with the fields of its kind.")
     numbers: Mapping[str, Any] = Field(description="What led to it; each policy's own.")
+    observations: tuple[Mapping[str, Any], ...] = Field(
+        default=(),
+        description="Of what it rests on, what the same step saw: `id`, `type`, `subject`, `time` and `data` of each, "
+        "as on its observed topic. The rest of its evidence is on that topic for as long as that keeps it.",
+    )
+    otherwise: tuple[Otherwise, ...] = Field(
+        default=(), description="What would have to change for another verdict: the verdict, and once what is so."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.judge.quarantine import QuarantineJudgement
 from policies.isolation.messages import MOST_SINGLY, explain_quarantine
+from policies.isolation.otherwise import quarantined_otherwise
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
 from policies.succession import ends_at, next_sequence
@@ -192,4 +193,5 @@ def _quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, s
         czxid=order.czxid,
         registered_at=from_millis(order.registered_ms),
         valid_until=ends_at(facts.now, facts.settings.validity),
+        otherwise=quarantined_otherwise(order, facts),
     )

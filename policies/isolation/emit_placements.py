@@ -13,6 +13,7 @@ from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.judge.placements import CORE_LENGTH, PlacementJudgement
 from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, explain_summary
+from policies.isolation.otherwise import placed_otherwise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import PublishedPlacements
 from policies.succession import ends_at
@@ -142,6 +143,7 @@ def _placement(
         promised_candidate_count=judged.promised.count,
         leak_count=judged.leak_count,
         valid_until=_ends_at(facts),
+        otherwise=placed_otherwise(judged),
     )
 
 

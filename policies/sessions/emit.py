@@ -17,6 +17,7 @@ from policies.sessions.judge import MemberVerdict, Verdicts
 from policies.sessions.judge.claims import RuledClaim
 from policies.sessions.judge.orders import MemberOrder
 from policies.sessions.messages import ruling_message
+from policies.sessions.otherwise import bundle_otherwise, member_otherwise
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import LastPublishedOrder, LastPublishedRuling
 from policies.succession import ends_at, next_sequence
@@ -111,7 +112,7 @@ class DecisionPublisher:
             order.verdict, order.reason, facts.now_ms, self._order_fingerprint(verdict.member, order),
             track.lost_ms if track else None,
         )  # fmt: skip
-        return SessionDecision(
+        decision = SessionDecision(
             **self._header("session", member.member, is_first=member.last_published is None),
             verdict=order.verdict,
             reason=order.reason,
@@ -132,6 +133,7 @@ class DecisionPublisher:
             attempts=member.attempts,
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
         )
+        return decision.model_copy(update={"otherwise": member_otherwise(decision, facts.settings)})
 
     def _bundle(self, ruled: RuledClaim, member: MemberFacts) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
@@ -139,7 +141,7 @@ class DecisionPublisher:
         self._rulings[claim.key] = LastPublishedRuling(
             ruling.verdict, ruling.reason, facts.now_ms, self._ruling_fingerprint(ruled, member)
         )
-        return OwnershipDecision(
+        decision = OwnershipDecision(
             **self._header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
             verdict=ruling.verdict,
             reason=ruling.reason,
@@ -160,6 +162,7 @@ class DecisionPublisher:
             retry_ms=ruling.retry_ms,
             seconds_left=None if ruling.left_ms is None else ruling.left_ms / 1000,
         )
+        return decision.model_copy(update={"otherwise": bundle_otherwise(decision)})
 
     def _header(self, kind: str, name: str, *, is_first: bool) -> dict[str, Any]:
         """What both kinds of decisions begin with; takes the next number."""

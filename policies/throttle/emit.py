@@ -14,6 +14,7 @@ from policies.throttle.judge import VolumeVerdict
 from policies.throttle.judgement import ThrottleJudgement
 from policies.throttle.limits import as_settings
 from policies.throttle.messages import explain
+from policies.throttle.otherwise import otherwise
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.standing import ClusterStanding
 from policies.throttle.state import LastPublishedFactor
@@ -83,6 +84,7 @@ def _decision(
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         valid_until=ends_at(standing.now, 3 * settings.heartbeat),
+        otherwise=otherwise(judgement, standing),
     )
     return bare.model_copy(update={"explanation": explain(bare, judgement, standing)})
 

@@ -209,7 +209,7 @@ def test_decisions_go_to_their_topics_and_with_the_notes_to_the_audit() -> None:
     ]
     decisions: EventReader[Decision] = EventReader(decision_types())
     assert [decisions.read(o.value).data for o in said[:2]] == [
-        d.model_copy(update={"numbers": {}}) for d in step.decisions
+        d.model_copy(update={"numbers": {}, "otherwise": ()}) for d in step.decisions
     ]
     assert isinstance(step.decisions[1], Alert)
     assert silent.decisions == ()
@@ -222,6 +222,22 @@ def test_the_audit_alone_has_the_numbers() -> None:
     assert [("numbers" in e["data"]) for e in events] == [e["type"] == AUDIT_TYPE for e in events]
     assert events[2]["data"]["numbers"]["volumes"][0]["usable_bytes"] == 4 * GB
     assert events[2]["data"]["decision"] == events[0]["data"]
+
+
+def test_the_audit_keeps_with_a_decision_what_it_rests_on_as_far_as_its_step_saw_it() -> None:
+    seen = [log_dirs(0, 3, 4 * GB), log_dirs(0, 4, 90 * GB)]
+    stepped = HOST.step("throttle", CLUSTER, None, seen, at(0))
+    (decided, *_) = [json.loads(o.value)["data"] for o in stepped.outputs if o.topic == "audit"]
+    (kept,) = [each for each in decided["observations"] if each["id"] == seen[0].id]
+    assert kept["id"] in decided["decision"]["evidence"]
+    assert (kept["type"], kept["time"]) == ("headgate.log-dirs.v1", "2026-11-21T08:00:00.000Z")
+    assert kept["data"]["volumes"][0]["usable_bytes"] == 4 * GB
+
+
+def test_what_a_decision_rests_on_is_not_kept_with_it_where_it_is_long() -> None:
+    long = log_dirs(0, 3, {f"/data/{number:0200d}": 4 * GB for number in range(100)})
+    stepped = HOST.step("throttle", CLUSTER, None, [long], at(0))
+    assert json.loads(stepped.outputs[-1].value)["data"]["observations"] == []
 
 
 # A policy that raises

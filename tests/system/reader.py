@@ -202,7 +202,8 @@ def sessions(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
         reader.does(block)
         if "headgate up" in block.text:
             with broker.frozen():
-                reader.sees("sessions hold")
+                reader.sees("sessions reconnect  Broker")  # `hold` before it only where the loop is faster than T
+            reader.sees("sessions recover  Broker")
 
 
 def alertmanager(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:

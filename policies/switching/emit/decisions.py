@@ -9,6 +9,7 @@ from policies.decisions import Issuer
 from policies.succession import next_sequence
 from policies.switching.decisions import ORDERS, LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.otherwise import decided_otherwise
 from policies.switching.plan import LedgerPlan
 from policies.switching.state import LedgerTask, RegistryEntry, SwitchingState, SwitchStage
 from policies.units import from_millis, to_millis
@@ -55,7 +56,7 @@ def _decision(
 ) -> SwitchDecision:
     subject = f"{issuer.cluster}/{draft.subject or 'switch'}"
     switch, lease = state.switch, state.lease
-    return SwitchDecision(
+    decision = SwitchDecision(
         **issuer.header(subject, state.sequence, now),
         verdict=draft.verdict,
         reason=draft.reason,
@@ -73,6 +74,7 @@ def _decision(
         args=_plain(draft.details),
         valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
     )
+    return decision.model_copy(update={"otherwise": decided_otherwise(decision)})
 
 
 def _ledger_ref(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:

@@ -13,6 +13,7 @@ from policies.succession import LONGEST_VALIDITY, ends_at
 from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import numbered
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.otherwise import recorded_otherwise
 from policies.switching.plan import stage_counts
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
@@ -47,7 +48,7 @@ def emit_record(
         valid_until=ends_at(now, LONGEST_VALIDITY),
         **content,
     )
-    return after, (record,)
+    return after, (record.model_copy(update={"otherwise": recorded_otherwise(record)}),)
 
 
 def renewal_ms(state: SwitchingState) -> int:

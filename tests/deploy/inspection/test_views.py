@@ -1,5 +1,6 @@
 """What a person sees of what is in force, on a terminal of any width."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_evidence_that_is_no_longer_kept_is_named() -> None:
     assert explained.missing == list(explained.decision["evidence"])
     assert "readings that the topics no longer hold" in shown(explanation_view(explained))
     assert explained.as_json()["evidence_no_longer_kept"] == explained.missing
+
+
+def test_what_would_have_to_change_is_said_as_the_policy_said_it() -> None:
+    explained = replace(explanation(), otherwise=({"verdict": "raise", "when": "broker 3 has more free"},))
+    assert "raise once broker 3 has more free" in shown(explanation_view(explained))
+    assert explained.as_json()["otherwise"] == [{"verdict": "raise", "when": "broker 3 has more free"}]
+    assert "nothing was written down" in shown(explanation_view(explanation()))
 
 
 def test_what_nobody_reported_is_said_to_be_so() -> None:

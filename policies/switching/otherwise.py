@@ -1,0 +1,125 @@
+"""What would have to change for a switch to stand elsewhere, or for something to be ordered that was refused."""
+
+from collections.abc import Iterator, Mapping
+
+from policies.decisions import Otherwise
+from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
+from policies.switching.state import SwitchStage
+from policies.units import counted, format_instant
+
+_ADVANCE, _HALT = SwitchVerdict.ADVANCE.value, SwitchVerdict.HALT.value
+
+_ALLOWED: Mapping[RejectCode, str] = {
+    RejectCode.URI_DUPLICATE: "the cluster is unregistered under its other name",
+    RejectCode.NAME_CONFLICT: "another name is given, or the cluster of that name is unregistered",
+    RejectCode.IN_USE: "it is neither active nor part of a switch, and nothing refers to it",
+    RejectCode.PRECHECK_FAILED: "a precheck not older than `precheck_validity` says ready, and its digest is quoted",
+    RejectCode.COLLISION: "no id to import is taken in the target, and its next ids are above all of the source's",
+    RejectCode.SWITCH_IN_PROGRESS: "the switch under way has ended",
+    RejectCode.NOT_FOUND: "there is such a cluster or switch: `headgate switch status` lists them",
+    RejectCode.WINDOW_EXPIRED: "never: the window for a rollback is over; a switch the other way is another switch",
+    RejectCode.CLEANUP_STARTED: "never: ledgers were deleted; a switch the other way is another switch",
+    RejectCode.WINDOW_NOT_ELAPSED: "the time has come that `cleanup_from` of the switch's record names",
+    RejectCode.ALREADY_ACTIVE: "another cluster is the active one",
+    RejectCode.BROKERS_BEHIND: "every live broker follows the directive and writes where it says",
+    RejectCode.CONTESTED: "a person has resolved what somebody else wrote into the registry",
+    RejectCode.CLIENT_IN_USE: "no broker reads from it, and nothing refers to it",
+    RejectCode.INVALID_TRANSITION: "the switch stands where the command fits; now it does not",
+}
+
+_NEXT: Mapping[SwitchStage, tuple[tuple[SwitchStage, str], ...]] = {
+    SwitchStage.NONE: ((SwitchStage.TRIGGERED, "a person starts a switch, on a precheck that says ready"),),
+    SwitchStage.REGISTERED: ((SwitchStage.PRECHECKED, "a precheck says ready"),),
+    SwitchStage.PRECHECKED: ((SwitchStage.TRIGGERED, "a person starts the switch and quotes the report's digest"),),
+    SwitchStage.TRIGGERED: (
+        (SwitchStage.LIVE_DUAL_READ, "all {live} live brokers follow epoch {epoch} ({acked} do)"),
+        (SwitchStage.REJECTED, "a broker cannot reach {target} before any has moved"),
+        (SwitchStage.ABORTED, "a person aborts it"),
+    ),
+    SwitchStage.LIVE_DUAL_READ: ((SwitchStage.BUILD, "the inventory of all that names ledgers is complete"),),
+    SwitchStage.BUILD: (
+        (SwitchStage.PROMOTE, "each of {ledgers} is copied or stays behind for good"),
+        (SwitchStage.ROLLBACK, "a person rolls it back until {rollback_until}"),
+    ),
+    SwitchStage.PROMOTE: (
+        (SwitchStage.HOLD, "each of {ledgers} is attributed to {target} or stays behind for good"),
+        (SwitchStage.ROLLBACK, "a person rolls it back until {rollback_until}"),
+    ),
+    SwitchStage.HOLD: (
+        (SwitchStage.CLEANUP, "a person cleans up, from {cleanup_from} on"),
+        (SwitchStage.ROLLBACK, "a person rolls it back until {rollback_until}"),
+    ),
+    SwitchStage.CLEANUP: (
+        (SwitchStage.DONE, "what was promoted is deleted from {source}, and the registry says so"),
+        (SwitchStage.DONE_WITH_FAILURES, "some of it stays, or a status is not written"),
+    ),
+    SwitchStage.DONE: ((SwitchStage.TRIGGERED, "a person starts another switch"),),
+    SwitchStage.DONE_WITH_FAILURES: ((SwitchStage.BUILD, "a person starts it again, and what failed is tried anew"),),
+    SwitchStage.REJECTED: ((SwitchStage.TRIGGERED, "brokers can reach {target}, and a person starts it again"),),
+    SwitchStage.ROLLBACK: ((SwitchStage.ROLLED_BACK, "each of {ledgers} names {source} again"),),
+    SwitchStage.ROLLED_BACK: ((SwitchStage.TRIGGERED, "a person starts another switch"),),
+    SwitchStage.ABORTED: ((SwitchStage.TRIGGERED, "a person starts another switch"),),
+}
+
+
+def decided_otherwise(decision: SwitchDecision) -> tuple[Otherwise, ...]:
+    """Of an order, what ends it; of a refusal, what would let it pass."""
+    verdict = decision.verdict
+    if decision.code is not None:
+        return (Otherwise(_ADVANCE, _ALLOWED[decision.code]),)
+    if verdict in ORDERS:
+        done = f"an executor answers order {decision.op} that it is done" if decision.op else "the registry shows it"
+        return Otherwise(_ADVANCE, done), Otherwise(_HALT, "it fails too often, or what is found is not as expected")
+    if verdict is SwitchVerdict.HALT:
+        return (Otherwise(_ADVANCE, f"a person drives it on: `headgate switch start --target {decision.target}`"),)
+    if verdict in (SwitchVerdict.BLOCKED, SwitchVerdict.DEGRADED):
+        return (Otherwise(_ADVANCE, "what its sentence names is no longer so"),)
+    if verdict is SwitchVerdict.REMAP_REQUIRED:
+        remap = "its id is free in the target, or `strategies` lets its kind be remapped"
+        return (Otherwise(SwitchVerdict.START_COPY.value, remap),)
+    if verdict is SwitchVerdict.PREVIEW:
+        return (Otherwise(_ADVANCE, "it is asked for without --dry-run"),)
+    return tuple(Otherwise(stage.value, when) for stage, when in _ways(decision.stage, _names(decision)))
+
+
+def recorded_otherwise(record: SwitchRecord) -> tuple[Otherwise, ...]:
+    """Of where a switch stands: what holds it up first of all, then each way it may go."""
+    return (*_held(record), *(Otherwise(s.value, when) for s, when in _ways(record.verdict, _names_of(record))))
+
+
+def _held(record: SwitchRecord) -> Iterator[Otherwise]:
+    if record.contested:
+        yield Otherwise(_ADVANCE, f"a person has resolved what somebody else wrote: {record.contested}")
+    if record.halted:
+        yield Otherwise(_ADVANCE, f"a person drives it on after it halted: {record.halted}")
+    if record.paused:
+        yield Otherwise(_ADVANCE, f"a person resumes it: `headgate switch resume --cluster {record.cluster}`")
+    if record.blocked:
+        yield Otherwise(_ADVANCE, f"this is no longer so: {record.blocked}")
+
+
+def _ways(stage: SwitchStage, names: Mapping[str, object]) -> Iterator[tuple[SwitchStage, str]]:
+    for after, when in _NEXT[stage]:
+        yield after, when.format_map(names)
+
+
+def _names(decision: SwitchDecision) -> Mapping[str, object]:
+    """Of a decision that is not the record: numbers of the whole switch are in the record alone."""
+    return {
+        "source": decision.source, "target": decision.target, "epoch": decision.epoch, "live": "the", "acked": "some",
+        "ledgers": "the ledgers", "rollback_until": "its window ends", "cleanup_from": "the end of `cleanup_after`",
+    }  # fmt: skip
+
+
+def _names_of(record: SwitchRecord) -> Mapping[str, object]:
+    live = record.brokers.live
+    return {
+        "source": record.source,
+        "target": record.target,
+        "epoch": record.epoch,
+        "live": "the" if live is None else live,
+        "acked": record.brokers.acked,
+        "ledgers": counted(sum(record.ledgers.values()), "ledger"),
+        "rollback_until": format_instant(record.rollback_until) if record.rollback_until else "its window ends",
+        "cleanup_from": format_instant(record.cleanup_from) if record.cleanup_from else "the end of `cleanup_after`",
+    }

@@ -1,0 +1,116 @@
+"""What would have to change for another verdict on a namespace or a bookie; and that it then is that verdict."""
+
+from typing import Any
+
+import pytest
+
+from policies.isolation.decisions import PlacementVerdict, QuarantineVerdict
+from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, bookies, everything, joined, placement_of, to
+
+THREE = {"default": "bk1 bk2 bk3", "shared": "bk6 bk7"}
+
+
+def said(decision: Any) -> dict[str, str]:
+    return {each.verdict: each.when for each in decision.otherwise}
+
+
+@pytest.mark.parametrize(
+    ("writable", "affinity", "settings", "verdict", "expected"),
+    [
+        pytest.param(
+            "bk1 bk2 bk3 bk6 bk7", to("default", "shared"), {}, "isolated",
+            {"spills_to_secondary": "2 more writable bookies of its 3 primary ones are lost"}, id="a spare one",
+        ),
+        pytest.param(
+            "bk1 bk2 bk6", to("default"), {}, "isolated",
+            {"infeasible": "1 more writable bookie of its 2 primary ones are lost"}, id="nowhere to go",
+        ),
+        pytest.param(
+            "bk1 bk2 free", to("default"), {}, "isolated",
+            {"leaks": "1 more writable bookie of its 2 primary ones are lost"}, id="only those without a group",
+        ),
+        pytest.param(
+            "bk1 bk6 bk7", to("default", "shared"), {}, "spills_to_secondary",
+            {
+                "isolated": "its primary groups have 2 writable bookies or more, now 1",
+                "infeasible": "2 more writable bookies of the 3 it may use are lost",
+            },
+            id="it spills",
+        ),
+        pytest.param(
+            "bk1 free", to("default"), {}, "leaks",
+            {
+                "isolated": "its primary groups have 2 writable bookies or more, now 1",
+                "infeasible": "1 more writable bookie of the 2 it may use are lost",
+            },
+            id="it leaks",
+        ),
+        pytest.param(
+            "bk1 bk6", to("default"), {}, "infeasible",
+            {"isolated": "its primary groups have 2 writable bookies or more, now 1"}, id="too few",
+        ),
+        pytest.param(
+            "bk1 bk2", to(), {}, "unconstrained",
+            {"isolated": "it names primary groups with 2 writable bookies or more"}, id="without affinity",
+        ),
+    ],
+)  # fmt: skip
+def test_the_next_better_and_the_next_worse_are_named(
+    writable: str, affinity: Any, settings: Any, verdict: str, expected: dict[str, str]
+) -> None:
+    placement = placement_of(writable, affinity, THREE, ensemble_size=2, promise="strict", **settings)
+    assert placement.verdict == verdict
+    assert said(placement) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "affinity", "after"),
+    [
+        ("bk1 bk2 bk3 bk6 bk7", to("default", "shared"), "bk1 bk6 bk7"),
+        ("bk1 bk2 bk6", to("default"), "bk1 bk6"),
+        ("bk1 bk2 free", to("default"), "bk1 free"),
+        ("bk1 bk6 bk7", to("default", "shared"), "bk1"),
+        ("bk1 free", to("default"), "bk1"),
+        ("bk1 bk2 bk3 bk6 bk7", to("default", "shared"), "bk1 bk6"),
+    ],
+)
+def test_after_the_losses_that_are_named_it_is_that_verdict(before: str, affinity: Any, after: str) -> None:
+    def placed(writable: str) -> Any:
+        return placement_of(writable, affinity, THREE, ensemble_size=2, promise="strict")
+
+    lost = len(before.split()) - len(after.split())
+    (worse,) = [each for each in placed(before).otherwise if "lost" in each.when]
+    if worse.when.startswith(f"{lost} more"):
+        assert placed(after).verdict == worse.verdict
+
+
+@pytest.mark.parametrize(
+    ("more", "reason", "expected"),
+    [
+        ({}, "unassigned", {"withhold": "3 are in quarantine (now 0), or a namespace needs it"}),
+        (
+            {"max_quarantined": 0},
+            "max_quarantined",
+            {
+                "quarantine": "fewer than 0 are in quarantine or on their way there (now 0), "
+                "or `max_quarantined` is more"
+            },
+        ),
+    ],
+)
+def test_of_a_quarantine_it_is_said_what_would_end_it(more: Any, reason: str, expected: dict[str, str]) -> None:
+    run = joined(**more).until(60)
+    decision = run.quarantines()[-1]
+    assert decision.reason == reason
+    assert said(decision) == {**expected, "lift": "somebody puts it into a group, or it is no longer registered"}
+
+
+def test_a_bookie_that_is_gone_would_have_to_come_again() -> None:
+    run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE))
+    assert said(run.quarantines()[-1])["quarantine"].startswith("it registers again and is in no group for ")
+
+
+def test_only_verdicts_there_are_are_named() -> None:
+    run = joined().see(*everything(70, BASE, GROUPS, NAMESPACES)).until(100)
+    assert {v for p in run.placements() for v in said(p)} <= {*PlacementVerdict}
+    assert {v for q in run.quarantines() for v in said(q)} <= {*QuarantineVerdict}
