@@ -85,16 +85,22 @@ class Contest:
         figures: Figures = {}
         if given.rates:
             with self._running() as process:
-                self._warm_up(given.warmup)
+                self._warm_up(given.warmup, process)
                 for rate in given.rates:
                     figures |= self._at(rate, given.seconds, process.pid)
                 figures["resident, MiB"] = resident_bytes(process.pid) / 2**20
         return figures | (self._killed() if given.kill else {})
 
-    def _warm_up(self, seconds: int) -> None:
+    def _warm_up(self, seconds: int, process: subprocess.Popen[bytes]) -> None:
         end = self._topics.ends()[self._topics.decided]
         self._topics.produce(Load.of(100), max(1, seconds))
-        eventually("a decision", lambda: self._topics.ends()[self._topics.decided] > end)
+
+        def has_decided() -> bool:
+            if process.poll() is not None:
+                raise SystemExit(f"{process.args} has ended:\n{(self._folder / 'log').read_text()[-2000:]}")
+            return self._topics.ends()[self._topics.decided] > end
+
+        eventually("a decision", has_decided)
 
     def _at(self, rate: int, seconds: int, pid: int) -> Figures:
         marks, cpu = self._topics.ends(), cpu_seconds(pid)
@@ -109,7 +115,7 @@ class Contest:
         """It is killed in the middle of a load and started again at once."""
         load = threading.Thread(target=self._topics.produce, args=(Load.of(KILL_RATE), KILL_SECONDS))
         with self._running() as process:
-            self._warm_up(2)
+            self._warm_up(2, process)
             marks = self._topics.ends()
             load.start()
             time.sleep(KILL_SECONDS / 2)
