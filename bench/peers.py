@@ -97,7 +97,7 @@ class Contest:
 
         def has_decided() -> bool:
             if process.poll() is not None:
-                raise SystemExit(f"{process.args} has ended:\n{(self._folder / 'log').read_text()[-2000:]}")
+                raise SystemExit(f"{self._command} has ended:\n{(self._folder / 'log').read_text()[-2000:]}")
             return self._topics.ends()[self._topics.decided] > end
 
         eventually("a decision", has_decided)
