@@ -7,6 +7,7 @@ and what the copier does alone in the same clusters, before and after it: the bu
 
 import argparse
 import itertools
+import json
 import statistics
 import tempfile
 import time
@@ -43,11 +44,24 @@ def main() -> None:
     parser.add_argument("--ledgers", type=int, default=1000, help="half of schemas, half of cursors")
     parser.add_argument("--concurrency", type=int, default=16, help="policies.switching.copy_concurrency")
     parser.add_argument("--alone", type=int, default=400, help="ledgers that the copier copies alone; 0: none")
+    parser.add_argument("--json", action="store_true", help="print the rates as JSON")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        lines = []
         for line in _run(Path(folder), options.ledgers, options.concurrency, options.alone):
-            print(line, flush=True)
+            lines.append(line)
+            if not options.json:
+                print(line, flush=True)
+    if options.json:
+        print(json.dumps(dict(_rates(lines))))
+
+
+def _rates(lines: list[str]) -> Iterator[tuple[str, float]]:
+    """Of each stage that has one, by name."""
+    for line in lines:
+        if line.endswith("ledgers/s") and line.split()[0] in STAGES:
+            yield f"switch, {line.split()[0]}, ledgers/s", float(line.split()[-2])
 
 
 def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[str]:
