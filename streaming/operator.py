@@ -2,8 +2,9 @@
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
 read, one write, and a timer only when the next step is due before the one already set. A timer that fires early steps
-without observations, which changes nothing. Each timer that is set is said on a topic, too: without records there is no
-batch, so somebody must know when one is due (`policies/timers.py`).
+without observations, which changes nothing; one that comes due with the batch of the key's records is deleted, as they
+were stepped at that time already. Each timer that is set is said on a topic, too: without records there is no batch, so
+somebody must know when one is due (`policies/timers.py`).
 """
 
 import time
@@ -56,7 +57,7 @@ class PolicyOperator(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step."""
-        return self._run(key, map(_record, rows), timerValues)
+        return self._run(key, map(_record, rows), timerValues, fires=False)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
         """Step without observations: time itself may decide. A cluster or policy that is no more ends here."""
@@ -64,12 +65,13 @@ class PolicyOperator(StatefulProcessor):
         if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
             self._state.clear()
             return iter(())
-        return self._run(key, (), timerValues)
+        return self._run(key, (), timerValues, fires=True)
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any) -> Iterator[Row]:
+    def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
+        """One turn; `fires` says that the key's timer brought it, which Spark deletes afterwards."""
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         kept = self._state.get()
         value, timer_ms = kept if kept else (None, None)
@@ -80,6 +82,8 @@ class PolicyOperator(StatefulProcessor):
         outputs = turn.outputs
         if turn.remembered is not None:
             before_ms, timer_ms = timer_ms, self._timer(turn.wake_ms, timer_ms, now_ms)
+            if before_ms is not None and before_ms != timer_ms and not fires:
+                self._handle.deleteTimer(before_ms)
             if timer_ms is not None and timer_ms != before_ms:
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
             self._state.update((remember(turn.remembered), timer_ms))

@@ -27,14 +27,14 @@ class Freshness(StrEnum):
     """A volume that was only ever reported unreadable."""
 
 
-class BrokerFacts(Struct, frozen=True):
+class BrokerFacts(Struct, frozen=True, gc=False):
     """One broker as of now."""
 
     state: BrokerState
     freshness: Freshness
 
 
-class VolumeFacts(Struct, frozen=True):
+class VolumeFacts(Struct, frozen=True, gc=False):
     """One volume as of now. A struct, because a large cluster has thousands, made anew in each step."""
 
     key: VolumeKey

@@ -13,7 +13,7 @@ from policies.throttle.state import VolumeKey
 from policies.units import millis_of, to_millis
 
 
-class VolumeVerdict(VolumeFacts, frozen=True):
+class VolumeVerdict(VolumeFacts, frozen=True, gc=False):
     """A volume that counts, and what it lets its cluster write."""
 
     hit: LimitHit

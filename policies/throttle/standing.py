@@ -32,7 +32,7 @@ AlertKey = tuple[str, str]
 """(name, subject)"""
 
 
-class BrokerStanding(Struct, frozen=True):
+class BrokerStanding(Struct, frozen=True, gc=False):
     """One broker as it was last looked at."""
 
     facts: BrokerFacts

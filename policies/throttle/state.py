@@ -26,7 +26,7 @@ def place(volume: VolumeKey) -> str:
     return f"broker {broker} {log_dir}"
 
 
-class VolumeState(Struct, array_like=True, frozen=True):
+class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     """The last good reading of one log dir. `read_ms` is NEVER when it was only ever reported unreadable."""
 
     log_dir: str
@@ -49,7 +49,7 @@ class VolumeState(Struct, array_like=True, frozen=True):
         return Trend(self.samples, self.line, self.rises)
 
 
-class BrokerState(Struct, array_like=True, frozen=True):
+class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     """What is known of one broker. `read_*` is its last good reading, `tried_*` the last attempt."""
 
     broker: int

@@ -39,7 +39,7 @@ _STILL_BELIEVED = 0.4
 _RISES_KEPT = 3
 
 
-class Line(Struct, array_like=True, frozen=True):
+class Line(Struct, array_like=True, frozen=True, gc=False):
     """A robust line through the samples."""
 
     slope: float
@@ -53,7 +53,7 @@ class Line(Struct, array_like=True, frozen=True):
     """The share of the slopes between two samples that tell of filling at about this rate."""
 
 
-class Rise(Struct, array_like=True, frozen=True):
+class Rise(Struct, array_like=True, frozen=True, gc=False):
     """Free space came back: a segment was deleted, or a person cleaned up."""
 
     at_ms: int
@@ -63,7 +63,7 @@ class Rise(Struct, array_like=True, frozen=True):
     """And after it."""
 
 
-class Trend(Struct, array_like=True, frozen=True):
+class Trend(Struct, array_like=True, frozen=True, gc=False):
     """What the readings of a volume tell of its rate."""
 
     samples: Samples = ()
@@ -73,7 +73,7 @@ class Trend(Struct, array_like=True, frozen=True):
     """The latest of the window."""
 
 
-class Filling(Struct, frozen=True):
+class Filling(Struct, frozen=True, gc=False):
     """That a volume fills."""
 
     bytes_per_second: float

@@ -26,6 +26,7 @@ from streaming.dead_letters import KEPT_BYTES, DeadLetter
 from streaming.host import PolicyHost, Remembered, recall
 from streaming.letter_box import LetterBook
 from streaming.operator import PolicyOperator
+from streaming.turn import Turn, take_turn
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows
 
@@ -310,7 +311,7 @@ def test_an_earlier_need_sets_an_earlier_timer() -> None:
     query.run(Batch(0, rows(READING)))
     out = query.run(Batch(10, rows(log_dirs(10, 3, 20 * GB))))  # may rise after min_hold, before the heartbeat
     assert [d["verdict"] for d in data(out, "decided.throttle")] == ["hold"]
-    assert [seconds_of(timer) for timer in query.timers] == [30, 60]
+    assert [seconds_of(timer) for timer in query.timers] == [30], "the later one would fire for nothing"
     (raised,) = data(query.run(Batch(30)), "decided.throttle")
     assert raised["factor"] == 1.0
 
@@ -322,6 +323,22 @@ def test_a_timer_that_fires_early_decides_nothing() -> None:
     assert [seconds_of(timer) for timer in query.timers] == [60]
     assert topics(query.run(Batch(60))) == [], "not even a note for the audit"
     assert [seconds_of(timer) for timer in query.timers] == [70]
+
+
+def test_a_timer_that_is_due_with_records_of_its_key_does_not_step_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def counted(*args: Any) -> Turn:
+        taken.append(args[5])
+        return take_turn(*args)
+
+    monkeypatch.setattr(streaming.operator, "take_turn", counted)
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    (beat,) = data(query.run(Batch(61, rows(log_dirs(61, 3, 4 * GB)))), "decided.throttle")
+    assert beat["verdict"] == "no_change", "the heartbeat that was due at 60"
+    assert taken == [to_millis(at(0)), to_millis(at(61))]
+    assert [seconds_of(timer) for timer in query.timers] == [120], "that of the next whole minute's standing"
 
 
 def test_a_late_batch_never_sets_a_timer_in_its_past() -> None:
