@@ -9,22 +9,43 @@ somebody must know when one is due (`policies/timers.py`).
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
 from streaming.dead_letters import Cut, ObservedRecord
-from streaming.host import PolicyHost, recall, remember
+from streaming.host import PolicyHost, Remembered, recall, remember
 from streaming.output import Output
 from streaming.turn import take_turn
+from streaming.warm import Kept
 
 OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
-STATE_SCHEMA = "value binary, timer_ms bigint"
+# Not as text, which the JVM would be asked to parse twice a batch.
+STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
+
+
+class Written(NamedTuple):
+    """What this process wrote last for a key: where that is still what is kept, it need not be decoded."""
+
+    encoded: bytes
+    remembered: Remembered
+
+
+_WRITTEN: Kept[tuple[str, str], Written] = Kept()
+
+
+@lru_cache(maxsize=2)
+def _unpacked(packed: bytes) -> "PolicyOperator":
+    """What was shipped, the same one for each batch of a process: with the settings it has looked up by then."""
+    return PolicyOperator(*cloudpickle.loads(packed))
 
 
 class PolicyOperator(StatefulProcessor):
@@ -49,6 +70,11 @@ class PolicyOperator(StatefulProcessor):
         self._signatures = signatures
         self._prefix = prefix
         self._clock_ahead_ms = clock_ahead_ms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Spark ships it anew with each batch: as bytes, by which a process knows the one it has already."""
+        made_of = (self._host, self._prefix, self._clock_ahead_ms, self._signatures)
+        return _unpacked, (cloudpickle.dumps(made_of),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the one state variable."""
@@ -75,7 +101,7 @@ class PolicyOperator(StatefulProcessor):
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         kept = self._state.get()
         value, timer_ms = kept if kept else (None, None)
-        before = recall(bytes(value)) if value is not None else None
+        before = _recalled(_split(key), value) if value is not None else None
         turn = take_turn(
             self._host, self._prefix, _split(key), before, records, now_ms - self._clock_ahead_ms, self._signatures
         )
@@ -86,7 +112,9 @@ class PolicyOperator(StatefulProcessor):
                 self._handle.deleteTimer(before_ms)
             if timer_ms is not None and timer_ms != before_ms:
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
-            self._state.update((remember(turn.remembered), timer_ms))
+            written = Written(remember(turn.remembered), turn.remembered)
+            self._state.update((written.encoded, timer_ms))
+            _WRITTEN.keep(_split(key), written)
         return map(self._row, outputs)
 
     def _timer(self, wake_ms: int | None, timer_ms: int | None, now_ms: int) -> int | None:
@@ -106,6 +134,11 @@ class PolicyOperator(StatefulProcessor):
             now_ms = time.time_ns() // 1_000_000 - self._clock_ahead_ms
             signature = self._signatures.sign(topic, output.key, output.value, now_ms)
         return Row(topic=topic, key=output.key, value=output.value, signature=signature)
+
+
+def _recalled(key: tuple[str, str], value: bytes | bytearray) -> Remembered:
+    written = _WRITTEN.take(key)
+    return written.remembered if written is not None and written.encoded == value else recall(bytes(value))
 
 
 def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:

@@ -8,7 +8,7 @@ decides nothing: without it the same comes out, later.
 from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from policies.policy import Policy
 
@@ -35,28 +35,39 @@ class Warm(NamedTuple):
     encoded: bytes
 
 
-class WarmPolicies:
-    """The policies stepped last in this process, as many as there is room for. Safe from any thread.
+class _Encoded(Protocol):
+    """What is kept as bytes, too: so large it counts."""
+
+    @property
+    def encoded(self) -> bytes: ...
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value", bound=_Encoded)
+
+
+class Kept(Generic[Key, Value]):
+    """What was used last in this process, as much as there is room for. Safe from any thread.
 
     Args:
-        most_bytes: of all states together.
+        most_bytes: of all of it together, as it is encoded.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._kept: OrderedDict[WarmKey, Warm] = OrderedDict()
+        self._kept: OrderedDict[Key, Value] = OrderedDict()
         self._turned_away = 0
         self._lock = Lock()
 
-    def take(self, key: WarmKey) -> Warm | None:
-        """Take one out: nobody else has it while it is stepped."""
+    def take(self, key: Key) -> Value | None:
+        """Take one out: nobody else has it meanwhile."""
         with self._lock:
             found = self._kept.pop(key, None)
             self._bytes -= len(found.encoded) if found else 0
             return found
 
-    def keep(self, key: WarmKey, warm: Warm) -> None:
+    def keep(self, key: Key, value: Value) -> None:
         """Put one back; where there is no room, mostly it is forgotten.
 
         Else whoever comes next would take the place of the oldest: as batches go through all keys in turn, of a fleet
@@ -65,9 +76,9 @@ class WarmPolicies:
         with self._lock:
             before = self._kept.pop(key, None)
             self._bytes -= len(before.encoded) if before else 0
-            if self._has_room(len(warm.encoded)):
-                self._kept[key] = warm
-                self._bytes += len(warm.encoded)
+            if self._has_room(len(value.encoded)):
+                self._kept[key] = value
+                self._bytes += len(value.encoded)
 
     def _has_room(self, size: int) -> bool:
         if self._bytes + size <= self._most_bytes:
@@ -81,4 +92,4 @@ class WarmPolicies:
         return True
 
 
-OF_THIS_PROCESS = WarmPolicies()
+OF_THIS_PROCESS: Kept[WarmKey, Warm] = Kept()

@@ -4,6 +4,7 @@
 
 import base64
 import json
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
@@ -82,6 +84,7 @@ class Query:
 
     def crashed(self) -> "Query":
         """What comes up from the checkpoint: another process with the same state and timers."""
+        streaming.operator._WRITTEN.take(self.key)
         return Query(self.kept, self.timers, self.tester._currentProcessingTimeMs)
 
     @property
@@ -277,6 +280,37 @@ def test_what_was_left_out_of_names_that_nobody_watches_is_counted_by_the_timer(
     assert {letter["reason"] for letter in data(out, "dead-letters")} == {"unknown-cluster"}
     (counted,) = data(query.run(Batch(60)), "dead-letters")
     assert counted["count"] == 25
+
+
+def test_a_process_goes_on_from_what_is_kept_and_not_from_what_it_wrote_itself() -> None:
+    ours, theirs = Query(), Query()
+    for query in (ours, theirs):
+        query.run(Batch(0, rows(READING)))
+    theirs.run(Batch(10, rows(log_dirs(10, 3, 2 * GB))))
+    ours.run(Batch(10, rows(log_dirs(10, 3, 3 * GB))))  # this process wrote that last
+    later = Batch(20, rows(log_dirs(20, 3, 5 * GB)))
+    expected = theirs.crashed().run(later)
+    ours.run(later)
+    assert theirs.run(later) == expected
+
+
+def test_what_this_process_wrote_last_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query()
+    query.run(Batch(0, rows(READING)))
+    monkeypatch.setattr(streaming.operator, "recall", lambda _: pytest.fail("decoded"))
+    assert query.run(Batch(10, rows(log_dirs(10, 3, 2 * GB)))) != []
+
+
+def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_process() -> None:
+    def shipped(**settings: str) -> PolicyOperator:
+        host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, **settings)}, frozenset({CLUSTER}))
+        operator: PolicyOperator = pickle.loads(cloudpickle.dumps(PolicyOperator(host, "headgate", 5)))
+        return operator
+
+    first = shipped(heartbeat="60s")
+    assert shipped(heartbeat="60s") is first
+    assert shipped(heartbeat="61s") is not first
+    assert (first._host.clusters, first._prefix, first._clock_ahead_ms) == ({CLUSTER}, "headgate", 5)
 
 
 # Timers

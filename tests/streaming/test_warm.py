@@ -2,7 +2,7 @@
 
 from policies.throttle import ThrottlePolicy, ThrottleSettings
 from streaming.host import PolicyHost, recall, remember
-from streaming.warm import OF_THIS_PROCESS, Warm, WarmKey, WarmPolicies
+from streaming.warm import OF_THIS_PROCESS, Kept, Warm, WarmKey
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs
 
 SETTINGS = ThrottleSettings.model_validate(SOFT_AND_HARD)
@@ -17,7 +17,7 @@ def key(cluster: str) -> WarmKey:
 
 
 def test_what_is_taken_is_nobody_elses_and_there_is_never_more_than_there_is_room_for() -> None:
-    kept = WarmPolicies(most_bytes=100)
+    kept: Kept[WarmKey, Warm] = Kept(most_bytes=100)
     for name in ("a", "b", "c"):
         kept.keep(key(name), warm(40))
     assert kept.take(key("c")) is None
@@ -32,7 +32,8 @@ def test_what_is_taken_is_nobody_elses_and_there_is_never_more_than_there_is_roo
 
 def test_of_a_fleet_that_is_a_little_too_large_most_are_found_again() -> None:
     """Each batch goes through all keys: to forget the oldest would be to forget each before its turn."""
-    kept, found = WarmPolicies(most_bytes=1000), 0
+    kept: Kept[WarmKey, Warm] = Kept(most_bytes=1000)
+    found = 0
     for _ in range(20):
         for number in range(11):
             found += kept.take(key(f"c{number}")) is not None
@@ -41,7 +42,7 @@ def test_of_a_fleet_that_is_a_little_too_large_most_are_found_again() -> None:
 
 
 def test_who_comes_late_and_stays_is_kept_in_place_of_who_is_no_more() -> None:
-    kept = WarmPolicies(most_bytes=1000)
+    kept: Kept[WarmKey, Warm] = Kept(most_bytes=1000)
     for number in range(10):
         kept.keep(key(f"gone{number}"), warm(100))
     for _ in range(8 * 10):
