@@ -7,12 +7,12 @@ were stepped at that time already. Each timer that is set is said on a topic, to
 somebody must know when one is due (`policies/timers.py`).
 """
 
+import pickle
 import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -45,7 +45,7 @@ _WRITTEN: Kept[tuple[str, str], Written] = Kept()
 @lru_cache(maxsize=2)
 def _unpacked(packed: bytes) -> "PolicyOperator":
     """What was shipped, the same one for each batch of a process: with the settings it has looked up by then."""
-    return PolicyOperator(*cloudpickle.loads(packed))
+    return PolicyOperator(*pickle.loads(packed))  # noqa: S301 - Spark brought it, as it would the operator itself
 
 
 class PolicyOperator(StatefulProcessor):
@@ -74,7 +74,7 @@ class PolicyOperator(StatefulProcessor):
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships it anew with each batch: as bytes, by which a process knows the one it has already."""
         made_of = (self._host, self._prefix, self._clock_ahead_ms, self._signatures)
-        return _unpacked, (cloudpickle.dumps(made_of),)
+        return _unpacked, (pickle.dumps(made_of),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the one state variable."""
