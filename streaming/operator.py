@@ -80,6 +80,9 @@ class PolicyOperator(StatefulProcessor):
         """Declare the one state variable."""
         self._handle = handle
         self._state = handle.getValueState("state", STATE_SCHEMA)
+        # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
+        if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:
+            client._watermark_timestamp = 0
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step."""
