@@ -7,6 +7,7 @@ the age of a batch's oldest record when it began, and the batch. Rates that a ma
     python bench/fleet.py                                      1,000 clusters of 30 brokers with 4 volumes
     python bench/fleet.py --clusters 1 --brokers 1000 --volumes 12
     python bench/fleet.py --master spark://127.0.0.1:7077 --partitions 2
+    python bench/fleet.py --speed 0.25 0.5 1 --record docs/fleet.jsonl     where it breaks, for docs/draw_fleet.py
     python bench/fleet.py --against HEAD~20
 """
 
@@ -45,6 +46,8 @@ WARM_POLLS = 12
 _GB = 10**9
 _AT_ONCE = 0.05
 """Seconds of the fleet's observations that are sent together."""
+_LONGEST_DRAIN = 120
+"""Seconds until what is left of one pace is decided on, before the next begins."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=30, help="of each cluster")
     parser.add_argument("--volumes", type=int, default=4, help="of each broker")
     parser.add_argument("--seconds", type=int, default=60, help="measured time")
-    parser.add_argument("--speed", type=float, default=1.0, help="times as often as every 10 s")
+    parser.add_argument("--speed", type=float, nargs="+", default=[1.0], help="times as often as every 10 s, in turn")
+    parser.add_argument("--record", type=Path, help="write the figures of each speed there, as JSON lines")
     parser.add_argument("--partitions", type=int, default=1, help="of topics and state")
     parser.add_argument("--master", help="a Spark master on this machine; by default local[2]")
     parser.add_argument("--batches", type=Path, help="write what Spark says of each batch there, as JSON lines")
@@ -130,25 +134,61 @@ def _measured(given: argparse.Namespace, fleet: Fleet, servers: str, folder: Pat
         start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
         _warm(fleet, servers, batches)
         gateway: Any = spark.sparkContext._gateway
-        jvm = gateway.proc.pid
-        whole, jvm_alone = cpu_seconds(jvm), own_cpu_seconds(jvm)
-        seen, began = len(batches.taken), time.monotonic()
-        load = multiprocessing.Process(target=_speak, args=(fleet, servers, given.seconds, given.speed), daemon=True)
-        load.start()
-        load.join()
-        took = time.monotonic() - began
-        whole, jvm_alone = cpu_seconds(jvm) - whole, own_cpu_seconds(jvm) - jvm_alone
-        taken = batches.taken[seen:]
-        millions = max(1, sum(batch.input_records for batch in taken)) / 1e6
-        return _figures(taken, given.seconds * fleet.per_second * given.speed, took) | {
-            "CPU seconds a million observations": whole / millions,
-            "of it in Python": (whole - jvm_alone) / millions,
-            "cores": whole / took,
-            "resident, MiB": resident_bytes(jvm) / 2**20,
-            "checkpoint, MiB": _bytes_in(folder / "checkpoint") / 2**20,
-        }
+        figures: Figures = {}
+        fleet_said = _Said(fleet, servers)
+        for speed in given.speed:
+            found = _at_pace(fleet_said, speed, given.seconds, batches, gateway.proc.pid)
+            found["checkpoint, MiB"] = _bytes_in(folder / "checkpoint") / 2**20
+            if given.record:
+                _record(given.record, {"clusters": fleet.clusters, "volumes": fleet.volumes, "speed": speed, **found})
+            mark = "" if len(given.speed) == 1 else f"at {fleet.per_second * speed:.0f}/s: "
+            figures |= {f"{mark}{what}": value for what, value in found.items()}
+        return figures
     finally:
         stop_session(spark)
+
+
+@dataclass
+class _Said:
+    """What a fleet has said so far: no reading comes twice."""
+
+    fleet: Fleet
+    servers: str
+    polls: int = WARM_POLLS
+
+    def speak(self, seconds: int, speed: float) -> None:
+        """Go on at this pace."""
+        given = (self.fleet, self.servers, seconds, speed, self.polls)
+        load = multiprocessing.Process(target=_speak, args=given, daemon=True)
+        load.start()
+        load.join()
+        self.polls += 1 + int(seconds * speed / POLL_SECONDS)
+
+
+def _at_pace(said: _Said, speed: float, seconds: int, batches: Batches, jvm: int) -> Figures:
+    """One pace, from when all that was said before is decided on."""
+    offered = said.fleet.per_second * speed * seconds
+    whole, jvm_alone = cpu_seconds(jvm), own_cpu_seconds(jvm)
+    seen, before, began = len(batches.taken), batches.observed(), time.monotonic()
+    said.speak(seconds, speed)
+    took = time.monotonic() - began
+    whole, jvm_alone = cpu_seconds(jvm) - whole, own_cpu_seconds(jvm) - jvm_alone
+    taken = batches.taken[seen:]
+    millions = max(1, sum(batch.input_records for batch in taken)) / 1e6
+    figures = _figures(taken, offered, took) | {
+        "CPU seconds a million observations": whole / millions,
+        "of it in Python": (whole - jvm_alone) / millions,
+        "cores": whole / took,
+        "resident, MiB": resident_bytes(jvm) / 2**20,
+    }
+    while batches.observed() - before < 0.99 * offered and time.monotonic() - began < took + _LONGEST_DRAIN:
+        time.sleep(0.1)
+    return figures
+
+
+def _record(file: Path, line: dict[str, Any]) -> None:
+    with file.open("a") as lines:
+        lines.write(json.dumps({name: round(value, 3) for name, value in line.items()}) + "\n")
 
 
 class _Recorder(ProgressListener):
@@ -182,9 +222,9 @@ def _warm(fleet: Fleet, servers: str, batches: Batches) -> None:
             time.sleep(0.1)
 
 
-def _speak(fleet: Fleet, servers: str, seconds: int, speed: float) -> None:
+def _speak(fleet: Fleet, servers: str, seconds: int, speed: float, first_poll: int) -> None:
     producer, began, sent = _producer(servers), time.monotonic(), 0
-    polls = itertools.chain.from_iterable(fleet.observations(poll) for poll in itertools.count(WARM_POLLS))
+    polls = itertools.chain.from_iterable(fleet.observations(poll) for poll in itertools.count(first_poll))
     while (passed := time.monotonic() - began) < seconds:
         due = int(passed * fleet.per_second * speed) - sent
         for cluster, record in itertools.islice(polls, due):

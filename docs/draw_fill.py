@@ -74,10 +74,10 @@ class Panel:
 
     def frame(self) -> Iterable[str]:
         """Title, grid and axis."""
-        yield _text(LEFT, self.top - 8, self.title, "title")
+        yield text_at(LEFT, self.top - 8, self.title, "title")
         for tick in self.ticks:
             yield _rule("grid", LEFT, self.y(tick), WIDTH - RIGHT, self.y(tick))
-            yield _text(LEFT - 8, self.y(tick) + 4, f"{tick:g}", anchor="end")
+            yield text_at(LEFT - 8, self.y(tick) + 4, f"{tick:g}", anchor="end")
 
     def curve(self, points: Iterable[tuple[float, float]], *, steps: bool = False) -> str:
         """A line through (seconds, value)."""
@@ -90,7 +90,7 @@ class Panel:
     def limit(self, value: float, label: str, colour: str, *, below: bool = False) -> Iterable[str]:
         """A dashed line with a name at its right end, above or below it."""
         yield _rule("limit", LEFT, self.y(value), WIDTH - RIGHT, self.y(value), f"stroke: var(--{colour})")
-        yield _text(WIDTH - RIGHT - 4, self.y(value) + (14 if below else -5), label, anchor="end")
+        yield text_at(WIDTH - RIGHT - 4, self.y(value) + (14 if below else -5), label, anchor="end")
 
 
 def draw(run: dict[str, Any], samples: Sequence[dict[str, Any]]) -> str:
@@ -126,14 +126,14 @@ def draw(run: dict[str, Any], samples: Sequence[dict[str, Any]]) -> str:
 def _events(first: Panel, last: Panel, run: dict[str, Any]) -> Iterable[str]:
     x = first.x(run["freed_at"])
     yield _rule("event", x, TOP - 22, x, last.top + PANEL)
-    yield _text(x + 6, TOP - 14, "retention begins to delete")
+    yield text_at(x + 6, TOP - 14, "retention begins to delete")
 
 
 def _time_axis(panel: Panel) -> Iterable[str]:
     bottom = panel.top + PANEL
     for tick in range(0, int(panel.seconds) + 1, 10):
-        yield _text(panel.x(tick), bottom + 18, str(tick), anchor="middle")
-    yield _text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, "seconds since the producers began", anchor="middle")
+        yield text_at(panel.x(tick), bottom + 18, str(tick), anchor="middle")
+    yield text_at((LEFT + WIDTH - RIGHT) / 2, bottom + 36, "seconds since the producers began", anchor="middle")
 
 
 def _rule(kind: str, x1: float, y1: float, x2: float, y2: float, style: str = "") -> str:
@@ -141,7 +141,8 @@ def _rule(kind: str, x1: float, y1: float, x2: float, y2: float, style: str = ""
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{styled}/>'
 
 
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+def text_at(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+    """A text at a place."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
