@@ -94,16 +94,6 @@ def test_a_node_that_is_not_ephemeral_is_refused(servers: str, other: KazooClien
         b1.own()
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [("bundle", value_of("b1:8080")), ("/a/../b", value_of("b1:8080")), ("/a", value_of("b2:8080")), ("/a", b"b1")],
-    ids=["no path", "a relative path", "another's value", "no JSON"],
-)
-def test_a_bundle_that_nobody_could_tell_the_owner_of_is_a_users_mistake(servers: str, path: str, value: bytes) -> None:
-    with member(servers) as b1, pytest.raises(UserError):
-        b1.agent.own(path, value)
-
-
 def test_a_bundle_of_an_expired_session_is_owned_again_and_then_republished(servers: str, zookeeper: ZooKeeper) -> None:
     with member(servers) as b1:
         b1.take()

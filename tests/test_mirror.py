@@ -1,0 +1,39 @@
+"""The tests mirror the tree, so that whoever changes a module knows where its tests are."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("policies", "streaming", "connectors", "deploy")
+
+TESTED_ELSEWHERE = {
+    "connectors/by_policy": "tables, which tests of the collectors, the exporter and the settings go through",
+    "connectors/status_page/details": "parts of the page, in tests/connectors/status_page/test_site.py",
+    "deploy/examples": "a service of its own, in tests/system/test_bundle_service.py",
+    "deploy/submit": "what spark-submit is given, in tests/deploy/test_submitting.py",
+}
+"""Folders of the product without tests of the same name, and where those are."""
+
+OF_THEIR_OWN = {"tests/faults", "tests/fuzz", "tests/system", "tests/toy"}
+"""Folders of tests that mirror none: they are of all parts together."""
+
+
+def folders_of_the_product() -> set[Path]:
+    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py") if file.name != "__init__.py"]
+    return {file.parent.relative_to(ROOT) for file in files}
+
+
+def has_tests(folder: Path) -> bool:
+    """In a folder of the same name, or, of a small one, in a file of that name."""
+    mirror = ROOT / "tests" / folder
+    return any(mirror.glob("test_*.py")) or mirror.with_name(f"test_{mirror.name}.py").exists()
+
+
+def test_each_folder_has_tests_under_its_own_name() -> None:
+    without = {str(folder) for folder in folders_of_the_product() if not has_tests(folder)}
+    assert without == TESTED_ELSEWHERE.keys()
+
+
+def test_each_folder_of_tests_has_the_name_of_what_it_tests() -> None:
+    folders = {file.parent.relative_to(ROOT) for file in (ROOT / "tests").rglob("test_*.py")}
+    nameless = {str(folder) for folder in folders if not (ROOT / folder.relative_to("tests")).is_dir()}
+    assert nameless == OF_THEIR_OWN
