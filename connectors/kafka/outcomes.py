@@ -31,10 +31,10 @@ def outcome_of(error: BaseException) -> Outcome:
     text = str(error)
     if isinstance(error, errors.KafkaConnectionError):
         # Kinds that kafka-python tells apart only in words.
-        if "Handshake failed" in text or "SSL" in text:
-            return Outcome.ERROR
         if "timed out" in text:
             return Outcome.TIMEOUT
+        if "Handshake failed" in text or "SSL" in text:
+            return Outcome.ERROR
     return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), Outcome.ERROR)
 
 

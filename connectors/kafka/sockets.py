@@ -44,9 +44,13 @@ class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
             super().do_handshake(block)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
-        except BaseException:
+        except BaseException as error:
             self.close()
             del self.handshakes.began[self]
+            if self in self.handshakes.ended:
+                # Whoever asked meanwhile waits for the same connection: to them, too, it is the broker that hangs.
+                self.handshakes.ended.discard(self)
+                raise TimeoutError("it timed out") from error
             raise
         del self.handshakes.began[self]
 
@@ -56,11 +60,14 @@ class Handshakes:
 
     def __init__(self) -> None:
         self.began: dict[_TlsSocket, float] = {}
+        self.ended: set[_TlsSocket] = set()
+        """Those that were ended here, and have not failed yet."""
 
     def end_older_than(self, seconds: float) -> None:
         """Let handshakes fail that have taken longer; to be called on the client's input-output thread."""
         for sock, began in list(self.began.items()):
             if time.monotonic() - began > seconds:
+                self.ended.add(sock)
                 # Not closed: the selector watches it, and will find it at its end.
                 with suppress(OSError):
                     Socket.shutdown(sock, SHUT_RDWR)
@@ -69,6 +76,7 @@ class Handshakes:
         """Close what is left when the client has ended."""
         while self.began:
             self.began.popitem()[0].close()
+        self.ended.clear()
 
 
 class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types

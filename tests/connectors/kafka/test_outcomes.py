@@ -19,6 +19,7 @@ MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
     "no connection": (errors.KafkaConnectionError("refused"), Outcome.UNREACHABLE),
     "a connection not in time": (errors.KafkaConnectionError("connection timed out"), Outcome.TIMEOUT),
     "a handshake": (errors.KafkaConnectionError("SSL: wrong version"), Outcome.ERROR),
+    "a handshake not in time": (errors.KafkaConnectionError("Handshake failed: it timed out"), Outcome.TIMEOUT),
     "a handshake in other words": (errors.KafkaConnectionError("Handshake failed"), Outcome.ERROR),
     "unknown broker": (errors.UnknownBrokerIdError(), Outcome.UNREACHABLE),
     "the client was closed": (errors.Cancelled(), Outcome.UNREACHABLE),
