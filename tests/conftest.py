@@ -47,7 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the machine, and tell what goes on; a worker leaves both to who started it."""
     if not hasattr(config, "workerinput"):
-        measure_machine()
+        if _has_system_tests(config):
+            measure_machine()
         config.pluginmanager.register(Progress(writes_seconds=config.getoption("--write-seconds")), "headgate progress")
 
 
@@ -63,6 +64,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_report_header() -> str:
+def pytest_report_header(config: pytest.Config) -> str | None:
     """By what the times of system tests are stretched."""
+    if not _has_system_tests(config):
+        return None
     return f"this machine takes {slowness_at_first():.1f} times as long as an idle one of two cores"
+
+
+def _has_system_tests(config: pytest.Config) -> bool:
+    """Unless they are left out, as `make unit` does: measuring takes a second."""
+    return "not system" not in config.getoption("markexpr")
