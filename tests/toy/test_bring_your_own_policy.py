@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from policies.registry import POLICIES
+from tests.deploy.several import Ended, run_several
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(__file__).parent / "package"
@@ -52,12 +53,25 @@ def test_this_process_knows_nothing_of_it() -> None:
     assert "replication" not in POLICIES
 
 
-def test_replay_gives_its_decisions_and_its_alert(tmp_path: Path) -> None:
-    events = write(tmp_path / "events.jsonl", reading(0, 0) + reading(1, 3) + reading(2, 0))
-    settings = write(tmp_path / "settings.yaml", "policies: {replication: {hold: 90s, heartbeat: 1h}}")
-    ended = headgate("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    decided = [json.loads(line) for line in ended.stdout.splitlines()]
+@pytest.fixture(scope="module")
+def ended(references: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """What commands that know the policy came to."""
+    folder = tmp_path_factory.mktemp("commands")
+    events = write(folder / "events.jsonl", reading(0, 0) + reading(1, 3) + reading(2, 0))
+    settings = write(folder / "settings.yaml", "policies: {replication: {hold: 90s, heartbeat: 1h}}")
+    commands = {
+        "replay": ("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"),
+        "check good": ("check", write(folder / "good.yaml", GOOD)),
+        "check bad": ("check", write(folder / "bad.yaml", BAD)),
+        "check reference": ("check", references / "settings.yaml"),
+    }
+    return dict(zip(commands, run_several(list(commands.values()), path=(ROOT, PACKAGE)), strict=True))
+
+
+def test_replay_gives_its_decisions_and_its_alert(ended: dict[str, Ended]) -> None:
+    replay = ended["replay"]
+    assert (replay.status, replay.err) == (0, "")
+    decided = [json.loads(line) for line in replay.out.splitlines()]
     verdicts = [(event["time"][11:19], event["data"]["verdict"], event["data"]["reason"]) for event in decided]
     assert verdicts == [
         ("08:00:00", "ok", "replicated"),
@@ -79,9 +93,9 @@ clusters:
 """
 
 
-def test_check_knows_its_settings_of_the_policy_and_of_a_cluster(tmp_path: Path) -> None:
-    ended = headgate("check", write(tmp_path / "settings.yaml", GOOD))
-    assert (ended.returncode, ended.stderr) == (0, "")
+def test_check_knows_its_settings_of_the_policy_and_of_a_cluster(ended: dict[str, Ended]) -> None:
+    check = ended["check good"]
+    assert (check.status, check.err) == (0, "")
 
 
 BAD = """\
@@ -102,11 +116,11 @@ MISTAKES = (
 )
 
 
-def test_check_names_the_place_of_every_mistake_in_them(tmp_path: Path) -> None:
-    ended = headgate("check", write(tmp_path / "settings.yaml", BAD))
-    assert ended.returncode == USER_ERROR
-    assert [place for place in MISTAKES if place not in ended.stderr] == []
-    assert len(ended.stderr.splitlines()) == len(MISTAKES)
+def test_check_names_the_place_of_every_mistake_in_them(ended: dict[str, Ended]) -> None:
+    check = ended["check bad"]
+    assert check.status == USER_ERROR
+    assert [place for place in MISTAKES if place not in check.err] == []
+    assert len(check.err.splitlines()) == len(MISTAKES)
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +150,8 @@ def test_the_references_have_it(page: str, said: str, references: Path) -> None:
     assert said in (references / page).read_text()
 
 
-def test_the_settings_page_with_it_is_a_good_settings_file(references: Path) -> None:
-    assert headgate("check", references / "settings.yaml").returncode == 0
+def test_the_settings_page_with_it_is_a_good_settings_file(ended: dict[str, Ended]) -> None:
+    assert ended["check reference"].status == 0
 
 
 def test_the_operator_and_the_exporter_host_it() -> None:
