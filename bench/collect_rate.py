@@ -57,6 +57,7 @@ def measure(given: argparse.Namespace) -> Figures:
         "of these failed": float(published[1]),
         "cores taken": cpu / seconds,
         "requests/s a core": requests / cpu,
+        "resident, MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
