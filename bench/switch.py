@@ -1,25 +1,28 @@
 """How fast a whole switch goes through the loop: two real BookKeeper clusters, the query, the executor, three agents.
 
 Prints how long each stage took and how many ledgers a second went through it, from the times of the switch's records,
-and what the copier does alone in the same clusters, before and after it: the build is to reach four fifths of that.
+and what the copier does alone in the same clusters, before and after it: the build is to reach four fifths of that. And
+what each process takes of the processor for a ledger, which holds whatever else the machine does.
 `python bench/ledger_copy.py` compares the copier with a plain Java program.
 """
 
 import argparse
 import itertools
 import json
+import os
 import statistics
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
 from connectors.bookkeeper.copy_journal import ZnodeCopyJournal
@@ -32,10 +35,22 @@ from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import CommandName
+from tests.system.loop import command_line, descendants
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 
 NAME = "bench"
 STAGES = ("triggered", "live_dual_read", "build", "promote", "cleanup")
+PARTS = {
+    b"QuorumPeerMain": "ZooKeeper",
+    b"bookkeeper.server.Main": "bookies",
+    b"kafka.Kafka": "Kafka",
+    b"py4j.GatewayServer": "copier, JVM",
+    b"SparkSubmit": "query, JVM",
+    b"pyspark/": "query, Python",
+    b"deploy.cli\0decide": "query, Python",
+    b"deploy.cli\0act": "executor",
+}
+"""Of which part a process is, by what stands in its command line; all others are the bench itself and its agents."""
 
 
 def main() -> None:
@@ -89,13 +104,17 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
                 clusters.advance_new(1)
                 brokers.fill(schemas=ledgers // 4, cursors=ledgers // 2)  # two versions a schema
                 planned = len(brokers.ledgers)
-                rates = [_alone(clusters, brokers, alone, concurrency, folder / "before")] if alone else []
+                with _processor("copier alone") as alone_took:
+                    rates = [_alone(clusters, brokers, alone, concurrency, folder / "before")] if alone else []
                 brokers.start_agents()
                 loop.register(brokers)
                 loop.begin(NAME)
-                _await(loop, "hold")
+                with _processor("build and promote") as took:
+                    _await(loop, "hold")
                 rates += [_alone(clusters, brokers, alone, concurrency, folder / "after")] if alone else []
                 yield from _table(loop.records(NAME), planned, rates)
+                yield _per_ledger(alone_took, max(1, alone))
+                yield _per_ledger(took, planned)
                 yield _places_filled([entry.data for entry in loop.decisions(NAME)], concurrency)
                 loop.command(NAME, CommandName.CLEANUP, dry_run=False)
                 _await(loop, "done")
@@ -127,6 +146,29 @@ def _cluster(clusters: Clusters, name: str, servers: str) -> LedgerCluster:
     with clusters.zookeeper.client(chroot=f"/{name}") as client:
         instance_id = client.get("/ledgers/INSTANCEID")[0].decode()
     return LedgerCluster(instance_id, f"zk+hierarchical://{servers}/ledgers")
+
+
+@contextmanager
+def _processor(what: str) -> Iterator[dict[str, float]]:
+    """By part, the seconds of the processor that are taken meanwhile; where its name is, what is done."""
+    before, took = _by_part(), {what: 0.0}
+    yield took
+    took |= {part: seconds - before.get(part, 0.0) for part, seconds in _by_part().items()}
+
+
+def _by_part() -> dict[str, float]:
+    found: dict[str, float] = {}
+    for pid in (os.getpid(), *descendants(os.getpid())):
+        words = command_line(pid)
+        part = next((part for mark, part in PARTS.items() if mark in words), "bench, agents")
+        found[part] = found.get(part, 0.0) + own_cpu_seconds(pid)
+    return found
+
+
+def _per_ledger(took: dict[str, float], ledgers: int) -> str:
+    (what, _), *parts = took.items()
+    each = ", ".join(f"{part} {1000 * seconds / ledgers:.1f}" for part, seconds in sorted(parts))
+    return f"{what}, ms of processor a ledger: {each}; together {1000 * sum(took.values()) / ledgers:.1f}"
 
 
 def _await(loop: SwitchLoop, stage: str) -> None:

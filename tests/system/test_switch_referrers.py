@@ -6,6 +6,7 @@ import subprocess
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookkeeper.ledgers import list_ledgers
+from connectors.protobuf import build, parse, repeated, required
+from connectors.pulsar.metadata import SCHEMAS, locator_message
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
@@ -28,6 +31,17 @@ from tests.system.waiting import eventually
 COMPACTION = "/admin/v2/persistent/t/n/compacted/compaction"
 OFFLOAD = "/admin/v2/persistent/t/n/offloaded/offload"
 VERSIONS = "/admin/v2/schemas/t/n/versioned/schema"
+LOCATOR = f"{SCHEMAS}/t/n/versioned"
+SCHEMA_ENTRY = build(
+    "tests.schema",
+    {
+        "SchemaEntry": {"schema_data": required("bytes", 1), "index": repeated("IndexEntry", 2)},
+        "IndexEntry": {"version": required("int64", 1), "position": required("PositionInfo", 2)},
+        "PositionInfo": {"ledgerId": required("int64", 1), "entryId": required("int64", 2)},
+    },
+    {},
+)["SchemaEntry"]
+"""A version of a schema as Pulsar 4.2 stores it in BookKeeper (`SchemaStorageFormat.proto`)."""
 OFFLOADER = Path(__file__).parent / "reference" / "FileOffloaderFactory.java"
 PROPERTIES = {
     "transactionCoordinatorEnabled": "true",
@@ -157,17 +171,39 @@ def offload(cluster: PulsarCluster) -> None:
 
 
 def add_versions(cluster: PulsarCluster) -> None:
-    """Two versions of one schema."""
-    for fields in (["a"], ["a", "b"]):
+    """Three versions of one schema."""
+    for fields in (["a"], ["a", "b"], ["a", "b", "c"]):
         of = [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
         schema = json.dumps({"type": "record", "name": "r", "fields": of})
         call(cluster, "POST", VERSIONS, {"type": "AVRO", "schema": schema, "properties": {}})
 
 
+def read_schema_entry(jvm: Any, cluster: PulsarCluster) -> bytes:
+    """The newest version of that schema, as its ledger holds it."""
+    with cluster.zookeeper.client() as client:
+        newest = locator_message(client.get(LOCATOR)[0]).info.position
+    settings = jvm.org.apache.bookkeeper.conf.ClientConfiguration()
+    settings.setMetadataServiceUri(f"zk+hierarchical://{cluster.zookeeper.servers}/ledgers")
+    bookkeeper = jvm.org.apache.bookkeeper.client.BookKeeper(settings)
+    by_checksum = getattr(jvm, "org.apache.bookkeeper.client.BookKeeper$DigestType").CRC32C
+    ledger = bookkeeper.openLedgerNoRecovery(newest.ledgerId, by_checksum, b"")
+    entry = bytes(ledger.readUnconfirmedEntries(newest.entryId, newest.entryId).nextElement().getEntry())
+    bookkeeper.close()
+    return entry
+
+
+@dataclass(frozen=True)
+class Written:
+    """A Pulsar that has one of each, and its newest schema entry."""
+
+    cluster: PulsarCluster
+    schema_entry: bytes
+
+
 @pytest.fixture(scope="module")
-def cluster(
+def written(
     bookkeeper_jars: tuple[Path, ...], pulsar_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PulsarCluster]:
+) -> Iterator[Written]:
     """One of each: topics, schemas, cursors, delayed messages, a transaction, a pending ack, a compaction, a log."""
     folder = tmp_path_factory.mktemp("referrers")
     with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
@@ -183,12 +219,13 @@ def cluster(
             client.acknowledge()
             client.write("offloaded", 12)
             write_package(gateway.jvm, cluster.zookeeper.servers)
+            schema_entry = read_schema_entry(gateway.jvm, cluster)
             client.close()
         if offloader:
             offload(cluster)
         call(cluster, "PUT", COMPACTION)
         eventually("the compaction", lambda: call(cluster, "GET", COMPACTION).json()["status"] == "SUCCESS" or None)
-        yield cluster
+        yield Written(cluster, schema_entry)
 
 
 @contextmanager
@@ -205,7 +242,8 @@ def counted(inventory: Inventory, ledgers: Collection[int]) -> dict[tuple[str, s
     return {(each.kind.value, each.cluster): each.count for each in staying}
 
 
-def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(cluster: PulsarCluster) -> None:
+def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(written: Written) -> None:
+    cluster = written.cluster
     with reading(cluster) as reader:
         loaded = counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL)[0])
         # Which ledger its compaction kept, only the owner of a loaded topic knows.
@@ -223,3 +261,14 @@ def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(cluster: Pulsar
         assert unloaded["offloaded", "old"] == 2, "of three ledgers with five messages each; the last is written to"
     named = {each.ledger_id for each in with_ledger(inventory.references)}
     assert len(named) + sum(unloaded.values()) == len(ledgers)
+
+
+def test_what_a_schema_entry_names_its_locator_names_as_well(written: Written) -> None:
+    """So that nothing is missed although no entry is read."""
+    embedded = {each.version: each.position.ledgerId for each in parse(SCHEMA_ENTRY, written.schema_entry).index}
+    with reading(written.cluster) as reader:
+        references = read_references(reader).references
+    by_locator = {each.ledger_id for each in references if each.path == LOCATOR}
+    assert list(embedded) == [0, 1], "each version names the ones before it, each in a ledger of its own"
+    assert len(set(embedded.values())) == 2
+    assert set(embedded.values()) < by_locator
