@@ -6,8 +6,8 @@ settings can leave a path out, by its name, and then the inventory says so.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Protocol
 
 from connectors.pulsar.metadata import (
     MANAGED_LEDGERS,
@@ -34,6 +34,9 @@ _LOG_MARK = b"BKDL"
 
 _PERSISTENT = "persistent"
 _TOPICS_AT_ONCE = 10_000
+SHARED_FROM = 20_000
+"""From so many topics on it pays to start other processes."""
+_TOPICS_A_PIECE = 2_000
 SAMPLES = 3
 """So many znodes stand for the others."""
 
@@ -65,6 +68,15 @@ class Inventory:
     """What was found and not read, as the settings say."""
     _topics: dict[tuple[StayingKind, str | None], _Tally] = field(default_factory=dict)
     _others: list[tuple[str, StayingReference]] = field(default_factory=list)
+
+    def add(self, more: "Inventory") -> None:
+        """What was found elsewhere in the same tree."""
+        self.references += more.references
+        self.problems += more.problems
+        self.left_out += more.left_out
+        self._others += more._others
+        for key, tally in more._topics.items():
+            _merge(self._topics.setdefault(key, _Tally()), tally)
 
     def add_staying(self, path: str, found: Iterable[StayingReference]) -> None:
         """Ledgers that stay where they are."""
@@ -106,7 +118,15 @@ def _merge(into: _Tally, more: _Tally) -> None:
     into.samples = [*into.samples, *more.samples][:SAMPLES]
 
 
-def read_references(reader: Reader, leave_out: Collection[str] = ()) -> Inventory:
+class Helpers(Protocol):
+    """See `topic_readers.TopicReaders`."""
+
+    def read(self, pieces: Iterable[list[str]], left_seconds: Callable[[], float]) -> Iterator[Inventory]:
+        """What is found of topics, piece by piece in their order. Raises UnreadError."""
+        ...
+
+
+def read_references(reader: Reader, leave_out: Collection[str] = (), helpers: Helpers | None = None) -> Inventory:
     """Read all that names a ledger.
 
     Costs a request for each schema and namespace, two for each topic and one for each of its cursors. What goes away
@@ -115,23 +135,34 @@ def read_references(reader: Reader, leave_out: Collection[str] = ()) -> Inventor
     Args:
         reader: of the brokers' ZooKeeper.
         leave_out: znodes that are not read, with all below them.
+        helpers: read topics where there are very many; None: nobody helps.
 
     Raises:
         UnreadError: a znode cannot be read; nothing is known then.
     """
-    return _Walk(reader, leave_out).read()
+    return _Walk(reader, leave_out, helpers).read()
+
+
+def read_topics(reader: Reader, topics: list[str], leave_out: Collection[str]) -> Inventory:
+    """Read some topics alone, with their cursors. Raises as `read_references` does."""
+    return _Walk(reader, leave_out).read_topics(topics)
 
 
 class _Walk:
-    def __init__(self, reader: Reader, leave_out: Collection[str]) -> None:
+    def __init__(self, reader: Reader, leave_out: Collection[str], helpers: Helpers | None = None) -> None:
         self._reader = reader
         self._leave_out = frozenset(leave_out)
+        self._helpers = helpers
         self._found = Inventory()
 
     def read(self) -> Inventory:
         self._read_schemas()
-        self._read_topics()
+        self._read_all_topics()
         self._read_logs()
+        return self._found
+
+    def read_topics(self, topics: list[str]) -> Inventory:
+        self._read_topics(topics)
         return self._found
 
     def _try(self, read: Callable[..., None], path: str, *node: Any) -> None:
@@ -152,14 +183,23 @@ class _Walk:
 
     # --- topics: the children of each namespace's `persistent`; and their cursors, which are their children
 
-    def _read_topics(self) -> None:
+    def _read_all_topics(self) -> None:
         topics = self._below(self._domains())
-        while some := list(islice(topics, _TOPICS_AT_ONCE)):
-            for path, answer in self._get(some):
-                self._try(self._read_topic, path, _content(answer)[0])
-            for path, answer in self._get(self._below(some)):
-                if answer is not None:
-                    self._try(self._read_cursor, path, *answer)
+        first = list(islice(topics, SHARED_FROM))
+        left = chain(first, topics)
+        if self._helpers is not None and len(first) == SHARED_FROM:
+            for found in self._helpers.read(_pieces(left, _TOPICS_A_PIECE), self._reader.left_seconds):
+                self._found.add(found)
+        else:
+            for some in _pieces(left, _TOPICS_AT_ONCE):
+                self._read_topics(some)
+
+    def _read_topics(self, some: list[str]) -> None:
+        for path, answer in self._get(some):
+            self._try(self._read_topic, path, _content(answer)[0])
+        for path, answer in self._get(self._below(some)):
+            if answer is not None:
+                self._try(self._read_cursor, path, *answer)
 
     def _read_topic(self, path: str, data: bytes) -> None:
         self._found.add_staying(path, parse_topic(path, data))
@@ -232,6 +272,11 @@ class _Walk:
                     self._found.left_out.append(path)
                 else:
                     yield path
+
+
+def _pieces(paths: Iterator[str], size: int) -> Iterator[list[str]]:
+    while some := list(islice(paths, size)):
+        yield some
 
 
 def _is_domain(path: str) -> bool:

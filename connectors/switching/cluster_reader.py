@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.referrers import Inventory, read_references
+from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterSessions, within
 from connectors.switching.inventory import inventory_readings
 from connectors.switching.precheck_snapshot import take_snapshot
@@ -97,7 +98,8 @@ class ClusterReader:
 
     def _found(self) -> Inventory:
         reader = self._sessions.brokers.reader(within(_INVENTORY_SECONDS))
-        found = read_references(reader, self._sessions.leave_out)
+        helpers = TopicReaders(self._sessions.brokers.connection, self._sessions.leave_out)
+        found = read_references(reader, self._sessions.leave_out, helpers)
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         return found

@@ -13,6 +13,7 @@ from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirmed
 from connectors.pulsar.referrers import Inventory, read_references
+from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterMetadata
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -85,7 +86,8 @@ class _SnapshotReader:
         rules: PrecheckRules,
     ) -> SnapshotResult:
         references_ms = _now_ms()
-        inventory = self._attempt(brokers, lambda reader: read_references(reader, self._leave_out))
+        helpers = TopicReaders(brokers.connection, self._leave_out)
+        inventory = self._attempt(brokers, lambda reader: read_references(reader, self._leave_out, helpers))
         source_seen, target_seen = self._cluster(source), self._cluster(target)
         known = inventory or Inventory()
         self._problems += known.problems

@@ -34,7 +34,8 @@ class Reader:
         self.requests = 0
         """Sent so far."""
         self._request_seconds = request_seconds
-        self._left_seconds = left_seconds
+        self.left_seconds = left_seconds
+        """How long the whole reading may still take."""
 
     def one(self, ask: Ask, path: str) -> Any:
         """The answer for one node; None when there is no such node. Raises as `each` does."""
@@ -60,7 +61,7 @@ class Reader:
             yield self._answer(*waiting.popleft())
 
     def _answer(self, path: str, result: Any) -> tuple[str, Any]:
-        limit_seconds = max(0.0, min(self._request_seconds, self._left_seconds()))
+        limit_seconds = max(0.0, min(self._request_seconds, self.left_seconds()))
         try:
             return path, result.get(timeout=limit_seconds)
         except NoNodeError:

@@ -71,6 +71,8 @@ class BlockMap(Generic[Key, Value, Tag]):
         self._length = sum(block.count for block in self._blocks)
         self._ranks: list[int] | None = None
         """By block how many values are before it; None: not counted."""
+        self._sorted: dict[int, list[Key]] = {}
+        """By block its keys in their order, where somebody asked: a new plan is one block of everything at first."""
         for value in loose:
             self.put(value)
 
@@ -103,6 +105,7 @@ class BlockMap(Generic[Key, Value, Tag]):
         self._changed.add(place)
         if before is None:
             self._length, self._ranks = self._length + 1, None
+            self._sorted.pop(place, None)
         return before
 
     def drop(self, key: Key) -> Value | None:
@@ -112,6 +115,7 @@ class BlockMap(Generic[Key, Value, Tag]):
         if before is not None:
             self._changed.add(place)
             self._length, self._ranks = self._length - 1, None
+            self._sorted.pop(place, None)
         return before
 
     def spread_out(self, first: Key) -> None:
@@ -123,7 +127,9 @@ class BlockMap(Generic[Key, Value, Tag]):
         place = self._place(key)
         if self._ranks is None:
             self._ranks = [0, *accumulate(self._count(each) for each in range(len(self._blocks)))]
-        return self._ranks[place] + bisect_left(sorted(self._inside(place)), key)
+        if place not in self._sorted:
+            self._sorted[place] = sorted(self._inside(place))
+        return self._ranks[place] + bisect_left(self._sorted[place], key)
 
     def packed(self) -> tuple[tuple[Value, ...], tuple[Block[Key, Tag], ...]]:
         """All that there is: loose where it is little, else in blocks, of which those that did not change are kept."""

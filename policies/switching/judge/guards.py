@@ -237,7 +237,7 @@ def import_is_disjoint(found: Ledger | None, intent: CopyIntent | None, source: 
 
 def id_was_not_deleted(facts: SwitchFacts, ledger_id: int) -> Refusal:
     """INV-6: a deleted id is never created again."""
-    gone = _among(facts.deleted_ids(facts.target_instance), ledger_id)
+    gone = facts.state.deleted and _among(facts.deleted_ids(facts.target_instance), ledger_id)
     return f"ledger {ledger_id} was deleted from the target" if gone else None
 
 

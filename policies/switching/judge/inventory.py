@@ -46,8 +46,9 @@ def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
         yield from _moved(task, now) if now is not None else (DropTask(task.key),)
     dropped = {task.key: task.op for task, now in waiting if now is None}
     planned = _new_tasks(facts, seen, dropped)
+    between = (facts.source_instance, facts.target_instance)
     for task in planned:
-        yield from _plan(facts, task, seen)
+        yield from _plan(facts, task, seen, between)
     if switch.stage is SwitchStage.LIVE_DUAL_READ:
         count = len(facts.plan) - len(dropped) + len(planned)
         sentence = f"{count} ledgers are to move to {switch.target}"
@@ -116,15 +117,15 @@ def _new_tasks(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, in
     ]
 
 
-def _plan(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen) -> Iterator[Change]:
-    """INV-1 and INV-6, ledger by ledger."""
+def _plan(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, between: tuple[str, str]) -> Iterator[Change]:
+    """INV-1 and INV-6, ledger by ledger; of source and target is given what they are, as there may be a million."""
     if task.kind in facts.limits.remapped:
         # A cursor's owner makes its new ledger itself, so there is nothing to copy.
         stage = LedgerStage.BUILT if task.kind is LedgerKind.CURSOR else LedgerStage.PENDING
         yield PutTask(replace(task, stage=stage, cleared=True, remap=True))
         return
-    source, target = facts.source_instance, facts.target_instance
-    found, intent = seen.existing.get(task.ledger_id), facts.intent(task)
+    source, target = between
+    found, intent = seen.existing.get(task.ledger_id), facts.journal.get((target, task.ledger_id, task.remap))
     if found is not None and found.provenance == source:
         # The executor's own journal has its intent: ours may have been lost with the state.
         intent = facts.intent_to_copy(task)

@@ -1,0 +1,206 @@
+"""Reads very many topics in several processes at once, each with a ZooKeeper session of its own.
+
+One process asks some thousand nodes a second and is busy with that: kazoo is Python. So where there are many, others
+help: each is given some topics at a time, over a pipe, and gives back what it found. It ends with its input, however we
+die.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import IO
+
+import msgspec
+
+from connectors.pulsar.referrers import Inventory, read_topics
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from policies.errors import UserError
+from policies.observations import Outcome
+
+MOST_PROCESSES = 4
+"""More would take from the brokers' ZooKeeper what the brokers need."""
+_MODULE = "connectors.pulsar.topic_readers"
+_END_SECONDS = 5.0
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """What a helper is asked: these topics, within so many seconds."""
+
+    topics: list[str]
+    seconds: float
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    found: Inventory | None = None
+    outcome: Outcome = Outcome.OK
+    detail: str = ""
+
+
+class _Setup(msgspec.Struct, frozen=True):
+    """What a helper is told first; credentials go through the pipe alone."""
+
+    connection: bytes
+    """Pickled: only so do secrets go along."""
+    leave_out: list[str]
+
+
+def processes() -> int:
+    """How many are worth it here: one for each processor that is ours, within reason."""
+    return min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+
+
+class TopicReaders:
+    """Has topics read by other processes; each reading starts and ends its own.
+
+    Args:
+        connection: to the brokers' ZooKeeper.
+        leave_out: znodes that are not read.
+        count: how many processes.
+    """
+
+    def __init__(self, connection: ZooKeeperConnection, leave_out: Collection[str], count: int | None = None) -> None:
+        self._setup = _Setup(pickle.dumps(connection), sorted(leave_out))
+        self._count = processes() if count is None else count
+
+    def read(self, pieces: Iterable[list[str]], left_seconds: Callable[[], float]) -> Iterator[Inventory]:
+        """What is found of topics, piece by piece in their order.
+
+        Args:
+            pieces: paths of topics, some at a time.
+            left_seconds: how long the reading may still take.
+
+        Raises:
+            UnreadError: a znode cannot be read, or a helper ended.
+        """
+        with ExitStack() as stack:
+            helpers = [stack.enter_context(_Helper(self._setup)) for _ in range(self._count)]
+            pool = ThreadPoolExecutor(self._count, thread_name_prefix="topic readers")
+            stack.callback(pool.shutdown, cancel_futures=True)
+            free = deque(helpers)
+            waiting: deque[Future[Inventory]] = deque()
+
+            def ask(topics: list[str]) -> Inventory:
+                helper = free.popleft()
+                try:
+                    return helper.ask(_Task(topics, left_seconds()))
+                finally:
+                    free.append(helper)
+
+            for piece in pieces:
+                waiting.append(pool.submit(ask, piece))
+                if len(waiting) > 2 * self._count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+
+class _Helper:
+    """One process, asked by one thread at a time."""
+
+    def __init__(self, setup: _Setup) -> None:
+        self._setup = setup
+
+    def __enter__(self) -> "_Helper":
+        command = [sys.executable, "-m", _MODULE]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(  # noqa: S603 - our own code, no shell
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+        with suppress(OSError):  # one that has ended already says nothing when it is asked
+            self._say(self._setup)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+        timer = threading.Timer(_END_SECONDS, self._process.kill)
+        timer.start()
+        self._process.wait()
+        timer.cancel()
+
+    def ask(self, task: _Task) -> Inventory:
+        """Have it read some topics. Raises UnreadError."""
+        # One that hangs ends when its time is over: the reading of its answer does with it.
+        timer = threading.Timer(max(0.0, task.seconds) + _END_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            self._say(task)
+            data = _receive(self._process.stdout)
+        except OSError as error:
+            raise UnreadError("topics", error) from None
+        finally:
+            timer.cancel()
+        if data is None:
+            raise UnreadError("topics", ChildProcessError("the process that read them ended"))
+        answer = msgspec.msgpack.decode(data, type=_Answer)
+        if answer.found is None:
+            raise UnreadError("topics", _CAUSES.get(answer.outcome, RuntimeError)(answer.detail))
+        return answer.found
+
+    def _say(self, what: _Task | _Setup) -> None:
+        _send(self._process.stdin, msgspec.msgpack.encode(what))
+
+
+_CAUSES: dict[Outcome, type[Exception]] = {Outcome.TIMEOUT: TimeoutError, Outcome.UNREACHABLE: ConnectionError}
+"""Which error stands for what a helper met, so that the reading ends as if we had met it."""
+
+
+def _send(pipe: IO[bytes] | None, data: bytes) -> None:
+    assert pipe is not None  # noqa: S101 - a pipe was asked for
+    pipe.write(len(data).to_bytes(8, "big") + data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes] | None) -> bytes | None:
+    """The next message; None at the end."""
+    assert pipe is not None  # noqa: S101 - a pipe was asked for
+    size = pipe.read(8)
+    data = pipe.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
+    return data or None
+
+
+# --- in the other process
+
+
+def _answer(session: ZooKeeperSession, task: _Task, leave_out: Collection[str]) -> _Answer:
+    until = time.monotonic() + task.seconds
+    try:
+        reader: Reader = session.reader(lambda: until - time.monotonic())
+        return _Answer(read_topics(reader, task.topics, leave_out))
+    except (UnreadError, NotConnectedError, UserError) as error:
+        return _Answer(outcome=outcome_of(error), detail=detail_of(error))
+
+
+def _serve() -> None:
+    """Answer what comes until there is nothing more."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is logged is no answer
+    received = _receive(sys.stdin.buffer)
+    if received is None:
+        return
+    setup = msgspec.msgpack.decode(received, type=_Setup)
+    session = ZooKeeperSession("topics", pickle.loads(setup.connection))  # noqa: S301 - what our own parent wrote
+    try:
+        while (asked := _receive(sys.stdin.buffer)) is not None:
+            task = msgspec.msgpack.decode(asked, type=_Task)
+            _send(answers, msgspec.msgpack.encode(_answer(session, task, frozenset(setup.leave_out))))
+    finally:
+        session.close()
+
+
+if __name__ == "__main__":
+    _serve()
