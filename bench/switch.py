@@ -96,6 +96,7 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
     ):
         loop = SwitchLoop(kafka.bootstrap_servers, f"b{uuid.uuid4().hex[:8]}", folder)
         brokers = BrokerCluster(clusters, NAME, loop.kafka, loop.prefix)
+        brokers.report_seconds = 3.0  # as by default
         brokers.make()
         loop.write({NAME: brokers.settings()}, policies)
         loop.start("decide", "act")

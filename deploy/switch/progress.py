@@ -78,7 +78,7 @@ def next_step(record: SwitchRecord, now: datetime) -> str:
     if record.contested:
         return "nothing until a person resolved what somebody else wrote, see CONTESTED above"
     if record.halted:
-        return "nothing until a person drives it on, see HALTED above"
+        return "nothing until a person lets it go on or takes it back, see HALTED above"
     if record.paused:
         return f"nothing until `headgate switch resume --cluster {record.cluster}`"
     if record.blocked:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.switch.progress import awaited, next_step, pace_of
+from deploy.switch.ways import ways
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, WAY, LedgerStage, SwitchStage
 from policies.units import human_bytes, human_seconds
@@ -55,6 +56,7 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *_failed(record),
         *_windows(record, now),
         Text.assemble(("next", "bold"), f": {next_step(record, now)}"),
+        *_ways(record, now),
         _registry(record),
         Text(f"said {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
     )
@@ -106,7 +108,7 @@ def _alarms(record: SwitchRecord) -> Iterator[Text]:
     if record.paused:
         yield Text.assemble(("PAUSED", "bold yellow"), ": nothing is ordered")
     if record.halted:
-        again = f"`headgate switch start --cluster {record.cluster} --target {record.target}` drives it on"
+        again = f"once that is mended, `headgate switch resume --cluster {record.cluster}` lets it go on"
         yield Text.assemble(("HALTED", "bold red"), f": {record.halted}; {again}")
     if record.blocked:
         yield Text.assemble(("BLOCKED", "bold red"), f": {record.blocked}")
@@ -198,6 +200,11 @@ def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
             yield Text(f"clean-up: possible in {human_seconds(left)} (from {since})")
         else:
             yield Text(f"clean-up: possible (since {since})", "green")
+
+
+def _ways(record: SwitchRecord, now: datetime) -> Iterator[Text]:
+    if found := ways(record, now):
+        yield Text.assemble(("you may", "bold"), f": {', '.join(found)}")
 
 
 def _instant(instant: datetime) -> str:

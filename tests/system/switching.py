@@ -158,6 +158,8 @@ class BrokerCluster:
         self.ledgers: dict[int, list[bytes]] = {}
         """By id, what each ledger holds."""
         self.brokers = [Broker(f"127.0.0.{n}:8080") for n in (1, 2, 3)]
+        self.report_seconds = 1.0
+        """From one report of an agent to its next."""
         self._kafka, self._prefix = kafka, prefix
         self._stack = ExitStack()
 
@@ -280,7 +282,8 @@ class BrokerCluster:
     def _run_agent(self, broker: Broker) -> None:
         session = ZooKeeperSession(broker.name, ZooKeeperConnection(servers=self.servers))
         try:
-            agent = BrokerAgent(self.name, broker.name, session, broker.clients, self._report, interval_seconds=1.0)
+            seconds = self.report_seconds
+            agent = BrokerAgent(self.name, broker.name, session, broker.clients, self._report, interval_seconds=seconds)
             agent.run(broker.stop)
         finally:
             session.close()

@@ -77,7 +77,7 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
     ("fields", "says"),
     [
         ({"verdict": S.BUILD, "ledgers": HALF}, "50 more ledgers are copied"),
-        ({"verdict": S.BUILD, "halted": "INV-2"}, "nothing until a person drives it on"),
+        ({"verdict": S.BUILD, "halted": "INV-2"}, "nothing until a person lets it go on or takes it back"),
         ({"verdict": S.BUILD, "paused": True}, "headgate switch resume --cluster c1"),
         ({"verdict": S.BUILD, "contested": "x"}, "somebody else wrote"),
         ({"verdict": S.TRIGGERED, "blocked": "b1 wrote to old"}, "no longer so: b1 wrote to old"),

@@ -118,7 +118,7 @@ def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
         halted="INV-1 of 5", blocked="none acked", degraded=True, brokers=BrokerCounts(live=None, acked=2),
     )  # fmt: skip
     assert "stay behind in old: 2 foreign_conflict, 1 build_failed" in text
-    assert "HALTED: INV-1 of 5; `headgate switch start --cluster c1 --target new` drives it on" in text
+    assert "HALTED: INV-1 of 5; once that is mended, `headgate switch resume --cluster c1` lets it go on" in text
     assert "BLOCKED: none acked" in text
     assert "DEGRADED: a broker cannot reach new" in text
     assert "it is not known how many live" in text

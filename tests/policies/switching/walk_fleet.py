@@ -4,7 +4,7 @@ Brokers follow directives long before they say so, or never say so; what is said
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -16,7 +16,7 @@ from policies.switching.judge.changes import DecisionDraft
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.references import LedgerKind, owner_of
 from policies.switching.settings import SwitchLimits
-from policies.switching.state import Directive, RegistryEntry, SwitchStage
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState, SwitchStage
 from tests.policies.switching.world import Bookies, HarmError, Ref, World
 
 S = SwitchStage
@@ -64,12 +64,33 @@ class Fleet(World):
         """The newest list of all references that was told."""
         self.under_way: list[Event] = []
         """What was said, and has not come yet."""
+        self.kept: RegistrySeen | None = None
+        """What ZooKeeper still says, where the checkpoint was lost, until that is read."""
+        self.taken_over = 0
+        """The epoch of somebody else's directive that was in force when the checkpoint was lost: taken for ours."""
+        self.frozen = 0
+        """So many more times no time passes: what comes meanwhile comes within one millisecond."""
         self.registered()
         self.read()
 
     def later(self, milliseconds: int = 1000) -> "Fleet":
-        super().later(milliseconds)
+        if hasattr(self, "frozen") and self.frozen > 0:
+            self.frozen -= 1
+        else:
+            super().later(milliseconds)
         return self
+
+    def lose_checkpoint(self) -> None:
+        """The query begins with nothing; registry, brokers and executors go on, and what they said is on its way."""
+        self.kept = self.registry_event()
+        if self.foreign is not None:
+            self.directed_to.add(self.foreign.target)
+            self.taken_over = self.foreign.epoch
+        self.foreign, self.contested_heard, self.listed = None, False, None
+        self.known_writes = {e.name for e in self.kept.entries if e.status is not ClusterStatus.STANDBY}
+        self.state = SwitchingState()
+        self.orders.clear()
+        self.remedies.clear()
 
     def provenance(self, cluster: str, ledger_id: int) -> str | None:
         """Its journal knows what it made; all else is somebody's."""
@@ -80,15 +101,15 @@ class Fleet(World):
     # --- brokers
 
     def in_force(self) -> Directive | None:
-        ours = self.state.directive
+        ours = self.kept.directive if self.kept else self.state.directive
         return self.foreign if self.foreign and self.foreign.epoch > (ours.epoch if ours else 0) else ours
 
     def where(self) -> str:
         """Where a broker that follows writes."""
-        directive = self.in_force()
-        if directive is not None and directive.epoch > self.state.committed_epoch:
+        directive, known = self.in_force(), self.kept or self.state
+        if directive is not None and directive.epoch > known.committed_epoch:
             return directive.target
-        return self.state.committed() or "old"
+        return next((e.name for e in known.entries if e.status is ClusterStatus.ACTIVE), "old")
 
     def adopt(self, name: str) -> None:
         directive = self.in_force()
@@ -99,7 +120,7 @@ class Fleet(World):
         one = self.fleet[name]
         follows = one == Broker(self.where(), self.in_force().epoch if self.in_force() else 0)  # type: ignore[union-attr]
         ledger_id = self.clusters[one.writes_to].allocate(topic, self.now_ms)
-        if not follows or self.foreign is not None:
+        if not follows or self.foreign is not None or one.epoch == self.taken_over > 0:
             self.astray.append((topic, one.writes_to, ledger_id, one.writes_to in self.directed_to))
             return
         past = self.topics[topic]
@@ -147,6 +168,8 @@ class Fleet(World):
         return {r.path for r in listed if r.ledger_id >= 0 and owner_of(r, "old") == cluster}
 
     def registry_event(self, *, two_active: bool = False, also_active: tuple[str, ...] = ()) -> RegistrySeen:
+        if self.kept is not None:
+            return replace(self.kept, at_ms=self.now_ms)
         entries = tuple(
             RegistryEntry(e.name, e.uri, e.instance_id, e.root, type(e.status)("active") if two_active else e.status, 3)
             for e in self.state.entries
@@ -160,6 +183,8 @@ class Fleet(World):
         said: list[DecisionDraft] = []
         for event in events:
             self._hear(event)
+            if hasattr(self, "kept") and isinstance(event, RegistrySeen) and event.entries:
+                self.kept = None
             stage, epoch = self.state.switch.stage if self.state.switch else S.NONE, self.state.epoch
             now = super().tell(event)
             said += now

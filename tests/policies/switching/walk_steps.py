@@ -1,6 +1,7 @@
 """What may happen to a fleet at any time: a step of a walk each, with how often it does."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from policies.switching import events as every_event
@@ -15,6 +16,7 @@ from policies.switching.events import (
     StatusResult,
     Unregister,
 )
+from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
@@ -297,6 +299,68 @@ def _checks(fleet: Fleet, draw: Random) -> None:
     fleet.tell(Precheck(key=fleet.key(), target=draw.choice(sorted(fleet.clusters))))
 
 
+# --- what is lost, changed, forged, and when
+
+
+def _loses_checkpoint(fleet: Fleet, draw: Random) -> None:
+    if draw.random() < 0.25 and fleet.state.entries:
+        fleet.lose_checkpoint()
+        if draw.random() < 0.7:
+            fleet.later().tell(fleet.registry_event())
+        _dies(fleet, draw)
+
+
+def _settings_change(fleet: Fleet, draw: Random) -> None:
+    kinds = (frozenset[LedgerKind](), frozenset({LedgerKind.SCHEMA}), frozenset({LedgerKind.CURSOR}))
+    fleet.limits = replace(
+        fleet.limits,
+        copy_concurrency=draw.choice((1, 2, 5)), max_deletions=draw.choice((1, 3)), retries=draw.choice((1, 3)),
+        orders_ahead=draw.choice((0, 3)), automatic_rollback=draw.random() < 0.3, remapped=draw.choice(kinds),
+        rollback_window_ms=draw.choice((1000, DAY_MS, 30 * DAY_MS)),
+        ack_timeout_ms=draw.choice((1000, 60_000)),
+    )  # fmt: skip
+    fleet.policy = draw.choice(tuple(TargetPolicy))
+
+
+def _two_command(fleet: Fleet, draw: Random) -> None:
+    """Two people at once; neither has heard of the other."""
+    said = [
+        lambda: fleet.start_event(draw.choice(sorted(fleet.clusters))),
+        lambda: Rollback(key=fleet.key(), attribution_only=draw.random() < 0.5),
+        lambda: Cleanup(key=fleet.key()),
+        lambda: every_event.Abort(key=fleet.key()),
+        lambda: every_event.Pause(key=fleet.key()),
+        lambda: every_event.Resume(key=fleet.key()),
+        lambda: Unregister(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))),
+    ]
+    if draw.random() < 0.5:
+        fleet.read()
+    fleet.tell(*[each() for each in draw.sample(said, 2)])
+
+
+def _leaps(fleet: Fleet, draw: Random) -> None:
+    """The clock does, and everything that was told is old."""
+    if draw.random() < 0.3:
+        fleet.later(draw.choice((3_600_000, 2 * DAY_MS, 20 * DAY_MS)))
+
+
+def _stands_still(fleet: Fleet, draw: Random) -> None:
+    """The clock does: what happens next happens at once."""
+    fleet.frozen = draw.randrange(2, 12)
+
+
+def _is_forged(fleet: Fleet, draw: Random) -> None:
+    """A report that no agent made, of a broker that there is or is not."""
+    if draw.random() < 0.3:
+        name, epoch = draw.choice((*sorted(fleet.fleet), "ghost")), fleet.state.epoch + draw.choice((-1, 0, 0, 1))
+        writes = (draw.choice(sorted(fleet.clusters)),) if draw.random() < 0.5 else ()
+        fleet.brokers.setdefault(name, "old")
+        seen = fleet.broker_event(name, epoch=max(0, epoch), failed=draw.random() < 0.2, writes=writes)
+        if name == "ghost":
+            fleet.brokers.pop(name)
+        fleet.later().tell(seen)
+
+
 STEPS: tuple[tuple[int, Step], ...] = (
     (6, _start), (1, _roll_back), (1, _abort), (1, _command("Pause")), (3, _command("Resume")), (3, _luck),
     (3, _cleans_up), (3, follow_remedy), (4, _time),
@@ -306,6 +370,7 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (1, _somebody_else_directs), (1, _two_are_active), (1, _third_hand_makes_active),
     (4, _is_said), (4, _comes), (1, _is_lost), (3, _answers_late),
     (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters), (1, _closes), (1, _checks),
+    (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
 )  # fmt: skip
 """How often each of them is drawn, of all."""
 WAYS_OUT: tuple[Step, ...] = (_command("Resume"), _drives_on, _abort, _roll_back)

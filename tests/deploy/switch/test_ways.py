@@ -1,0 +1,84 @@
+"""What a status offers to command is what the policy takes, wherever the switch stands."""
+
+import re
+
+import pytest
+
+from deploy.switch.ways import ways
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.events import Abort, Cleanup, Command, Pause, Resume, Rollback, Start
+from policies.switching.settings import DAY_MS
+from policies.switching.state import SwitchStage
+from policies.units import from_millis
+from tests.policies.switching.wire import WireWorld
+
+S = SwitchStage
+STAGES = [
+    S.REGISTERED, S.PRECHECKED, S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK,
+    S.ROLLED_BACK, S.REJECTED, S.DONE,
+]  # fmt: skip
+
+
+def found(world: WireWorld) -> dict[str, str]:
+    """By command what is said of it."""
+    said = ways(world.records()[-1], from_millis(world.now_ms))
+    return {re.findall(r"`([^`]+)`", way)[0]: way for way in said}
+
+
+def offered(world: WireWorld) -> list[str]:
+    return list(found(world))
+
+
+def event(words: str) -> Command:
+    match words.split():
+        case ["rollback", *brokers]:
+            return Rollback(key=words, attribution_only=not brokers)
+        case ["start", "--target", name]:
+            return Start(key=words, target=name, digest=None)
+    named = {"abort": Abort, "pause": Pause, "resume": Resume, "cleanup": Cleanup}
+    return named[words](key=words, dry_run=words == "cleanup")
+
+
+def refused(stage: SwitchStage, words: str, *before: Command, days: int = 0) -> list[str]:
+    """Why a command is not taken, given in a world of its own."""
+    world = reached(stage, *before, days=days)
+    said = world.tell(event(words))
+    return [s.sentence for s in said if s.verdict is SwitchVerdict.REJECT or "would be rejected" in s.sentence]
+
+
+def reached(stage: SwitchStage, *before: Command, days: int = 0) -> WireWorld:
+    world = WireWorld()
+    world.to(stage)
+    world.later(days * DAY_MS)
+    if days:
+        world.tell(*(world.cluster_event(n) for n in world.clusters), world.members_event())
+    world.tell(*before)
+    return world
+
+
+@pytest.mark.parametrize("before", [(), (Pause(key="p"),)], ids=["", "paused"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tuple[Command, ...]) -> None:
+    for words, way in found(reached(stage, *before)).items():
+        why = refused(stage, words, *before)
+        assert not why or ("if ids allow" in way and "advance to HOB" in why[0]), why
+
+
+@pytest.mark.parametrize(
+    ("stage", "days", "commands"),
+    [
+        (S.REGISTERED, 0, []),
+        (S.TRIGGERED, 0, ["abort", "pause"]),
+        (S.BUILD, 0, ["rollback", "rollback --with-brokers", "pause"]),
+        (S.HOLD, 2, ["pause"]),
+        (S.HOLD, 16, ["cleanup", "pause"]),
+        (S.ROLLED_BACK, 0, ["rollback --with-brokers"]),
+        (S.DONE, 0, []),
+    ],
+)
+def test_what_is_offered(stage: SwitchStage, days: int, commands: list[str]) -> None:
+    assert offered(reached(stage, days=days)) == commands
+
+
+def test_a_paused_switch_is_resumed_first_and_not_paused_again() -> None:
+    assert offered(reached(S.BUILD, Pause(key="p"))) == ["resume", "rollback", "rollback --with-brokers"]
