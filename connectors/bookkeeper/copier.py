@@ -193,6 +193,9 @@ class LedgerCopier:
 
     def _copy(self, ledger_id: int, progress: Progress | None, started: float, new_id: bool) -> CopyResult:
         try:
+            if not new_id and self._journal.came_from_target(ledger_id) and self._is_missing(ledger_id):
+                detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
+                return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
             record = self._intended(ledger_id, new_id)
             if record.target_id is not None and not new_id:
                 detail = f"our copy of it has id {record.target_id} in the target: it cannot have its own as well"
@@ -225,10 +228,17 @@ class LedgerCopier:
         return record or self._journal.intend(ledger_id, self._new_id(ledger_id) if new_id else None)
 
     def _stands(self, record: CopyRecord) -> bool:
-        answer = self._run(record.ledger_id, {"kind": "look", **_named(record)}, None)
+        return self._look(record.ledger_id, _named(record)) == "own"
+
+    def _is_missing(self, ledger_id: int) -> bool:
+        return self._look(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
+
+    def _look(self, ledger_id: int, named: Mapping[str, object]) -> str:
+        """What stands in the target: `own`, `foreign`, or `missing`."""
+        answer = self._run(ledger_id, {"kind": "look", **named}, None)
         if answer.status not in ("own", "foreign", "missing"):
             raise _NotPreparedError(answer)
-        return answer.status == "own"
+        return answer.status
 
     def _new_id(self, ledger_id: int) -> int:
         answer = self._run(ledger_id, {"kind": "new_id"}, None)

@@ -5,6 +5,7 @@ drawn anew for each intent and written before the ledger is created, so this hol
 """
 
 import secrets
+import time
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ COPIES = f"{REGISTRY_ROOT}/copies"
 """Where the journal of a broker cluster's copies lies, in the brokers' ZooKeeper."""
 
 _TOKEN_BYTES = 16
+_ONLY_WAY_SECONDS = 60.0
+"""That nothing was ever copied the other way is asked so often: a switch back is days later."""
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
 
@@ -111,6 +114,13 @@ class CopyJournal(Protocol):
         """The copy is gone: whatever appears under its id from now on is not ours. Raises as `complete` does."""
         ...
 
+    def came_from_target(self, ledger_id: int) -> bool:
+        """Whether the source's ledger is itself a complete copy of one that the target had under this id.
+
+        Where the target has it no more, it was deleted there, and bookies may still hold its entries. Raises as `find`.
+        """
+        ...
+
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
     """A record as its znode holds it."""
@@ -137,6 +147,7 @@ class ZnodeCopyJournal:
         self._path = path.rstrip("/")
         self._source = source
         self._target = target
+        self._both_ways, self._only_way_until = False, 0.0
 
     def find(self, ledger_id: int) -> CopyRecord | None:
         """See `CopyJournal`."""
@@ -182,6 +193,25 @@ class ZnodeCopyJournal:
             return
         except BadVersionError:
             raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
+
+    def came_from_target(self, ledger_id: int) -> bool:
+        """See `CopyJournal`."""
+        if time.monotonic() < self._only_way_until:
+            return False
+        back = ZnodeCopyJournal(self._session, self._path, source=self._target, target=self._source)
+        self._both_ways = self._both_ways or not back.is_empty()
+        if not self._both_ways:
+            self._only_way_until = time.monotonic() + _ONLY_WAY_SECONDS
+            return False
+        try:
+            record = back.find(ledger_id)
+        except CopyJournalConflictError:
+            return False
+        return record is not None and record.copied is not None and record.target_id is None
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever journalled for this target. Raises as `find`."""
+        return self._ask("exists_async", f"{self._path}/{self._target}") is None
 
     def _node(self, ledger_id: int) -> str:
         return f"{self._path}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"

@@ -1,5 +1,7 @@
 """Which ledgers of a target are copies that headgate made: those that carry what its journal wrote down before."""
 
+from collections.abc import Iterable
+
 from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import CopyJournal, CopyJournalConflictError, CopyRecord
@@ -26,6 +28,17 @@ def confirmed(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledg
         if record is not None:
             intents[ledger_id] = CopyIntent(ledger_id, record.source, record.target, record.at_ms)
     return ledgers, intents
+
+
+def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozenset[int]:
+    """Of ledgers that the target lacks those that it once had: they came from there to the source, and were deleted.
+
+    Costs one request where nothing was ever copied the other way, else one for each ledger.
+
+    Raises:
+        CopyJournalError: the journal cannot be read.
+    """
+    return frozenset(ledger_id for ledger_id in missing if journal.came_from_target(ledger_id))
 
 
 def _find(journal: CopyJournal, ledger_id: int) -> CopyRecord | None:

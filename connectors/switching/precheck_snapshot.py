@@ -11,7 +11,7 @@ from typing import TypeVar
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
-from connectors.bookkeeper.provenance import confirmed
+from connectors.bookkeeper.provenance import confirmed, deleted_from_target
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterMetadata
@@ -111,6 +111,7 @@ class _SnapshotReader:
             facts = self._ledgers(source, source_seen.layout, wanted & existing.ids)
             seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
             seen = self._with_journal(brokers, seen, existing, found)
+            seen = self._with_deleted(brokers, seen, wanted - existing.ids)
         return SnapshotResult(seen, tuple(dict.fromkeys(self._problems)))
 
     def _holders(
@@ -136,6 +137,17 @@ class _SnapshotReader:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
         return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
+
+    def _with_deleted(self, brokers: ZooKeeperSession, seen: Snapshot, missing: Iterable[int]) -> Snapshot:
+        """Which of what the target lacks it once had: the policy knows as well, unless its checkpoint was lost."""
+        if seen.source.instance_id is None or seen.target.instance_id is None:
+            return seen
+        journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
+        try:
+            return replace(seen, deleted=deleted_from_target(journal, missing))
+        except CopyJournalError as error:
+            self._problems.append(f"{brokers.name}: {error}")
+            return seen
 
     def _cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
         read_ms = _now_ms()

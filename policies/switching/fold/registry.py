@@ -51,6 +51,8 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
             state, entries=tuple(sorted(seen.entries, key=lambda e: e.name)),
             bootstrap=state.bootstrap or seen.bootstrap, directive=seen.directive,
             epoch=max(state.epoch, directed, seen.committed_epoch), committed_epoch=seen.committed_epoch,
+            # Where our checkpoint was lost, executors know orders of before: none of ours may have a number of theirs.
+            ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
         )  # fmt: skip
         return replace(first, contested=_two_active(state, seen)), None
     versions = {e.name: e.version for e in seen.entries}

@@ -38,6 +38,7 @@ class Journal:
     def __init__(self) -> None:
         self.records: dict[int, CopyRecord] = {}
         self.calls: list[str] = []
+        self.from_target: set[int] = set()
         self.failure: Exception | None = None
         self.fails_at: set[str] = set()
 
@@ -63,6 +64,9 @@ class Journal:
     def forget(self, record: CopyRecord) -> None:
         self._called("forget")
         del self.records[record.ledger_id]
+
+    def came_from_target(self, ledger_id: int) -> bool:
+        return ledger_id in self.from_target
 
 
 class Java:
@@ -409,3 +413,24 @@ def test_closed_it_opens_again_at_the_next_use_and_closing_twice_is_harmless() -
     assert world.java.closed == 1
     world.copied()
     assert len(world.java.settings) == 2
+
+
+@pytest.mark.parametrize(
+    ("looks", "outcome"), [("missing", CopyOutcome.FOREIGN_CONFLICT), ("foreign", CopyOutcome.COPIED)]
+)
+def test_a_ledger_that_was_deleted_from_the_target_is_not_created_there_again(looks: str, outcome: CopyOutcome) -> None:
+    world = World()
+    world.journal.from_target = {LEDGER}
+    result = world.copy({"status": looks}, {"status": "copied", **EQUAL})
+    assert result.outcome is outcome
+    if outcome is CopyOutcome.FOREIGN_CONFLICT:
+        assert "was deleted from the target" in result.detail
+        assert [request["kind"] for request in world.java.requests] == ["look"]
+        assert world.journal.records == {}, "nothing is meant to be created"
+
+
+def test_under_a_new_id_what_was_deleted_may_come_back() -> None:
+    world = World()
+    world.journal.from_target = {LEDGER}
+    made = {"status": "copied", "source": FACTS, "target": FACTS | {"ledger_id": 99}}
+    assert world.copy({"status": "new_id", "new_id": 99}, made, new_id=True).outcome is CopyOutcome.COPIED

@@ -110,3 +110,21 @@ def test_without_zookeeper_nothing_is_said_of_a_copy(journal: ZnodeCopyJournal, 
     for ask in asked:
         with pytest.raises(CopyJournalError, match="the connection was lost"):
             ask()
+
+
+def test_what_was_copied_the_other_way_came_from_the_target(server: Server) -> None:
+    back = ZnodeCopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
+    back.complete(back.intend(LEDGER), COPIED)
+    back.intend(LEDGER + 1)
+    back.complete(back.intend(LEDGER + 2, target_id=7), COPIED)
+    foreign = ZnodeCopyJournal(server.session(), COPIES, source="third-id", target=SOURCE)
+    foreign.complete(foreign.intend(LEDGER + 3), COPIED)
+    journal = ZnodeCopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
+    came = [journal.came_from_target(LEDGER + n) for n in range(5)]
+    assert came == [True, False, False, False, False], "only a complete copy, under its own id, from that very cluster"
+
+
+def test_where_nothing_went_the_other_way_it_is_asked_once(journal: ZnodeCopyJournal, server: Server) -> None:
+    assert not journal.came_from_target(LEDGER)
+    server.away = ConnectionLoss()
+    assert not journal.came_from_target(LEDGER + 1)

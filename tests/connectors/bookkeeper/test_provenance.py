@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.ledgers import FoundLedgers
-from connectors.bookkeeper.provenance import NOT_OURS, confirmed
+from connectors.bookkeeper.provenance import NOT_OURS, confirmed, deleted_from_target
 from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
 from tests.connectors.switching.memory_zookeeper import Server
 
@@ -53,3 +53,10 @@ def test_a_journal_that_cannot_be_read_is_no_verdict(journal: ZnodeCopyJournal, 
     server.away = OSError("no route to host")
     with pytest.raises(CopyJournalError):
         confirmed(found("source-id/token"), journal)
+
+
+def test_what_the_target_once_had_was_deleted_there(server: Server, journal: ZnodeCopyJournal) -> None:
+    back = ZnodeCopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
+    copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=1)
+    back.complete(back.intend(LEDGER), copied)
+    assert deleted_from_target(journal, {LEDGER, LEDGER + 1}) == {LEDGER}

@@ -10,14 +10,22 @@ from typing import Any
 
 from policies.switching import events as every_event
 from policies.switching.decisions import ORDERS, SwitchVerdict
-from policies.switching.events import BrokerSeen, Event, InventorySeen, RegistrySeen
+from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.precheck.snapshot import TargetPolicy
+from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind, owner_of
 from policies.switching.settings import SwitchLimits
-from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState, SwitchStage
-from tests.policies.switching.world import Bookies, HarmError, Ref, World
+from policies.switching.state import (
+    ClusterStatus,
+    Directive,
+    LedgerTask,
+    RegistryEntry,
+    SwitchingState,
+    SwitchStage,
+)
+from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer
 
 S = SwitchStage
 _REMEDY = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to HOB-(\d+)")
@@ -66,6 +74,8 @@ class Fleet(World):
         """What was said, and has not come yet."""
         self.kept: RegistrySeen | None = None
         """What ZooKeeper still says, where the checkpoint was lost, until that is read."""
+        self.has_forgotten = False
+        """Whether a checkpoint was ever lost."""
         self.taken_over = 0
         """The epoch of somebody else's directive that was in force when the checkpoint was lost: taken for ours."""
         self.frozen = 0
@@ -89,8 +99,15 @@ class Fleet(World):
         self.foreign, self.contested_heard, self.listed = None, False, None
         self.known_writes = {e.name for e in self.kept.entries if e.status is not ClusterStatus.STANDBY}
         self.state = SwitchingState()
+        self.has_forgotten = True
         self.orders.clear()
         self.remedies.clear()
+
+    def _copy(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+        """What the policy forgot the executor's journal knows: ids that were deleted from a target."""
+        if self.has_forgotten and not task.remap and task.ledger_id in self.clusters[target].deleted:
+            return answer(LedgerOutcome.EXISTS)
+        return super()._copy(task, source, target)
 
     def provenance(self, cluster: str, ledger_id: int) -> str | None:
         """Its journal knows what it made; all else is somebody's."""
