@@ -20,6 +20,12 @@ class LedgerOrderQueue:
         self._newest: dict[str, tuple[int, int]] = {}
         self._failures: defaultdict[int, int] = defaultdict(int)
 
+    @property
+    def in_hand(self) -> int:
+        """Of how many ledgers an order is not done."""
+        with self._lock:
+            return len(self._waiting)
+
     def begin(self, order: SwitchDecision) -> bool:
         """Whether to begin it now; it waits while another one about its ledger is under way, and is dropped if late."""
         with self._lock:

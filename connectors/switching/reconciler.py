@@ -270,7 +270,7 @@ class SwitchReconciler:
         if result.result is LedgerOutcome.COPIED and result.target is not None:
             self._with.metrics.copied(self._cluster, result.target.length_bytes)
         if queue is self._ledger_queue:
-            self._with.results.send(result)
+            self._with.results.send(result, more_to_come=queue.in_hand > 2 * self._concurrency)
 
     def _guarded(self, what: str, work: Callable[[], bool | None]) -> None:
         """An unexpected error is logged with all there is to know; whoever drives the switch on has it tried again."""

@@ -17,6 +17,9 @@ from policies.wire import observation_event
 
 SOURCE = "headgate/switch-executor"
 
+_GATHER_SECONDS = 1.0
+"""While the executor has plenty to do, results go out together so often: one batch of the query for all of them, and the
+processor that more batches would take is left to the copies."""
 _RESEND_SECONDS = 15.0
 _GIVE_UP_SECONDS = 600.0
 """After that, whoever drives the switch on has the order carried out again."""
@@ -46,14 +49,20 @@ class ResultOutbox:
         self._clock = clock
         self._lock = Lock()
         self._unacknowledged: dict[str, _Unacknowledged] = {}
+        self._gathered: list[tuple[str, bytes]] = []
+        self._gathered_since = clock()
 
-    def send(self, reading: Reading) -> None:
-        """Say what came of an order."""
+    def send(self, reading: Reading, *, more_to_come: bool = False) -> None:
+        """Say what came of an order; where more will soon be said, all of it together."""
         event_id, now = str(uuid.uuid4()), self._clock()
         event = observation_event(reading, id=event_id, source=SOURCE, time=datetime.now(UTC))
         with self._lock:
             self._unacknowledged[event_id] = _Unacknowledged(reading.cluster, event, now, now)
-        self._send(reading.cluster, event)
+            if not self._gathered:
+                self._gathered_since = now
+            self._gathered.append((reading.cluster, event))
+            if not more_to_come or self._is_due(now):
+                self._send_gathered()
 
     def acknowledge(self, decision: SwitchDecision) -> None:
         """A decision rests on some of the results: those have arrived."""
@@ -65,14 +74,25 @@ class ResultOutbox:
         """Another executor has the lease from now on."""
         with self._lock:
             self._unacknowledged.clear()
+            self._gathered.clear()
 
     def resend_due(self) -> None:
-        """Send those again that no decision has acknowledged for a while."""
+        """Send what was gathered long enough, and those again that no decision has acknowledged for a while."""
         now = self._clock()
         with self._lock:
+            if self._is_due(now):
+                self._send_gathered()
             for event_id, result in list(self._unacknowledged.items()):
                 if now - result.first_sent_seconds >= _GIVE_UP_SECONDS:
                     del self._unacknowledged[event_id]
                 elif now - result.last_sent_seconds >= _RESEND_SECONDS:
                     result.last_sent_seconds = now
                     self._send(result.key, result.event)
+
+    def _is_due(self, now: float) -> bool:
+        return now - self._gathered_since >= _GATHER_SECONDS
+
+    def _send_gathered(self) -> None:
+        for key, event in self._gathered:
+            self._send(key, event)
+        self._gathered.clear()

@@ -35,13 +35,13 @@ LOCATOR = f"{SCHEMAS}/t/n/versioned"
 SCHEMA_ENTRY = build(
     "tests.schema",
     {
-        "SchemaEntry": {"schema_data": required("bytes", 1), "index": repeated("IndexEntry", 2)},
+        "SchemaEntry": {"schema_data": required("bytes", 2), "index": repeated("IndexEntry", 5)},
         "IndexEntry": {"version": required("int64", 1), "position": required("PositionInfo", 2)},
         "PositionInfo": {"ledgerId": required("int64", 1), "entryId": required("int64", 2)},
     },
     {},
 )["SchemaEntry"]
-"""A version of a schema as Pulsar 4.2 stores it in BookKeeper (`SchemaStorageFormat.proto`)."""
+"""A version of a schema as Pulsar 4.2 stores it in BookKeeper."""
 OFFLOADER = Path(__file__).parent / "reference" / "FileOffloaderFactory.java"
 PROPERTIES = {
     "transactionCoordinatorEnabled": "true",

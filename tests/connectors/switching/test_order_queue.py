@@ -24,6 +24,16 @@ def test_a_second_order_about_a_ledger_waits_for_the_first() -> None:
     assert queue.begin(order(COPY, 4)), "nothing is under way any more"
 
 
+def test_what_is_not_done_is_in_hand() -> None:
+    queue, first, second = LedgerOrderQueue(), order(COPY, 1, 7), order(DELETE, 2, 7)
+    queue.begin(first)
+    queue.begin(order(COPY, 3, 8))
+    queue.begin(second)
+    assert queue.in_hand == 2
+    assert (queue.finish(first), queue.in_hand) == (second, 2)
+    assert (queue.finish(second), queue.in_hand) == (None, 1)
+
+
 def test_a_repeated_or_earlier_order_is_dropped_also_when_nothing_is_under_way() -> None:
     queue, second = LedgerOrderQueue(), order(DELETE, 2)
     assert queue.begin(second)

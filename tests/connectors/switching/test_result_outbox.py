@@ -52,3 +52,29 @@ def test_who_lost_the_lease_sends_nothing_again() -> None:
     wire.outbox.send(RESULT)
     wire.outbox.clear()
     assert wire.repeats_at(20) == 0
+
+
+def test_results_are_gathered_while_more_are_to_come() -> None:
+    wire = Wire()
+    sent = []
+    for now in (0.0, 0.4, 0.9, 1.0, 1.1):
+        wire.now = now
+        wire.outbox.send(RESULT, more_to_come=True)
+        sent.append(len(wire.sent))
+    assert sent == [0, 0, 0, 4, 4]
+    wire.outbox.send(RESULT)
+    assert len(wire.sent) == 6, "the last one keeps none of the others back"
+    assert len({event["id"] for _, event in wire.sent}) == 6
+
+
+def test_what_was_gathered_goes_out_also_when_nothing_more_comes() -> None:
+    wire = Wire()
+    wire.outbox.send(RESULT, more_to_come=True)
+    assert [wire.repeats_at(now) for now in (0.5, 1.0, 2.0)] == [0, 1, 0]
+
+
+def test_what_was_gathered_under_a_lost_lease_is_not_sent() -> None:
+    wire = Wire()
+    wire.outbox.send(RESULT, more_to_come=True)
+    wire.outbox.clear()
+    assert wire.repeats_at(2.0) == 0
