@@ -7,7 +7,14 @@ from msgspec.structs import replace
 
 from policies.switching.events import LeaseSeen, RegistrySeen
 from policies.switching.readings import SwitchLease, SwitchRegistry
-from policies.switching.state import ClusterStatus, Directive, OrchestratorLease, RegistryEntry, SwitchingState
+from policies.switching.state import (
+    NEVER,
+    ClusterStatus,
+    Directive,
+    OrchestratorLease,
+    RegistryEntry,
+    SwitchingState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +45,15 @@ def registry_of(reading: SwitchRegistry, at_ms: int) -> RegistrySeen:
 
 
 def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState | None, RegistryAgain | None]:
-    """The registry is taken over once, when nothing is known yet; later on only the versions of its znodes are.
+    """The registry is taken over once, when it was never read; later on only the versions of its znodes are.
 
     What else differs from what was ordered is somebody else's. None: it was read before what is known.
     """
     if 0 <= seen.at_ms < state.registry_ms:
         return None, None
     state, before = replace(state, registry_ms=max(state.registry_ms, seen.at_ms)), state
-    if not state.entries:
-        directed = seen.directive.epoch if seen.directive else 0
-        first = replace(
-            state, entries=tuple(sorted(seen.entries, key=lambda e: e.name)),
-            bootstrap=state.bootstrap or seen.bootstrap, directive=seen.directive,
-            epoch=max(state.epoch, directed, seen.committed_epoch), committed_epoch=seen.committed_epoch,
-            # Where our checkpoint was lost, executors know orders of before: none of ours may have a number of theirs.
-            ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
-        )  # fmt: skip
-        return replace(first, contested=_two_active(state, seen)), None
+    if not state.entries or _began_without(before, seen):
+        return _take_over(state, seen)
     versions = {e.name: e.version for e in seen.entries}
     contested, by = _two_active(state, seen), None
     if not contested and (by := _not_ours(state, seen)) is not None:
@@ -67,6 +66,32 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
         removed=tuple(name for name in state.removed if name in versions),
     )
     return again, RegistryAgain(versions, resolved=bool(before.contested) and not contested)
+
+
+def _take_over(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, RegistryAgain | None]:
+    read = {e.name: e.version for e in seen.entries}
+    after = replace(
+        state, entries=_taken_over(state, seen), bootstrap=seen.bootstrap or state.bootstrap,
+        directive=seen.directive, committed_epoch=seen.committed_epoch,
+        epoch=max(state.epoch, seen.directive.epoch if seen.directive else 0, seen.committed_epoch),
+        # Where our checkpoint was lost, executors know orders of before: none of ours may have a number of theirs.
+        ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
+        contested=_two_active(state, seen), removed=tuple(n for n in state.removed if n in read),
+    )  # fmt: skip
+    return after, RegistryAgain(read) if state.entries else None
+
+
+def _began_without(before: SwitchingState, seen: RegistrySeen) -> bool:
+    """Whether commands came before the first reading: what stands there is older than what they took for the first."""
+    return before.registry_ms == NEVER and before.directive is None and bool(seen.entries)
+
+
+def _taken_over(state: SwitchingState, seen: RegistrySeen) -> tuple[RegistryEntry, ...]:
+    """What stands there; and what a command registered before that was read, which then was not the first one."""
+    there = {e.name: e for e in seen.entries if e.name not in state.removed}
+    is_led = any(e.status is ClusterStatus.ACTIVE for e in seen.entries)
+    own = (replace(e, status=ClusterStatus.STANDBY) if is_led else e for e in state.entries if e.name not in there)
+    return tuple(sorted((*there.values(), *own), key=lambda e: e.name))
 
 
 def _two_active(state: SwitchingState, seen: RegistrySeen) -> str:

@@ -119,7 +119,7 @@ class Fleet(World):
 
     def in_force(self) -> Directive | None:
         ours = self.kept.directive if self.kept else self.state.directive
-        return self.foreign if self.foreign and self.foreign.epoch > (ours.epoch if ours else 0) else ours
+        return self.foreign if self.foreign and self.foreign.epoch >= (ours.epoch if ours else 0) else ours
 
     def where(self) -> str:
         """Where a broker that follows writes."""
@@ -200,8 +200,6 @@ class Fleet(World):
         said: list[DecisionDraft] = []
         for event in events:
             self._hear(event)
-            if hasattr(self, "kept") and isinstance(event, RegistrySeen) and event.entries:
-                self.kept = None
             stage, epoch = self.state.switch.stage if self.state.switch else S.NONE, self.state.epoch
             now = super().tell(event)
             said += now
@@ -211,8 +209,16 @@ class Fleet(World):
             if hasattr(self, "foreign") and self.foreign and self.state.epoch > self.foreign.epoch:
                 self.directed_to.add(self.foreign.target)
                 self.foreign, self.contested_heard = None, False
+            if hasattr(self, "kept") and self.kept is not None and isinstance(event, RegistrySeen) and event.entries:
+                self._take_over(self.kept.directive)
             self._judge(stage, now, event)
         return said
+
+    def _take_over(self, kept: Directive | None) -> None:
+        """The registry is read again. Where a switch was begun before that, what stands there is somebody else's."""
+        self.kept = None
+        if kept is not None and kept != self.state.directive:
+            self.foreign, self.contested_heard = kept, True
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, BrokerSeen) and hasattr(self, "known_writes"):

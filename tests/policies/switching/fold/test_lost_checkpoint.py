@@ -1,7 +1,7 @@
 """Beginning with nothing where a switch is under way: executors go on, and know orders of before."""
 
-from policies.switching.events import RegistrySeen
-from policies.switching.state import SwitchingState, SwitchStage
+from policies.switching.events import Register, RegistrySeen
+from policies.switching.state import Directive, SwitchingState, SwitchStage
 from tests.policies.switching.world import World
 
 
@@ -25,6 +25,25 @@ def test_a_registry_that_is_empty_begins_with_the_first_number() -> None:
     world = World()
     world.tell(_as_read(world, world.state))
     assert world.state.ops == 0
+
+
+def test_a_command_before_the_registry_is_read_does_not_make_a_cluster_the_first_one() -> None:
+    """Brokers follow the directive that stands there, and its target stays what it is."""
+    world = World().to(SwitchStage.TRIGGERED)
+    before, world.state = world.state, SwitchingState()
+    world.tell(Register(key="r", name="new", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
+    world.tell(Register(key="s", name="third", uri="zk://third", instance_id="id-of-third", root="/ledgers"))
+    world.later().tell(_as_read(world, before))
+    statuses = {entry.name: entry.status.value for entry in world.state.entries}
+    assert statuses == {"new": "standby", "old": "active", "third": "standby"}
+    assert (world.state.bootstrap, world.state.active(), world.state.epoch) == ("old", "new", 1)
+    assert not world.state.contested
+
+
+def test_a_switch_that_was_begun_before_the_registry_was_read_is_contested() -> None:
+    world = World().to(SwitchStage.TRIGGERED)
+    world.later().tell(RegistrySeen(world.state.entries, "old", Directive(7, "old"), 6, world.now_ms))
+    assert "nobody here ordered" in world.state.contested
 
 
 def _as_read(world: World, state: SwitchingState) -> RegistrySeen:
