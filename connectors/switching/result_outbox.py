@@ -18,8 +18,8 @@ from policies.wire import observation_event
 SOURCE = "headgate/switch-executor"
 
 _GATHER_SECONDS = 1.0
-"""While the executor has plenty to do, results go out together so often: one batch of the query for all of them, and the
-processor that more batches would take is left to the copies."""
+"""While the executor has plenty to do, results go out together so often: one batch of the query takes them all, and the
+processor that more batches would cost is left to the copies."""
 _RESEND_SECONDS = 15.0
 _GIVE_UP_SECONDS = 600.0
 """After that, whoever drives the switch on has the order carried out again."""

@@ -98,9 +98,10 @@ def _before(record: SwitchRecord, now: datetime) -> str:
 
 
 def _acks(record: SwitchRecord, now: datetime) -> str:
-    if record.brokers.awaited:
-        return f"waits for the acks of {awaited(record, now)}"
     live, acked = record.brokers.live, record.brokers.acked
+    if record.brokers.awaited:
+        between = "; until then move no bundles, or unload those of who is awaited first" if acked else ""
+        return f"waits for the acks of {awaited(record, now)}{between}"
     if live is None:
         return "waits until it is read which brokers are alive"
     if acked < live:

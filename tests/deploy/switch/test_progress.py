@@ -97,4 +97,10 @@ def test_brokers_that_are_awaited_are_named_with_since_when() -> None:
     brokers = BrokerCounts(live=20, acked=8, awaited=late)
     says = next_step(record(verdict=S.TRIGGERED, brokers=brokers), NOW)
     assert says.startswith("waits for the acks of b11 (11 s), b10 (10 s), ")
-    assert says.endswith(" and 2 more")
+    assert " and 2 more" in says
+    assert says.endswith("until then move no bundles, or unload those of who is awaited first")
+
+
+def test_before_anybody_moved_bundles_may() -> None:
+    brokers = BrokerCounts(live=2, acked=0, awaited={"b1": NOW, "b2": NOW})
+    assert "bundles" not in next_step(record(verdict=S.TRIGGERED, brokers=brokers), NOW)
