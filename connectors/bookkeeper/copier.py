@@ -292,11 +292,11 @@ class LedgerCopier:
     def _run(self, ledger_id: int, request: Mapping[str, object], progress: Progress | None) -> JavaResult:
         """Have something done, and follow it; given up when it does not move."""
         remote, name = self._current(), f"{ledger_id}/{next(self._numbers)}"
-        remote.start(name, msgspec.json.encode({**request, "ledger_id": ledger_id}).decode())
+        said = remote.start(name, msgspec.json.encode({**request, "ledger_id": ledger_id}).decode(), _POLL_MS)
         seen, limit_seconds = 0, _STALLS * self._timeout_seconds
         until = time.monotonic() + limit_seconds
         while True:
-            answer = msgspec.json.decode(remote.answer(name, _POLL_MS), type=JavaResult)
+            answer = msgspec.json.decode(said, type=JavaResult)
             if progress is not None and answer.entries:
                 progress(ledger_id, answer.entries, answer.bytes)
             if answer.status not in ("queued", "running"):
@@ -305,6 +305,7 @@ class LedgerCopier:
                 seen, until = answer.entries, time.monotonic() + limit_seconds
             elif time.monotonic() > until:
                 remote.cancel(name)
+            said = remote.answer(name, _POLL_MS)
 
     def _current(self) -> RemoteCopier:
         with self._lock:

@@ -275,9 +275,9 @@ class RemoteCopier:
         """Whether its JVM still runs."""
         return self._jvm.is_current(self._generation)
 
-    def start(self, name: str, request: str) -> None:
-        """Begin something under a name."""
-        self._jvm.call(self._generation, self._java.start, name, request)
+    def start(self, name: str, request: str, wait_ms: int) -> str:
+        """Begin something under a name; what came of it, or how far it is when that time is over."""
+        return str(self._jvm.call(self._generation, self._java.start, name, request, wait_ms))
 
     def answer(self, name: str, wait_ms: int) -> str:
         """What came of it, or how far it is when that time is over."""

@@ -87,10 +87,11 @@ class Java:
         self.is_usable = True
         return self
 
-    def start(self, name: str, request: str) -> None:
+    def start(self, name: str, request: str, wait_ms: int) -> str:
         assert self.journal is not None
         self.requests.append(json.loads(request))
         self.journalled_at_start.append(list(self.journal.calls))
+        return self.answer(name, wait_ms)
 
     def answer(self, name: str, wait_ms: int) -> str:
         said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

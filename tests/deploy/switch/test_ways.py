@@ -6,7 +6,7 @@ import pytest
 
 from deploy.switch.ways import ways
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import Abort, Cleanup, Command, Pause, Resume, Rollback, Start
+from policies.switching.events import Abort, Cleanup, Commands, Pause, Resume, Rollback, Start
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchStage
 from policies.units import from_millis
@@ -29,24 +29,27 @@ def offered(world: WireWorld) -> list[str]:
     return list(found(world))
 
 
-def event(words: str) -> Command:
+def event(words: str) -> Commands:
     match words.split():
         case ["rollback", *brokers]:
             return Rollback(key=words, attribution_only=not brokers)
         case ["start", "--target", name]:
             return Start(key=words, target=name, digest=None)
-    named = {"abort": Abort, "pause": Pause, "resume": Resume, "cleanup": Cleanup}
-    return named[words](key=words, dry_run=words == "cleanup")
+        case ["cleanup"]:
+            return Cleanup(key=words, dry_run=True)
+        case ["abort"]:
+            return Abort(key=words)
+    return Pause(key=words) if words == "pause" else Resume(key=words)
 
 
-def refused(stage: SwitchStage, words: str, *before: Command, days: int = 0) -> list[str]:
+def refused(stage: SwitchStage, words: str, *before: Commands, days: int = 0) -> list[str]:
     """Why a command is not taken, given in a world of its own."""
     world = reached(stage, *before, days=days)
     said = world.tell(event(words))
     return [s.sentence for s in said if s.verdict is SwitchVerdict.REJECT or "would be rejected" in s.sentence]
 
 
-def reached(stage: SwitchStage, *before: Command, days: int = 0) -> WireWorld:
+def reached(stage: SwitchStage, *before: Commands, days: int = 0) -> WireWorld:
     world = WireWorld()
     world.to(stage)
     world.later(days * DAY_MS)
@@ -58,7 +61,7 @@ def reached(stage: SwitchStage, *before: Command, days: int = 0) -> WireWorld:
 
 @pytest.mark.parametrize("before", [(), (Pause(key="p"),)], ids=["", "paused"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tuple[Command, ...]) -> None:
+def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tuple[Commands, ...]) -> None:
     for words, way in found(reached(stage, *before)).items():
         why = refused(stage, words, *before)
         assert not why or ("if ids allow" in way and "advance to HOB" in why[0]), why

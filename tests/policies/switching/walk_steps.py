@@ -324,7 +324,7 @@ def _settings_change(fleet: Fleet, draw: Random) -> None:
 
 def _two_command(fleet: Fleet, draw: Random) -> None:
     """Two people at once; neither has heard of the other."""
-    said = [
+    said: list[Callable[[], Event]] = [
         lambda: fleet.start_event(draw.choice(sorted(fleet.clusters))),
         lambda: Rollback(key=fleet.key(), attribution_only=draw.random() < 0.5),
         lambda: Cleanup(key=fleet.key()),
