@@ -323,7 +323,7 @@ def _settings_change(fleet: Fleet, draw: Random) -> None:
 
 
 def _two_command(fleet: Fleet, draw: Random) -> None:
-    """Two people at once; neither has heard of the other."""
+    """Two people at once; neither has heard of the other. What is given after a reading, nobody knows."""
     said: list[Callable[[], Event]] = [
         lambda: fleet.start_event(draw.choice(sorted(fleet.clusters))),
         lambda: Rollback(key=fleet.key(), attribution_only=draw.random() < 0.5),
@@ -333,8 +333,7 @@ def _two_command(fleet: Fleet, draw: Random) -> None:
         lambda: every_event.Resume(key=fleet.key()),
         lambda: Unregister(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))),
     ]
-    if draw.random() < 0.5:
-        fleet.read()
+    fleet.read()
     fleet.tell(*[each() for each in draw.sample(said, 2)])
 
 

@@ -215,7 +215,8 @@ class WireWorld(World):
         self.wake_at = step.wake_at
         self.published.extend(step.decisions)
         for decision in step.decisions:
-            assert DECIDED.read(decision_event(decision)).data == decision.model_copy(update={"numbers": {}})
+            told = decision.model_copy(update={"numbers": {}, "otherwise": ()})
+            assert DECIDED.read(decision_event(decision)).data == told
             assert audit_event(decision)
             if isinstance(decision, SwitchDecision):
                 self._hear(decision)
