@@ -7,6 +7,7 @@ were stepped at that time already. Each timer that is set is said on a topic, to
 somebody must know when one is due (`policies/timers.py`).
 """
 
+import gc
 import pickle
 import time
 from collections.abc import Iterable, Iterator
@@ -42,9 +43,15 @@ class Written(NamedTuple):
 _WRITTEN: Kept[tuple[str, str], Written] = Kept()
 
 
+_COLLECTED_AFTER = (50_000, 20, 100)
+"""Objects, and how often the younger generation is searched before the next one is."""
+
+
 @lru_cache(maxsize=2)
 def _unpacked(packed: bytes) -> "PolicyOperator":
     """What was shipped, the same one for each batch of a process: with the settings it has looked up by then."""
+    # A step leaves hardly a cycle, and a fleet's clusters are a million objects to be searched for some: seldom, then.
+    gc.set_threshold(*_COLLECTED_AFTER)
     return PolicyOperator(*pickle.loads(packed))  # noqa: S301 - Spark brought it, as it would the operator itself
 
 
