@@ -96,6 +96,7 @@ def _bootstrap(root: Path) -> None:
     for own in Path("/", _TRUST).glob("*.crt"):  # of a network that has authorities of its own
         shutil.copy(own, root / _TRUST)
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    (root / "etc/hosts").touch()
     python = (
         "update-ca-certificates && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv"
     )
@@ -155,6 +156,7 @@ class Pod:
             f"mkdir -p {root}/etc/headgate",
             f"mount --bind {REPOSITORY}/docker {root}/etc/headgate",
             f"mount --bind {self.volume} {root}/var/lib/headgate",
+            f"mount --bind {self._hosts()} {root}/etc/hosts",
             f"mount -o remount,bind,ro {root}",
             "ip link set lo up",
         ]
@@ -166,6 +168,12 @@ class Pod:
         spaces = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--ipc", "--uts"]
         with log.open("wb") as output:
             return subprocess.Popen([*spaces, "sh", "-c", script], stdout=output, stderr=subprocess.STDOUT)
+
+    def _hosts(self) -> Path:
+        """As every engine writes it: a container knows itself by its name."""
+        hosts = self.volume.with_name("hosts")
+        hosts.write_text(f"127.0.0.1 localhost\n127.0.0.1 {os.uname().nodename}\n")
+        return hosts
 
     def inside(self, running: "subprocess.Popen[bytes]", command: str) -> int:
         """Run another command in a running pod, as a health check is; its status."""

@@ -23,6 +23,8 @@ addEventListener("load", () => setInterval(() => {
   const root = document.documentElement;
   root.dataset.width = `${root.scrollWidth} of ${root.clientWidth}`;
   root.dataset.ground = getComputedStyle(document.body).backgroundColor;
+  const names = [...document.querySelectorAll(".alerts b")].map((each) => each.getBoundingClientRect().width);
+  root.dataset.narrowest = Math.floor(Math.min(...names));
   root.dataset.unfolded = document.querySelectorAll("details[open]").length;
   if (!root.dataset.touched) {
     root.dataset.touched = "yes";
@@ -152,6 +154,13 @@ def test_it_fits_its_window(served: Served, tmp_path: Path, width: int) -> None:
     served.world.read(members(1), log_dirs(0.1, log_dir="/" + "x" * 300, broker=1), cluster="c" * 200)
     found = noted(served.dom(tmp_path, width=width), "width")
     assert found == f"{width} of {width}"
+
+
+def test_on_a_phone_an_alert_that_nobody_repeated_leaves_room_for_its_name(served: Served, tmp_path: Path) -> None:
+    served.world.later(hours=28)
+    dom = served.dom(tmp_path, width=375)
+    assert "not repeated in time" in dom
+    assert int(noted(dom, "narrowest") or 0) > 60  # a letter is ten wide
 
 
 def test_it_is_dark_where_that_is_preferred(served: Served, tmp_path: Path) -> None:
