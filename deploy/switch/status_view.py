@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.switch.progress import awaited, next_step, pace_of
-from deploy.switch.ways import ways
+from deploy.switch.ways import how_to_advance, ways
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, WAY, LedgerStage, SwitchStage
 from policies.units import human_bytes, human_seconds
@@ -108,10 +108,13 @@ def _alarms(record: SwitchRecord) -> Iterator[Text]:
     if record.paused:
         yield Text.assemble(("PAUSED", "bold yellow"), ": nothing is ordered")
     if record.halted:
-        again = f"once that is mended, `headgate switch resume --cluster {record.cluster}` lets it go on"
-        yield Text.assemble(("HALTED", "bold red"), f": {record.halted}; {again}")
+        again = f"; once that is mended, `headgate switch resume --cluster {record.cluster}` lets it go on"
+        said = "" if record.halted.endswith("then `resume`") else again
+        yield Text.assemble(("HALTED", "bold red"), f": {record.halted}{said}")
     if record.blocked:
         yield Text.assemble(("BLOCKED", "bold red"), f": {record.blocked}")
+    if advance := how_to_advance(record):
+        yield Text.assemble(("to advance", "bold"), f": {advance}")
     if record.degraded:
         yield Text.assemble(
             ("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, others already write there"

@@ -1,5 +1,6 @@
 """What a person may command now: whoever is woken at night reads it where the switch is shown."""
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -7,6 +8,7 @@ from policies.switching.decisions import SwitchRecord
 from policies.switching.state import SwitchStage
 
 S = SwitchStage
+_ADVANCE = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to (HOB-\d+)")
 _LIVE = (S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD)
 _UNDER_WAY = (S.TRIGGERED, *_LIVE, S.CLEANUP, S.ROLLBACK)
 
@@ -14,6 +16,14 @@ _UNDER_WAY = (S.TRIGGERED, *_LIVE, S.CLEANUP, S.ROLLBACK)
 def ways(record: SwitchRecord, now: datetime) -> tuple[str, ...]:
     """The commands that lead on from here, each with what it does; the likeliest first."""
     return tuple(_ways(record, now))
+
+
+def how_to_advance(record: SwitchRecord) -> str:
+    """What advancing an id generator takes, where what is in the way asks for it; empty where nothing does."""
+    asked = dict(_ADVANCE.findall(f"{record.halted or ''}; {record.blocked or ''}"))
+    each = (f"create <ledgers root>/idgen-long/{hob} in the ZooKeeper of {name}" for name, hob in asked.items())
+    then = ", then let all that writes there connect anew"
+    return f"{' and '.join(each)}{then}" if asked else ""
 
 
 def _ways(record: SwitchRecord, now: datetime) -> Iterator[str]:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from deploy.switch.ways import ways
+from deploy.switch.ways import how_to_advance, ways
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.events import Abort, Cleanup, Commands, Pause, Resume, Rollback, Start
 from policies.switching.settings import DAY_MS
@@ -85,3 +85,12 @@ def test_what_is_offered(stage: SwitchStage, days: int, commands: list[str]) -> 
 
 def test_a_paused_switch_is_resumed_first_and_not_paused_again() -> None:
     assert offered(reached(S.BUILD, Pause(key="p"))) == ["resume", "rollback", "rollback --with-brokers"]
+
+
+def test_who_is_to_advance_a_generator_is_told_how() -> None:
+    world = reached(S.HOLD)
+    assert how_to_advance(world.records()[-1]) == ""
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 1
+    world.later().tell(world.cluster_event("old"))
+    said = how_to_advance(world.records()[-1])
+    assert said.startswith("create <ledgers root>/idgen-long/HOB-0000000003 in the ZooKeeper of new, then")
