@@ -14,7 +14,10 @@ from typing import Any, Self
 
 import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
 
+from connectors.kafka.topic_admin import create_topics
+from deploy.settings_file import load_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 _NO_TOPIC_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -195,6 +198,12 @@ def write_settings(file: Path, **settings: Any) -> Path:
     return file
 
 
+def make_topics(file: Path) -> None:
+    """What `headgate topics create -s FILE` does, without a process of its own (`test_topics` has those)."""
+    settings = load_settings(file)
+    create_topics(settings.loop_kafka(), settings.topics, timeout_seconds=DEADLINE_SECONDS)
+
+
 def http_get(port: int, path: str) -> tuple[int, str] | None:
     """Status and body; None while nobody listens."""
     try:
@@ -205,6 +214,12 @@ def http_get(port: int, path: str) -> tuple[int, str] | None:
             return error.code, error.read().decode()
     except OSError:
         return None
+
+
+def series(page: str, name: str) -> list[tuple[dict[str, str], float]]:
+    """Labels and value of every series of a name on a page of metrics; none on an empty one."""
+    families = text_string_to_metric_families(page)
+    return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
 
 
 def await_ready(headgate: Headgate, port: int) -> None:
