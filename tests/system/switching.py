@@ -30,7 +30,7 @@ from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
-from tests.system.loop import Entry, Headgate, Topic, await_ready, produce, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
@@ -312,8 +312,7 @@ class SwitchLoop:
             clusters=dict(clusters),
             policies=dict(policies),
         )
-        with Headgate(["topics", "create", "-s", str(self.file)], self.folder / "topics.log") as create:
-            assert create.wait() == 0, create.output()
+        make_topics(self.file)
 
     def start(self, *parts: str) -> None:
         """Start parts and wait until they are ready."""

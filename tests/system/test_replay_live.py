@@ -13,7 +13,7 @@ from policies.batches import BATCHES
 from policies.registry import POLICIES, decided_topics, observed_topics, topic_of
 from policies.wire import observation_event
 from streaming.dead_letters import KEPT_BYTES
-from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -50,8 +50,7 @@ def test_a_live_run_that_was_killed_in_the_middle_is_replayed_byte_for_byte(
         http={"port": free_port},
         policies={"throttle": limits},
     )
-    with Headgate(["topics", "create", "-s", str(file)], tmp_path / "topics.log") as create:
-        assert create.wait() == 0, create.output()
+    make_topics(file)
     records, decide = observed(), ["decide", "-s", str(file)]
     half = len(records) // 2
     with (

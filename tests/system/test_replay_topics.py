@@ -13,7 +13,7 @@ from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.units import format_instant
 from policies.wire import observation_event
-from tests.system.loop import Headgate, produce, write_settings
+from tests.system.loop import make_topics, produce, write_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,8 +33,7 @@ def test_a_range_of_the_observed_topics_is_replayed_by_when_it_was_appended(tmp_
         topics={"prefix": prefix, "partitions": 2},
         policies={"throttle": {"hard": {"available_bytes_below": 100}}},
     )
-    with Headgate(["topics", "create", "-s", str(file)], tmp_path / "topics.log") as create:
-        assert create.wait() == 0, create.output()
+    make_topics(file)
     produce(loop_kafka, f"{prefix}.observed.log-dirs", record(50))
     threading.Event().wait(0.02)  # Kafka's timestamps are whole milliseconds
     middle = datetime.now(UTC)

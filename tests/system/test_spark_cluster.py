@@ -19,7 +19,7 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.spark_cluster import SparkCluster
 from tests.system.waiting import eventually
 
@@ -68,8 +68,7 @@ class Run:
             # Four JVMs that start at once on a busy machine are slow, and not stalled.
             stream={"shuffle_partitions": 2, "stall_timeout": "20m", **stream},
         )
-        with Headgate(["topics", "create", "-s", str(self.file)], folder / "topics.log") as create:
-            assert create.wait() == 0, create.output()
+        make_topics(self.file)
 
     def query(self) -> Headgate:
         return Headgate(["decide", "-s", str(self.file)], self.folder / "decide.log")

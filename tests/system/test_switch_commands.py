@@ -37,7 +37,7 @@ from policies.switching.ledger_paths import Layout
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, GeneratorReading
 from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, http_get, produce, write_settings
+from tests.system.loop import Headgate, Topic, http_get, make_topics, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
@@ -117,8 +117,7 @@ def world(zookeeper: ZooKeeper, loop_kafka: str, tmp_path_factory: pytest.TempPa
             http={"port": free_port()},
             clusters={"c1": watched, "c2": {}},
         )
-        with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
-            assert create.wait() == 0, create.output()
+        make_topics(file)
         yield World(loop_kafka, prefix, file, folder, places["new"], client)
 
 

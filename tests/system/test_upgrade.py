@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policies.registry import POLICIES
-from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.upgrade import PREFIX, say_all, settings, unpack
 from tests.system.waiting import eventually
 
@@ -22,8 +22,7 @@ def test_a_query_goes_on_from_what_an_earlier_version_left(
     written = write_settings(tmp_path / "headgate.yaml", **settings(loop_kafka, tmp_path / "data", free_port))
     (tmp_path / "data").mkdir()
     left = unpack(file, tmp_path / "data")
-    with Headgate(["topics", "create", "-s", str(written)], tmp_path / "topics.log") as create:
-        assert create.wait() == 0, create.output()
+    make_topics(written)
     for topic, records in left.records.items():
         produce(loop_kafka, f"{PREFIX}.{topic}", *((r["key"], r["value"]) for r in records))
     taken = newest_commit(left.checkpoint)

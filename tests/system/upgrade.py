@@ -23,7 +23,7 @@ from deploy.jars import default_cache_dir, ensure_jars
 from policies.examples import ExampleReading
 from policies.registry import POLICIES, topic_of
 from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
 
 PREFIX = "upgrade"
@@ -82,8 +82,7 @@ def _record(file: Path) -> None:
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
         folder, servers = Path(name), kafka.bootstrap_servers
         written = write_settings(folder / "headgate.yaml", **settings(servers, folder / "data", _PORT))
-        with Headgate(["topics", "create", "-s", str(written)], folder / "topics.log") as create:
-            assert create.wait() == 0, create.output()
+        make_topics(written)
         with (
             Headgate(["decide", "-s", str(written)], folder / "decide.log") as query,
             Topic(servers, f"{PREFIX}.decided.throttle") as decided,
