@@ -12,6 +12,7 @@ from deploy.jvm import find_java
 from policies.errors import UserError
 from tests.progress import longest_first
 from tests.system import class_archives
+from tests.system.older import of_today
 from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.zookeeper import ZooKeeper
 
@@ -88,7 +89,7 @@ def loop_kafka(
 def _from_container() -> Iterator[str]:
     from testcontainers.kafka import KafkaContainer
 
-    with KafkaContainer("apache/kafka:4.3.1").with_kraft() as container:
+    with KafkaContainer(f"apache/kafka:{of_today('kafka_2.13')}").with_kraft() as container:
         yield container.get_bootstrap_server()
 
 

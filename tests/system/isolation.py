@@ -16,11 +16,10 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, NoNodeError
 from kazoo.protocol.states import ZnodeStat
-from prometheus_client.parser import text_string_to_metric_families
 
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.units import to_millis
-from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, series, write_settings
 from tests.system.waiting import eventually
 
 CLUSTER = "c1"
@@ -211,8 +210,7 @@ class WatchedLoop:
         """Labels and value of every exported series of a name."""
         answer = http_get(self._port, "/metrics")
         assert answer is not None, "nobody serves /metrics"
-        families = text_string_to_metric_families(answer[1])
-        return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
+        return series(answer[1], name)
 
 
 @contextmanager

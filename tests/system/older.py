@@ -19,6 +19,14 @@ HEAP_MEBIBYTES = 160
 RESULTS = Path(__file__).parents[1] / "data/compatibility.json"
 """By product, version and what was tried: ``works``, or what it cannot do."""
 
+COORDINATES = Path(__file__).parents[2] / "deploy" / "jars.coordinates"
+
+
+def of_today(artifact: str) -> str:
+    """The version of a jar that comes with Headgate: of its own broker, and of the ZooKeeper that tests start."""
+    rows = (row.split() for row in COORDINATES.read_text().splitlines() if not row.startswith("#"))
+    return next(row[3] for row in rows if row[2:3] == [artifact])
+
 
 class OlderKafka(JvmServer):
     """A broker that is its own controller, of any Kafka from 3.3 on; its ports stay the same over restarts.

@@ -35,6 +35,8 @@ LEAST_LOAD = 3 * MEGABYTE
 MIN_HOLD_SECONDS = 3
 FLOOR = 65_536
 REST_SECONDS = 5.0
+REACTS_SECONDS = 30.0
+"""Producers wait for a slow loop, so a disk would not tell of one that has become many times slower than it was."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
             }
             record_testsuite_property(request.node.name, {**said, "factors": [d["factor"] for d in decided.data()]})
             assert least_free > case.hard // 4
+            assert pace.slowest_seconds < on_this_machine(REACTS_SECONDS), "the load waited for a loop that stood still"
             assert cluster.dead() == set()
             assert load.failed == 0
             _assert_quotas_followed(case, recorder, decided)

@@ -1,6 +1,5 @@
 """Two of each process: one is killed or frozen, the other goes on, and who wakes up leaves alone what is another's."""
 
-import re
 import signal
 import time
 import uuid
@@ -19,7 +18,7 @@ from connectors.kafka.topics import TopicSettings
 from policies.shares import SHARE_COUNT
 from policies.throttle.quota_settings import Entity
 from tests.progress import tell
-from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, series, write_settings
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.test_loop_recovery import reading
 from tests.system.test_quota_actuator import Decider
@@ -43,7 +42,7 @@ class Process(Headgate):
     def metric(self, name: str) -> float:
         """The sum over its series; 0 where there is none, or nobody answers."""
         page = (http_get(self.port, "/metrics") or (0, ""))[1]
-        return sum(float(found) for found in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", page, re.MULTILINE))
+        return sum(value for _, value in series(page, name))
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

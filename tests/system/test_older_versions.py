@@ -35,7 +35,7 @@ from policies.throttle.readings import LogDirs
 from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.doctor import examined
-from tests.system.older import OlderKafka
+from tests.system.older import OlderKafka, of_today
 from tests.system.older_jars import ensure_older_jars, older_cache
 from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
 from tests.system.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
@@ -48,13 +48,14 @@ def versions(*each: str, in_ci: str) -> list[object]:
     return [each if each == in_ci else pytest.param(each, marks=pytest.mark.compatibility) for each in each]
 
 
-KAFKAS = versions("3.3.2", "3.6.2", "3.9.1", "4.0.0", "4.3.1", in_ci="3.3.2")
-ZOOKEEPERS = versions("3.6.4", "3.7.2", "3.8.4", "3.9.3", "3.9.5", in_ci="3.6.4")
+KAFKA_VERSION, ZOOKEEPER_VERSION = of_today("kafka_2.13"), of_today("zookeeper")
+KAFKAS = versions("3.3.2", "3.6.2", "3.9.1", "4.0.0", KAFKA_VERSION, in_ci="3.3.2")
+ZOOKEEPERS = versions("3.6.4", "3.7.2", "3.8.4", "3.9.3", ZOOKEEPER_VERSION, in_ci="3.6.4")
 PULSARS = versions("2.10.5", "3.0.7", "4.0.7", PULSAR_VERSION, in_ci="")
 
 OF_TODAY: dict[str, Callable[[], tuple[Path, ...]]] = {
-    "kafka-4.3.1": lambda: ensure_jars("kafka", default_cache_dir()),
-    "zookeeper-3.9.5": lambda: ensure_jars("bookkeeper", default_cache_dir()),
+    f"kafka-{KAFKA_VERSION}": lambda: ensure_jars("kafka", default_cache_dir()),
+    f"zookeeper-{ZOOKEEPER_VERSION}": lambda: ensure_jars("bookkeeper", default_cache_dir()),
     f"pulsar-{PULSAR_VERSION}": lambda: ensure_pulsar_jars(default_cache_dir().parent),
 }
 """Those of all other tests, for the whole table."""
