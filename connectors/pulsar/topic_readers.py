@@ -5,6 +5,7 @@ help: each is given some topics at a time, over a pipe, and gives back what it f
 die.
 """
 
+import logging
 import os
 import pickle
 import subprocess
@@ -18,6 +19,7 @@ from contextlib import ExitStack, suppress
 from typing import IO
 
 import msgspec
+import structlog
 
 from connectors.pulsar.referrers import Inventory, read_topics
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -187,6 +189,7 @@ def _answer(session: ZooKeeperSession, task: _Task, leave_out: Collection[str]) 
 
 def _serve() -> None:
     """Answer what comes until there is nothing more."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is logged is no answer
     received = _receive(sys.stdin.buffer)
@@ -203,4 +206,5 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    with suppress(BrokenPipeError):  # whoever asked is gone
+        _serve()
