@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float, nargs="+", default=[1.0], help="times as often as every 10 s, in turn")
     parser.add_argument("--record", type=Path, help="write the figures of each speed there, as JSON lines")
     parser.add_argument("--partitions", type=int, default=1, help="of topics and state")
+    parser.add_argument("--most", type=int, default=20_000, help="records a batch: stream.max_records_per_batch")
     parser.add_argument("--master", help="a Spark master on this machine; by default local[2]")
     parser.add_argument("--batches", type=Path, help="write what Spark says of each batch there, as JSON lines")
     run(__doc__ or "", measure, parser)
@@ -112,7 +113,7 @@ def main() -> None:
 def measure(given: argparse.Namespace) -> Figures:
     """One fleet at one pace."""
     fleet = Fleet(given.clusters, given.brokers, given.volumes)
-    stream: dict[str, Any] = {"shuffle_partitions": given.partitions}
+    stream: dict[str, Any] = {"shuffle_partitions": given.partitions, "max_records_per_batch": given.most}
     if given.master:
         stream |= {"master": given.master, "spark": {"spark.executor.memory": "1g", "spark.executor.cores": 1}}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
