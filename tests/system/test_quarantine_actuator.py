@@ -140,15 +140,21 @@ class Meddled:
         self.store.close()
 
 
+class UnhurriedWorker(QuarantineWorker):
+    """One that may do as much as it can; that others pause between actions is tested with their clock."""
+
+    most_a_minute = MANY
+
+
 class Acting:
     """One cluster's worker at work in a thread of its own."""
 
-    def __init__(self, store: RackStore) -> None:
+    def __init__(self, store: RackStore, kind: type[QuarantineWorker] = QuarantineWorker) -> None:
         self.registry = CollectorRegistry()
         self.said: list[dict[str, Any]] = []
         metrics = QuarantineMetrics(self.registry)
         watched = WatchedRacks(CLUSTER, store, MANY)
-        self.worker = QuarantineWorker(watched, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
+        self.worker = kind(watched, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.worker.run, args=(self._stop,), name="acting")
 
@@ -174,9 +180,11 @@ class Acting:
 
 
 @contextmanager
-def acting(bookies: Bookies, meddle: Iterable[Callable[[], None]] = ()) -> Iterator[Acting]:
+def acting(
+    bookies: Bookies, meddle: Iterable[Callable[[], None]] = (), kind: type[QuarantineWorker] = QuarantineWorker
+) -> Iterator[Acting]:
     store = Meddled(ZooKeeperRacks(CLUSTER, bookies.connection), list(meddle))
-    with Acting(store) as acting:
+    with Acting(store, kind) as acting:
         yield acting
 
 
@@ -288,7 +296,7 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
     context = multiprocessing.get_context("spawn")
     enough, written = context.Event(), context.Value("i", 0)
     rival = context.Process(target=compete, args=(mortal.connection.servers, rounds, enough, written))
-    with acting(mortal) as actor:
+    with acting(mortal, kind=UnhurriedWorker) as actor:
         rival.start()
         try:
             eventually("the other writer is at work", lambda: written.value > 0)
