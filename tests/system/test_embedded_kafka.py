@@ -16,6 +16,7 @@ from deploy.embedded import EmbeddedKafka
 from policies.errors import UserError
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
+from tests.system.private_net import why_not_private
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -176,3 +177,22 @@ def test_log_dirs_may_lie_on_disks_of_their_own(
     ) as kafka:
         create_topic(kafka, "observed", partitions=2)
         eventually("each disk has one", lambda: [len(list(disk.glob("logs/observed-*"))) for disk in disks] == [1, 1])
+
+
+_WITHOUT_A_NETWORK = """
+import sys
+from pathlib import Path
+from tests.system.private_net import enter
+enter({})
+from deploy.embedded import EmbeddedKafka
+with EmbeddedKafka(Path(sys.argv[1]), [Path(jar) for jar in sys.argv[2:]], heap_mebibytes=96) as kafka:
+    print("ready on", kafka.bootstrap_servers)
+"""
+
+
+def test_it_starts_on_a_machine_without_any_network(kafka_jars: tuple[Path, ...], tmp_path: Path) -> None:
+    if (why := why_not_private()) is not None:
+        pytest.skip(why)
+    command = [sys.executable, "-c", _WITHOUT_A_NETWORK, str(tmp_path / "kafka"), *map(str, kafka_jars)]
+    started = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert started.stdout.startswith("ready on 127.0.0.1:"), started.stderr

@@ -15,10 +15,15 @@ from tests.docs.blocks import ROOT
 from tests.system.private_net import why_not_private
 from tests.system.reader import PLAYS
 
-pytestmark = [pytest.mark.usefixtures("kafka_jars", "bookkeeper_jars"), pytest.mark.long]
+pytestmark = [pytest.mark.usefixtures("kafka_jars", "bookkeeper_jars")]
+
+SHORT = frozenset({"docs/switching-precheck.md"})
+"""Those that need no loop of their own run with the other system tests."""
 
 
-@pytest.mark.parametrize("page", sorted(PLAYS))
+@pytest.mark.parametrize(
+    "page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.long) for page in sorted(PLAYS)]
+)
 def test_what_a_page_says_to_try_works_as_it_stands(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if (why := why_not_private()) is not None:
         pytest.skip(why)
