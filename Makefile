@@ -12,7 +12,7 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run demo test unit lean system servers again compatibility faults long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -94,6 +94,12 @@ SEED = 1
 faults: $(VENV)/.dev ## Faults on a real loop, against an undisturbed run: COUNT=500 SEED=1 for hours
 	$(BIN)/python -m tests.faults --count $(COUNT) --seed $(SEED)
 
+TARGET = codec
+SECONDS = 300
+fuzz: $(VENV)/.dev ## What reads what others wrote, guided by coverage: TARGET=codec|settings|znodes|rest|exporter|words SECONDS=300
+	@$(PIP) install --require-hashes -r requirements-fuzz.txt
+	$(BIN)/python -m tests.fuzz $(TARGET) --atheris --seconds $(SECONDS)
+
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))
 
@@ -111,6 +117,7 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 requirements: ## Pin what pyproject.toml asks for, with hashes (needs uv)
 	$(PIN) pyproject.toml --group build -o requirements.txt
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
+	$(PIN) --group fuzz -c requirements-dev.txt -o requirements-fuzz.txt
 
 audit: $(VENV)/.runtime ## Known weaknesses of what is pinned (asks a database on the network; says so where there is none)
 	@$(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
