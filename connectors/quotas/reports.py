@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.actuation.reports import AuditLog, FailingMetric
+from connectors.actuation.reports import AuditLog, PacedMetric
 from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
 from policies.throttle.quota_orders import QuotaOrder
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Rate, WantedFactor
@@ -24,7 +24,7 @@ _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
 """Reasons for which a quota that is as it should be is reported all the same."""
 
 
-class QuotaMetrics(FailingMetric):
+class QuotaMetrics(PacedMetric):
     """What the quota actuator counts, for all clusters alike: make one for a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -104,6 +104,10 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         self._last.pop(None, None)
         if took_seconds is not None:
             self._metrics.seconds.labels(self._cluster).observe(took_seconds)
+
+    def held(self, *, yes: bool) -> None:
+        """Show whether quotas that should rise wait because too much was altered within a minute."""
+        self._metrics.held(self._cluster, yes=yes)
 
     def fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
         """A decision came too late: another one is in force."""

@@ -14,6 +14,7 @@ import structlog
 from kafka.errors import KafkaError
 from tenacity import retry_if_exception_type, stop_after_attempt
 
+from connectors.actuation.action_rate import ActionRate
 from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
 from connectors.kafka.log_dirs import WatchedKafka
@@ -46,6 +47,7 @@ SETTLE_SECONDS = 5.0
 _AGAIN_SECONDS = 5.0
 """Between series of attempts that failed."""
 _ATTEMPTS_TO_RELEASE = 5
+_MOST_CHANGES_A_MINUTE = 60
 _RELEASED = WantedFactor(1.0, 1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
@@ -114,6 +116,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._look_at = 0.0
         self._in_force: dict[Entity, RatesInForce] = {}
         self._pending_writes: dict[Entity, tuple[float, PendingWrite]] = {}
+        self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
         self._obstacles: Obstacles | None = None
         self._measured_from: datetime | None = None
         """When Kafka took the decision in force; None when it is not (any more) to be measured."""
@@ -255,12 +258,24 @@ class QuotaWorker(Worker[QuotaOrder]):
             found = client.rates(list(targets))
             self._find_obstacles(client, wanted)
             plans = {entity: plan(self._situation(entity, targets[entity], found[entity])) for entity in targets}
+            if self._waits(plans, wanted):
+                return
             self._carry_out(client, plans, AttemptContext(self._order, wanted, number, self._clock.now()))
         except BaseException:
             self._connection.close()
             raise
         self._succeeded(wanted, acted=any(planned.acts for planned in plans.values()))
         self._step_on(plans)
+
+    def _waits(self, plans: dict[Entity, QuotaPlan], wanted: WantedFactor | None) -> bool:
+        """Whether so much was altered within a minute that this has time: what lowers a quota never waits."""
+        acts = [planned for planned in plans.values() if planned.acts]
+        left_seconds = self._changes.left_seconds()
+        waits = left_seconds > 0 and bool(acts) and not self._releasing and not any(map(_lowers, acts))
+        self._reports.held(yes=waits)
+        if waits:
+            self._look_at, self._carried_out = self._clock.monotonic() + left_seconds, wanted
+        return waits
 
     def _step_on(self, plans: dict[Entity, QuotaPlan]) -> None:
         """Look again when a quota on its way down may be lower."""
@@ -318,6 +333,8 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._write({e: p for e, p in plans.items() if p.verdict is QuotaVerdict.SET}, context)
         changes = {e: p.rate for e, p in plans.items() if p.acts}
         self._require_ours()
+        if changes:
+            self._changes.take()
         refused = dict(client.alter(changes)) if changes else {}
         now = self._clock.monotonic()
         for entity in changes.keys() - refused.keys():
@@ -357,3 +374,7 @@ class QuotaWorker(Worker[QuotaOrder]):
                 self._reports.failed(entity, error.plans[entity], context, detail_of(refusal))
         else:
             self._reports.failed(None, None, context, detail_of(error))
+
+
+def _lowers(planned: QuotaPlan) -> bool:
+    return planned.rate is not None and (planned.found is None or planned.rate < planned.found)

@@ -73,6 +73,35 @@ def bench() -> Bench:
     return Bench()
 
 
+# --- how much at most
+
+
+def test_of_a_flood_of_decisions_what_raises_waits_and_what_lowers_never_does(bench: Bench) -> None:
+    for number in range(1, 61):
+        bench.reconcile(order(0.5 if number % 2 else 1.0, number), after=0.1)
+    sets = bench.kafka.acts.count("set")
+    assert sets == 60
+    assert bench.reconcile(order(0.2, 61), after=0.1) == [("applied", "decided")]
+    assert bench.metric("held") == 0
+    assert bench.reconcile(order(0.9, 62), after=0.1) == []
+    assert bench.metric("held") == 1
+    assert bench.reconcile(order(0.1, 63), after=0.1) == [("applied", "decided")]
+    assert bench.reconcile(order(0.9, 64), after=0.1) == []
+    assert bench.kafka.rates[ANY] == 100_000
+    assert 0 < (bench.worker.pause_seconds() or 0) <= 60
+    assert bench.reconcile(after=60) == [("applied", "decided")]
+    assert bench.kafka.rates[ANY] == 900_000
+    assert bench.metric("held") == 0
+
+
+def test_a_flood_does_not_keep_what_was_there_from_being_put_back(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    for number in range(1, 62):
+        bench.reconcile(order(0.5 if number % 2 else 0.4, number), after=0.1)
+    assert bench.worker.release(Event()) == []
+    assert bench.kafka.rates[ANY] == 900_000
+
+
 # --- the journal
 
 
