@@ -177,5 +177,9 @@ def _ticks() -> dict[str, str]:
 
 
 def _common() -> dict[str, str]:
-    # The age of an observation counts from when it was appended: no collector's clock is trusted.
-    return {TIMESTAMPS: "LogAppendTime"}
+    return {
+        # The age of an observation counts from when it was appended: no collector's clock is trusted.
+        TIMESTAMPS: "LogAppendTime",
+        # Else `max.message.bytes` counts compressed bytes: of spaces a few kilobytes are a gigabyte to who reads them.
+        "compression.type": "uncompressed",
+    }

@@ -28,7 +28,7 @@ from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, command_line, http_get, is_running, write_settings
 from tests.system.tcp_proxy import LOOPBACK, TcpProxy
-from tests.system.waiting import eventually
+from tests.system.waiting import eventually, paced
 from tests.system.zookeeper import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -270,7 +270,7 @@ class World:
                 http={"port": self._ports[part]},
                 clusters=clusters[part],
                 policies={"throttle": _THROTTLE},
-                stream={"checkpoint_dir": str(self.checkpoint), "stall_timeout": "15s", "restart_limit": 3},
+                stream={"checkpoint_dir": str(self.checkpoint), "stall_timeout": f"{paced(15)}s", "restart_limit": 3},
             )
 
 

@@ -1,8 +1,11 @@
-"""Single brokers of an embedded cluster that die and come back."""
+"""What happens to brokers: they die and come back, and their topics are altered."""
 
 import time
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
 from deploy.embedded import EmbeddedKafka
+from tests.system.waiting import DEADLINE_SECONDS
 
 _START_SECONDS = 60.0
 
@@ -17,3 +20,12 @@ def start_broker(kafka: EmbeddedKafka, broker: int) -> None:
     assert broker not in kafka.pids, f"broker {broker} runs already"
     kafka._processes[broker] = kafka._launch(broker)
     kafka._await_ready(time.monotonic() + _START_SECONDS)
+
+
+def alter_topic(servers: str, topic: str, key: str, value: str) -> None:
+    """Set one of a topic's configs."""
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(timeout=DEADLINE_SECONDS)

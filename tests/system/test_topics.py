@@ -5,8 +5,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message, Producer, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from connectors.kafka.connection import KafkaConnection
@@ -16,6 +15,7 @@ from connectors.kafka.topics import TopicSettings, plan
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
+from tests.system.brokers import alter_topic
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 
 SETTINGS = TopicSettings(prefix=f"topics{uuid.uuid4().hex[:8]}")
@@ -25,14 +25,6 @@ OBSERVED = SETTINGS.topic("observed.log-dirs")
 @pytest.fixture
 def connection(loop_kafka: str) -> KafkaConnection:
     return KafkaConnection(bootstrap_servers=loop_kafka)
-
-
-def alter(connection: KafkaConnection, topic: str, key: str, value: str) -> None:
-    admin = AdminClient(connection.for_confluent())
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(timeout=DEADLINE_SECONDS)
 
 
 def last_message(connection: KafkaConnection, topic: str) -> Message:
@@ -60,7 +52,7 @@ def test_topics_are_created_once_and_are_then_as_planned(connection: KafkaConnec
 
 def test_a_changed_config_is_told_and_not_changed_back(connection: KafkaConnection) -> None:
     create_topics(connection, SETTINGS)
-    alter(connection, OBSERVED, "message.timestamp.type", "CreateTime")
+    alter_topic(connection.bootstrap_servers, OBSERVED, "message.timestamp.type", "CreateTime")
     try:
         eventually("the broker tells of it", lambda: check_topics(connection, SETTINGS).differences or None)
         for report in (create_topics(connection, SETTINGS), check_topics(connection, SETTINGS)):
@@ -69,7 +61,7 @@ def test_a_changed_config_is_told_and_not_changed_back(connection: KafkaConnecti
             assert (difference.expected, difference.found) == ("LogAppendTime", "CreateTime")
             assert "--add-config message.timestamp.type=LogAppendTime" in difference.remedy
     finally:
-        alter(connection, OBSERVED, "message.timestamp.type", "LogAppendTime")
+        alter_topic(connection.bootstrap_servers, OBSERVED, "message.timestamp.type", "LogAppendTime")
         eventually("it is as planned again", lambda: check_topics(connection, SETTINGS).as_planned or None)
     other = check_topics(connection, TopicSettings(prefix=SETTINGS.prefix, partitions=2, replication_factor=3))
     assert {difference.key for difference in other.differences} == {"partitions", "replication factor"}
@@ -142,3 +134,16 @@ def test_a_full_queue_is_counted_and_does_not_wait() -> None:
     publisher.close(timeout_seconds=0.0)
     purged = {"topic": "full", "error": "_PURGE_QUEUE"}
     assert registry.get_sample_value("headgate_records_unpublished_total", purged) == 20 - full
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_is_large_only_when_it_is_unpacked_is_refused_by_the_brokers(
+    connection: KafkaConnection, codec: str
+) -> None:
+    create_topics(connection, SETTINGS)
+    limit = {"message.max.bytes": 100_000_000, "compression.type": codec}
+    producer = Producer({**connection.for_confluent(), **limit})
+    refused: list[KafkaError | None] = []
+    producer.produce(OBSERVED, b" " * 12_000_000, on_delivery=lambda error, _: refused.append(error))
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert [error and error.code() for error in refused] == [KafkaError.MSG_SIZE_TOO_LARGE]

@@ -30,12 +30,14 @@ def test_defaults_are_pinned() -> None:
     }
     assert dict(planned["headgate.observed.log-dirs"].config) == {
         "message.timestamp.type": "LogAppendTime",
+        "compression.type": "uncompressed",
         "cleanup.policy": "delete",
         "retention.ms": "86400000",
         "max.message.bytes": str(MAX_RECORD_BYTES + 1024 * 1024),
     }
     assert dict(planned["headgate.decided.throttle"].config) == {
         "message.timestamp.type": "LogAppendTime",
+        "compression.type": "uncompressed",
         "cleanup.policy": "compact",
         "segment.ms": "3600000",
         "max.compaction.lag.ms": "7200000",
@@ -55,6 +57,11 @@ def test_defaults_are_pinned() -> None:
 
 def test_every_topic_takes_the_brokers_time() -> None:
     assert {topic.config["message.timestamp.type"] for topic in plan(TopicSettings())} == {"LogAppendTime"}
+
+
+def test_of_no_topic_the_limit_counts_compressed_bytes() -> None:
+    for topic in plan(TopicSettings()):
+        assert topic.config["compression.type"] == "uncompressed"
 
 
 def test_settings_reach_the_plan() -> None:
