@@ -38,6 +38,7 @@ from connectors.version import VERSION
 from deploy.batch_log import BatchLog
 from deploy.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
 from deploy.checkpoint_move import follow_move
+from deploy.clock_notes import ClockNotes
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
 from deploy.query_health import QueryHealth
@@ -45,6 +46,7 @@ from deploy.settings import Settings
 from deploy.supervisor import QuerySupervisor
 from policies.decisions import Alert, Decision
 from policies.errors import UserError
+from streaming.batch_clock import BatchClock
 from streaming.query import Wiring
 from streaming.remote_checkpoint import last_plan
 from streaming.session import is_alive, start_session, stop_session
@@ -158,14 +160,17 @@ def query_parts(
     )
     folder = settings.checkpoint().folder
     # What a checkpoint elsewhere says of its batches is not read.
-    batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient) if folder is not None else None
+    clock = ClockNotes(folder)
+    batch_log = None
+    if folder is not None:
+        batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
     supervisor = QuerySupervisor(
         open_session=lambda: _opened(sessions, settings),
         wiring=lambda: Wiring(
             settings.loop_kafka().for_spark(),
             settings.topics.prefix,
             settings.checkpoint().uri,
-            health.clock_watch.ahead_ms,
+            BatchClock(health.clock_watch.ahead_ms),
             settings.loop_kafka().signatures(),
         ),
         host=settings.policy_host(),
@@ -173,6 +178,7 @@ def query_parts(
         checkpoint=folder,
         health=health,
         tick=ticker.start,
+        clock=clock,
         on_done=_untold if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,
     )
@@ -183,7 +189,7 @@ def query_parts(
     return [Part("ticker", ticker.run), query, *logging, *retirement]
 
 
-def _untold(_number: int, _clock_ahead_ms: int) -> None:
+def _untold(_number: int) -> None:
     """No record says what this batch took."""
 
 

@@ -33,33 +33,41 @@ class BatchLog:
         checkpoint_dir: of the query.
         prefix: of all topics.
         open_publisher: a publisher of its own, that loses nothing.
+        ahead_ms_of: what the time of a batch was corrected by.
     """
 
-    def __init__(self, checkpoint_dir: Path, prefix: str, open_publisher: Callable[[], Publisher]) -> None:
+    def __init__(
+        self,
+        checkpoint_dir: Path,
+        prefix: str,
+        open_publisher: Callable[[], Publisher],
+        ahead_ms_of: Callable[[int], int],
+    ) -> None:
         self._offsets = checkpoint_dir / "offsets"
         self._prefix = prefix
         self._open_publisher = open_publisher
-        self._done: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self._ahead_ms_of = ahead_ms_of
+        self._done: SimpleQueue[int] = SimpleQueue()
         self._told = -1
 
-    def on_batch(self, number: int, clock_ahead_ms: int) -> None:
-        """Batch `number` is done; its time was corrected by so much."""
-        self._done.put((number, clock_ahead_ms))
+    def on_batch(self, number: int) -> None:
+        """Batch `number` is done."""
+        self._done.put(number)
 
     def run(self, stop: threading.Event) -> None:
         """Publish what is done, until told to stop; then what is left."""
         with self._open_publisher() as publisher:
             while not stop.is_set() or not self._done.empty():
                 with suppress(Empty):
-                    for event in self.events(*self._done.get(timeout=_LOOK_SECONDS)):
+                    for event in self.events(self._done.get(timeout=_LOOK_SECONDS)):
                         publisher.publish(f"{self._prefix}.{BATCHES}", BATCHES_KEY, event)
 
-    def events(self, number: int, clock_ahead_ms: int) -> Iterator[bytes]:
+    def events(self, number: int) -> Iterator[bytes]:
         """That of a batch, and of those before it that this process has not told of."""
         if number <= self._told:
             self._told = -1  # a new checkpoint
         for each in range(self._first(number), number + 1):
-            if (batch := self._batch(each, clock_ahead_ms)) is not None:
+            if (batch := self._batch(each)) is not None:
                 yield batch_event(batch)
         self._told = number
 
@@ -68,13 +76,13 @@ class BatchLog:
             return self._told + 1
         return min((int(p.name) for p in self._offsets.glob("*") if p.name.isdigit()), default=number)
 
-    def _batch(self, number: int, clock_ahead_ms: int) -> Batch | None:
+    def _batch(self, number: int) -> Batch | None:
         """None where it cannot be told any more: the plan before it is gone, or the checkpoint is."""
         plan, before = self._plan(number), self._plan(number - 1) if number else _Plan(0, {})
         if plan is None or before is None:
             return None
         taken = tuple(_ranges(plan, before, self._prefix))
-        return Batch(number=number, at=from_millis(plan.at_ms - clock_ahead_ms), taken=taken)
+        return Batch(number=number, at=from_millis(plan.at_ms - self._ahead_ms_of(number)), taken=taken)
 
     def _plan(self, number: int) -> _Plan | None:
         try:

@@ -56,6 +56,14 @@ class Plan:
             return None
 
     @property
+    def at_ms(self) -> int | None:
+        """When the batch began, by the driver's clock; None: not known."""
+        try:
+            return int(json.loads(self.text.splitlines()[1])["batchTimestampMs"])
+        except (IndexError, KeyError, ValueError, TypeError):
+            return None
+
+    @property
     def topics(self) -> frozenset[str]:
         """Those it was last at."""
         try:
@@ -85,6 +93,11 @@ class Checkpoint:
         """Of the newest batch."""
         batches = self._batches("offsets")
         return Plan(str(self.folder), _text(self.folder / "offsets" / str(batches[-1])) if batches else "")
+
+    @property
+    def newest_batch(self) -> int:
+        """The number of the last batch that was planned, done or not; -1: none was."""
+        return max(self._batches("offsets"), default=-1)
 
     def is_in_use(self) -> bool:
         """Whether a query seems to run on it: something was written there just now."""

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from deploy.background import beside
 from deploy.causes import cause_in_one_line
 from deploy.checkpoint import Checkpoint, remedy_for
+from deploy.clock_notes import ClockNotes
 from deploy.query_health import QueryHealth
 from policies.errors import UserError
 from streaming.host import PolicyHost
@@ -52,7 +54,8 @@ class QuerySupervisor:
         checkpoint: its folder, to tell what is damaged there; None where only Spark reads it.
         health: told of starts, batches and failures.
         tick: makes a first batch, in which timers fire that came due while no query ran.
-        on_done: told of each finished batch: its number, and what its time was corrected by.
+        clock: notes what the times of batches are corrected by.
+        on_done: told of each finished batch by its number.
         may_drain: whether what was observed before the stop is ours to decide still.
     """
 
@@ -65,7 +68,8 @@ class QuerySupervisor:
         checkpoint: Path | None,
         health: QueryHealth,
         tick: Callable[[], None],
-        on_done: Callable[[int, int], None],
+        clock: ClockNotes,
+        on_done: Callable[[int], None],
         may_drain: Callable[[], bool],
     ) -> None:
         self._open_session = open_session
@@ -75,8 +79,8 @@ class QuerySupervisor:
         self._checkpoint = checkpoint
         self._health = health
         self._tick = tick
+        self._clock = clock
         self._on_done = on_done
-        self._clock_ahead_ms = 0
         self._may_drain = may_drain
         self._session: SparkSession | None = None
 
@@ -121,10 +125,10 @@ class QuerySupervisor:
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()
         wiring, session = self._wiring(), self._open()
-        self._clock_ahead_ms = wiring.clock_ahead_ms
+        clock = self._clock.begin(wiring.clock.ahead_ms)
         with _ended_when_hanging(session, self._health):
             self._tick()
-            query = start_query(session, wiring, self._host, self._settings)
+            query = start_query(session, replace(wiring, clock=clock), self._host, self._settings)
             try:
                 self._watch(query, wiring, stop)
                 if self._may_drain():
@@ -175,7 +179,7 @@ class QuerySupervisor:
 
     def _on_batch(self, batch: BatchProgress) -> None:
         self._health.on_batch(batch)
-        self._on_done(batch.batch_id, self._clock_ahead_ms)
+        self._on_done(batch.batch_id)
 
     def _close_session(self) -> None:
         session, self._session = self._session, None

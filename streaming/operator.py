@@ -22,12 +22,14 @@ from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
+from streaming.batch_clock import BatchClock
 from streaming.dead_letters import Cut, ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
 from streaming.output import Output
 from streaming.turn import take_turn
 from streaming.warm import Kept
 
+_RIGHT = BatchClock()
 OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
 # Not as text, which the JVM would be asked to parse twice a batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
@@ -61,7 +63,7 @@ class PolicyOperator(StatefulProcessor):
     Args:
         host: the policies and clusters there are.
         prefix: of all topics.
-        clock_ahead_ms: how far the driver's clock, which gives a batch its time, is ahead of Kafka's.
+        clock: what the driver's clock, which gives a batch its time, is corrected by.
         signatures: by which records are believed, and signed; None: nobody signs.
 
     Input rows: ``value binary, topic string, partition int, offset long, appended_ms long`` and, of one that is too
@@ -71,16 +73,16 @@ class PolicyOperator(StatefulProcessor):
     """
 
     def __init__(
-        self, host: PolicyHost, prefix: str, clock_ahead_ms: int = 0, signatures: Signatures | None = None
+        self, host: PolicyHost, prefix: str, clock: BatchClock = _RIGHT, signatures: Signatures | None = None
     ) -> None:
         self._host = host
         self._signatures = signatures
         self._prefix = prefix
-        self._clock_ahead_ms = clock_ahead_ms
+        self._clock = clock
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships it anew with each batch: as bytes, by which a process knows the one it has already."""
-        made_of = (self._host, self._prefix, self._clock_ahead_ms, self._signatures)
+        made_of = (self._host, self._prefix, self._clock, self._signatures)
         return _unpacked, (pickle.dumps(made_of),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -109,12 +111,11 @@ class PolicyOperator(StatefulProcessor):
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
         """One turn; `fires` says that the key's timer brought it, which Spark deletes afterwards."""
         now_ms = timer_values.getCurrentProcessingTimeInMs()
+        ahead_ms = self._clock.ahead_ms_at(now_ms)
         kept = self._state.get()
         value, timer_ms = kept if kept else (None, None)
         before = _recalled(_split(key), value) if value is not None else None
-        turn = take_turn(
-            self._host, self._prefix, _split(key), before, records, now_ms - self._clock_ahead_ms, self._signatures
-        )
+        turn = take_turn(self._host, self._prefix, _split(key), before, records, now_ms - ahead_ms, self._signatures)
         outputs = turn.outputs
         if turn.remembered is not None:
             before_ms, timer_ms = timer_ms, self._timer(turn.wake_ms, timer_ms, now_ms)
@@ -131,7 +132,7 @@ class PolicyOperator(StatefulProcessor):
         """The timer that is pending afterwards; Spark's clock is the driver's, which may have to be corrected."""
         if wake_ms is None:
             return timer_ms
-        due_ms = max(wake_ms + self._clock_ahead_ms, now_ms + 1)
+        due_ms = max(wake_ms + self._clock.ahead_ms, now_ms + 1)
         if timer_ms is not None and now_ms < timer_ms <= due_ms:
             return timer_ms
         self._handle.registerTimer(due_ms)
@@ -141,7 +142,7 @@ class PolicyOperator(StatefulProcessor):
         topic, signature = f"{self._prefix}.{output.topic}", None
         if self._signatures is not None:
             # By the clock, not the batch's time: a batch that is repeated after a restart has an old one.
-            now_ms = time.time_ns() // 1_000_000 - self._clock_ahead_ms
+            now_ms = time.time_ns() // 1_000_000 - self._clock.ahead_ms
             signature = self._signatures.sign(topic, output.key, output.value, now_ms)
         return Row(topic=topic, key=output.key, value=output.value, signature=signature)
 

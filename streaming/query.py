@@ -1,7 +1,7 @@
 """The one query: all observed topics in, every policy's decisions out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,6 +13,7 @@ from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
+from streaming.batch_clock import BatchClock
 from streaming.checkpoint_place import CheckpointPlace
 from streaming.dead_letters import KEPT_BYTES
 from streaming.host import PolicyHost
@@ -35,14 +36,14 @@ class Wiring:
         kafka: client properties of the loop's own Kafka, as the Java client names them.
         prefix: of all topics.
         checkpoint_dir: where state and position are kept; as text, a URI.
-        clock_ahead_ms: how far this machine's clock is ahead of Kafka's, where that is too far.
+        clock: what batches' times are corrected by.
         signatures: by which records are believed, and signed; None: nobody signs.
     """
 
     kafka: Mapping[str, str]
     prefix: str
     checkpoint_dir: Path | str
-    clock_ahead_ms: int = 0
+    clock: BatchClock = field(default_factory=BatchClock)
     signatures: Signatures | None = None
 
     def options(self) -> dict[str, str]:
@@ -58,7 +59,7 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         routed = routed.coalesce(1)
     keyed = routed.groupBy("policy", "cluster")
     decided = keyed.transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock_ahead_ms, wiring.signatures),
+        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock, wiring.signatures),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",

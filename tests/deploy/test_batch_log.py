@@ -26,11 +26,12 @@ class Told:
     """What a process tells."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self._log = BatchLog(checkpoint, "h", Publishing)
+        self.ahead_ms: dict[int, int] = {}
+        self._log = BatchLog(checkpoint, "h", Publishing, lambda number: self.ahead_ms.get(number, 0))
         self.records: list[bytes] = []
 
-    def on_batch(self, number: int, clock_ahead_ms: int = 0) -> None:
-        self.records += self._log.events(number, clock_ahead_ms)
+    def on_batch(self, number: int) -> None:
+        self.records += self._log.events(number)
 
     @property
     def batches(self) -> list[Batch]:
@@ -57,7 +58,8 @@ def test_a_batch_is_told_with_its_time_and_the_records_it_took(tmp_path: Path) -
     plan(tmp_path, 0, 7)
     told.on_batch(0)
     plan(tmp_path, 1, 9)
-    told.on_batch(1, clock_ahead_ms=600)
+    told.ahead_ms[1] = 600
+    told.on_batch(1)
     first, second = told.batches
     assert first.taken == (Range(topic=LOG_DIRS, partition=0, start=None, end=7),), "from the oldest there was"
     assert second.taken == (Range(topic=LOG_DIRS, partition=0, start=7, end=9),)
@@ -107,9 +109,9 @@ def test_a_new_checkpoint_is_told_from_its_beginning(tmp_path: Path) -> None:
 def test_what_is_done_is_published_under_one_key_and_what_is_left_at_the_end_too(tmp_path: Path) -> None:
     for number in range(3):
         plan(tmp_path, number, number)
-    log, stop = BatchLog(tmp_path, "h", Publishing), threading.Event()
+    log, stop = BatchLog(tmp_path, "h", Publishing, lambda _: 0), threading.Event()
     for number in range(3):
-        log.on_batch(number, 0)
+        log.on_batch(number)
     stop.set()
     log.run(stop)
     *told, closed = Publishing.said

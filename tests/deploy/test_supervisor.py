@@ -15,6 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from deploy import supervisor
+from deploy.clock_notes import ClockNotes
 from deploy.query_health import QueryHealth
 from deploy.supervisor import QuerySupervisor
 from policies.errors import UserError
@@ -158,7 +159,8 @@ class Loop:
             Path(WIRING.checkpoint_dir),
             self.health,
             lambda: self.said.append("ticked"),
-            lambda number, clock_ahead_ms: None,
+            ClockNotes(Path(WIRING.checkpoint_dir)),
+            lambda number: None,
             lambda: self.is_ours,
         )
         monkeypatch.setattr(supervisor, "time", self.time)

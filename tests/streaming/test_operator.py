@@ -23,6 +23,7 @@ from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
+from streaming.batch_clock import BatchClock
 from streaming.dead_letters import KEPT_BYTES, DeadLetter
 from streaming.host import PolicyHost, Remembered, recall
 from streaming.letter_box import LetterBook
@@ -64,10 +65,11 @@ class Query:
         *,
         clusters: frozenset[str] | None = None,
         key: tuple[str, str] = KEY,
+        clock: BatchClock = BatchClock(),  # noqa: B008  # frozen
     ) -> None:
         self.key = key
         host = PolicyHost({"throttle": SETTINGS}, clusters)
-        self.tester = TwsTester(_Unwrapped(host, "headgate"), timeMode="ProcessingTime")
+        self.tester = TwsTester(_Unwrapped(host, "headgate", clock), timeMode="ProcessingTime")
         self.tester._currentProcessingTimeMs = now_ms
         self.tester.handle.setGroupingKey(key)
         if kept is not None:
@@ -154,6 +156,21 @@ def test_the_age_of_a_reading_counts_from_its_append_not_from_what_it_says() -> 
     old = row(changed(READING, time="2099-01-01T00:00:00Z"), appended_ms=to_millis(at(0)))
     (decision,) = data(Query().run(Batch(301, [old])), "decided.throttle")
     assert decision["reason"] != "soft_limit"
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_batch_that_is_repeated_after_the_clock_was_found_wrong_says_the_same_again() -> None:
+    """Planned while the clock was believed, written, and not committed when the query was started again."""
+    batch = Batch(86_400, [*rows(READING), row(b"garbage")])
+    first = Query().run(batch)
+    began_ms = to_millis(at(batch.seconds))
+    said = [r for r in first if r.topic != TIMERS]
+    repeated = Query(clock=BatchClock(DAY_MS, repeated_at_ms=began_ms)).run(batch)
+    assert [r for r in repeated if r.topic != TIMERS] == said
+    another = Query(clock=BatchClock(DAY_MS)).run(batch)
+    assert [r for r in another if r.topic != TIMERS] != said
 
 
 def test_everything_is_kept_in_one_variable() -> None:
