@@ -12,12 +12,14 @@ from tests.faults.judge import Faulty, Judge, out_of_order
 from tests.faults.kinds import KINDS, Harm, Kind
 from tests.faults.stream import Stream
 from tests.faults.world import FED, OWN, PREFIX, World
-from tests.system.waiting import eventually
+from tests.system.waiting import eventually, on_this_machine
 
 _LOG_DIRS = "observed.log-dirs"
 _THROTTLE = "decided.throttle"
 _LONGEST_WAIT_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
+_TOLD_SECONDS = 20.0
+"""A batch is told of by then."""
 
 
 @dataclass
@@ -224,7 +226,7 @@ class Matrix:
 
     def _judged(self) -> Faulty:
         """What is being written just now is told of a moment later."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + on_this_machine(_TOLD_SECONDS)
         faulty = self._judge.look()
         while (
             not self._judge.is_exact or faulty.lost or faulty.wrong != tuple(self._judge.wrong)
