@@ -82,7 +82,8 @@ class BatchLog:
         if plan is None or before is None:
             return None
         taken = tuple(_ranges(plan, before, self._prefix))
-        return Batch(number=number, at=from_millis(plan.at_ms - self._ahead_ms_of(number)), taken=taken)
+        ahead_ms = self._ahead_ms_of(number)
+        return Batch(number=number, at=from_millis(plan.at_ms - ahead_ms), clock_ahead_ms=ahead_ms, taken=taken)
 
     def _plan(self, number: int) -> _Plan | None:
         try:

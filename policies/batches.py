@@ -38,6 +38,10 @@ class Batch(BaseModel):
 
     number: int = Field(ge=0, description="Grows by one; 0 begins a run that knows nothing of what was before.")
     at: Instant = Field(description="What every step in it had as `now`.")
+    clock_ahead_ms: int = Field(
+        default=0,
+        description="How far the query's clock, by which timers fire, was ahead of that: 0 where it was right.",
+    )
     taken: tuple[Range, ...] = Field(description="In the order of topic and partition; empty where timers alone fired.")
 
 

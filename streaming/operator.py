@@ -22,7 +22,7 @@ from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TIMERS, timer_event, timer_key
 from policies.units import from_millis
-from streaming.batch_clock import BatchClock
+from streaming.batch_clock import BatchClock, next_timer_ms
 from streaming.dead_letters import Cut, ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
 from streaming.output import Output
@@ -118,25 +118,16 @@ class PolicyOperator(StatefulProcessor):
         turn = take_turn(self._host, self._prefix, _split(key), before, records, now_ms - ahead_ms, self._signatures)
         outputs = turn.outputs
         if turn.remembered is not None:
-            before_ms, timer_ms = timer_ms, self._timer(turn.wake_ms, timer_ms, now_ms)
+            before_ms, timer_ms = timer_ms, next_timer_ms(turn.wake_ms, timer_ms, now_ms, ahead_ms)
             if before_ms is not None and before_ms != timer_ms and not fires:
                 self._handle.deleteTimer(before_ms)
             if timer_ms is not None and timer_ms != before_ms:
+                self._handle.registerTimer(timer_ms)
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
             written = Written(remember(turn.remembered), turn.remembered)
             self._state.update((written.encoded, timer_ms))
             _WRITTEN.keep(_split(key), written)
         return map(self._row, outputs)
-
-    def _timer(self, wake_ms: int | None, timer_ms: int | None, now_ms: int) -> int | None:
-        """The timer that is pending afterwards; Spark's clock is the driver's, which may have to be corrected."""
-        if wake_ms is None:
-            return timer_ms
-        due_ms = max(wake_ms + self._clock.ahead_ms, now_ms + 1)
-        if timer_ms is not None and now_ms < timer_ms <= due_ms:
-            return timer_ms
-        self._handle.registerTimer(due_ms)
-        return due_ms
 
     def _row(self, output: Output) -> Row:
         topic, signature = f"{self._prefix}.{output.topic}", None

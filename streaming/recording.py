@@ -39,7 +39,7 @@ def recording(told: Iterable[Batch], records: Iterable[ObservedRecord], prefix: 
     batches = []
     for batch in _in_order(told, flaws):
         taken = [record for range_ in batch.taken for record in _taken(range_, of_partition, prefix, flaws)]
-        batches.append(RecordedBatch(to_millis(batch.at), taken, begins_run=batch.number == 0))
+        batches.append(RecordedBatch(to_millis(batch.at), taken, batch.number == 0, batch.clock_ahead_ms))
     return Recording(prefix, batches, flaws)
 
 

@@ -20,6 +20,7 @@ from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topi
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
+from streaming.batch_clock import next_timer_ms
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, read_record, require_pausable, unknown_cluster
 from streaming.turn import Turn, take_turn
@@ -133,6 +134,8 @@ class RecordedBatch(NamedTuple):
     records: Sequence[ObservedRecord]
     begins_run: bool = False
     """Whether the query began without a checkpoint here."""
+    clock_ahead_ms: int = 0
+    """How far the clock that fires its timers was ahead of its time."""
 
 
 class BatchReplay:
@@ -148,21 +151,27 @@ class BatchReplay:
         self._host = host
         self._prefix = prefix
         self._signatures = signatures
-        self._kept: dict[tuple[str, str], tuple[Remembered | None, int | None]] = {}
+        self._kept: dict[tuple[str, str], Remembered | None] = {}
+        self._timers: dict[tuple[str, str], int | None] = {}
+        """By the driver's clock, whatever that is corrected by later."""
 
     def take(self, batch: RecordedBatch) -> Iterator[Turn]:
         """By policy and cluster, as the query does: first the records of each key, then the timers that are due."""
-        now_ms, records, begins_run = batch
+        now_ms, records, begins_run, ahead_ms = batch
+        began_ms = now_ms + ahead_ms
         if begins_run:
             self._kept.clear()
+            self._timers.clear()
         of_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
             of_key[_key_of(self._host, self._prefix, record)].append(record)
-        due = [key for key, (_, wake_ms) in self._kept.items() if wake_ms is not None and wake_ms <= now_ms]
+        due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
         for key in [*of_key, *(key for key in due if key not in of_key)]:
-            before, _ = self._kept.get(key, (None, None))
+            before = self._kept.get(key)
             turn = take_turn(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms, self._signatures)
-            self._kept[key] = (turn.remembered, turn.wake_ms)
+            self._kept[key] = turn.remembered
+            if turn.remembered is not None:
+                self._timers[key] = next_timer_ms(turn.wake_ms, self._timers.get(key), began_ms, ahead_ms)
             yield turn
 
 

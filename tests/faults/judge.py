@@ -123,7 +123,7 @@ class Judge:
         self._last = batch.number
         if not self._is_blind:
             self._is_excused = False
-            self._expect(RecordedBatch(at_ms, list(self._taken(batch)), begins))
+            self._expect(RecordedBatch(at_ms, list(self._taken(batch)), begins, batch.clock_ahead_ms))
 
     def _expect(self, batch: RecordedBatch) -> None:
         for turn in self._replay.take(batch):

@@ -16,11 +16,12 @@ from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.state import KafkaClusterState, ThrottleState
 from policies.units import to_millis
 from policies.wire import observation_event
+from streaming.batch_clock import BatchClock
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
-from tests.streaming.test_operator import COURSE, SETTINGS, STANDING, TIMERS, UNBROKEN
+from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query, rows
 from tests.streaming.turns import Turns
 
 READINGS = st.lists(st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(0, 60))), min_size=1, max_size=40)
@@ -84,13 +85,37 @@ def test_once_nothing_changes_the_factor_does_not_depend_on_how_it_came_about(
 def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> None:
     """Whatever order the records of a batch come in."""
     host, batches = PolicyHost({"throttle": SETTINGS}), []
-    for seconds, rows in COURSE:
-        records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in rows]
+    for seconds, taken in COURSE:
+        records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
         batches.append(RecordedBatch(to_millis(at(seconds)), random.Random(seed).sample(records, len(records))))
     live = [(r.topic.removeprefix("headgate."), r.key, r.value) for out in UNBROKEN for r in out if r.topic != TIMERS]
     replayed = [tuple(output) for turn in replay_batches(host, "headgate", batches) for output in turn.outputs]
     assert sorted(replayed) == sorted(live)
     assert STANDING.removeprefix("headgate.") in {topic for topic, _, _ in replayed}
+
+
+def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_timers() -> None:
+    """The driver's clock is a day back for a while, which is found after some batches; timers fire by that clock."""
+    host, batches, query = PolicyHost({"throttle": SETTINGS}), [], Query()
+    live: list[tuple[str, str, bytes]] = []
+    for number in range(40):
+        true_seconds = 20.0 * number
+        driver_seconds = true_seconds - (DAY_MS // 1000 if 8 <= number < 28 else 0)
+        ahead_ms = -DAY_MS if 12 <= number < 32 else 0
+        taken = rows(log_dirs(true_seconds - 1, 3, (50 - number) * GB)) if number % 7 == 0 else []
+        began_ms = to_millis(at(driver_seconds))
+        query = Query(query.kept, query.timers, began_ms, clock=BatchClock(ahead_ms))
+        live += [
+            (r.topic.removeprefix("headgate."), r.key, r.value)
+            for r in query.run(Batch(driver_seconds, taken))
+            if r.topic != TIMERS
+        ]
+        records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
+        batches.append(RecordedBatch(began_ms - ahead_ms, records, number == 0, ahead_ms))
+    replayed = [tuple(output) for turn in replay_batches(host, "headgate", batches) for output in turn.outputs]
+    assert sorted(replayed) == sorted(live)
+    assert len({key for topic, key, _ in live if topic == STANDING.removeprefix("headgate.")}) == 1
+    assert sum(topic == STANDING.removeprefix("headgate.") for topic, _, _ in live) > 8
 
 
 @pytest.mark.parametrize("policy", POLICIES)

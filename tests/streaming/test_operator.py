@@ -320,13 +320,13 @@ def test_what_this_process_wrote_last_is_not_decoded_again(monkeypatch: pytest.M
 def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_process() -> None:
     def shipped(**settings: str) -> PolicyOperator:
         host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, **settings)}, frozenset({CLUSTER}))
-        operator: PolicyOperator = pickle.loads(pickle.dumps(PolicyOperator(host, "headgate", 5)))
+        operator: PolicyOperator = pickle.loads(pickle.dumps(PolicyOperator(host, "headgate", BatchClock(5))))
         return operator
 
     first = shipped(heartbeat="60s")
     assert shipped(heartbeat="60s") is first
     assert shipped(heartbeat="61s") is not first
-    assert (first._host.clusters, first._prefix, first._clock_ahead_ms) == (frozenset({CLUSTER}), "headgate", 5)
+    assert (first._host.clusters, first._prefix, first._clock) == (frozenset({CLUSTER}), "headgate", BatchClock(5))
 
 
 # Timers
