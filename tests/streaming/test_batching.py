@@ -21,7 +21,8 @@ from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
-from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query, rows
+from tests.streaming.records import rows
+from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query
 from tests.streaming.turns import Turns
 
 READINGS = st.lists(st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(0, 60))), min_size=1, max_size=40)
