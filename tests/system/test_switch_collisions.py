@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from policies.wire import observation_event
 from tests.connectors.bookkeeper.test_ledgers import captured
 from tests.connectors.pulsar.znodes import cursor_info
 from tests.system.bookkeeper import init_cluster
-from tests.system.loop import Headgate, produce, write_settings
+from tests.system.loop import Headgate, make_topics, produce, write_settings
 from tests.system.zookeeper import ZooKeeper
 
 CLUSTER = "c1"
@@ -64,6 +64,15 @@ class Fleet:
                 together.create(path, nodes[path])
             assert set(paths[start : start + AT_ONCE]) == set(together.commit())
 
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove many znodes without children in few transactions."""
+        paths = list(paths)
+        for start in range(0, len(paths), AT_ONCE):
+            together = self.zookeeper.transaction()
+            for path in paths[start : start + AT_ONCE]:
+                together.delete(path)
+            assert set(together.commit()) == {True}
+
     def run(self, *arguments: str) -> tuple[int, str]:
         """Status and output of a command."""
         with Headgate([*arguments, "-s", str(self.settings)], self.folder / f"{uuid.uuid4().hex}.log") as command:
@@ -88,12 +97,13 @@ def fleet(
     with zookeeper.client(chroot=chroot, timeout=60.0) as client:
         fleet = Fleet(client, f"{zookeeper.servers}{chroot}", loop_kafka, folder)
         topics = "/old/managed-ledgers/t/n/persistent"
-        fleet.put({f"{topics}/topic-{n // 20}/s{n % 20}": cursor_info(n) for n in range(REFERENCES)})
+        cursors = {f"{topics}/topic-{n // 20}/s{n % 20}": cursor_info(n) for n in range(REFERENCES)}
+        fleet.put(cursors)
         ledgers = (f"/new/ledgers{path_of(Layout.HIERARCHICAL, n)}" for n in (*TAKEN, *BEYOND))
         fleet.put(dict.fromkeys(ledgers, captured("version 3, closed")))
-        status, output = fleet.run("topics", "create")
-        assert status == 0, output
+        make_topics(fleet.settings)
         yield fleet
+        fleet.remove(cursors)
         client.delete("/", recursive=True)
 
 
@@ -117,8 +127,7 @@ def test_the_join_in_spark_finds_what_the_precheck_finds(fleet: Fleet) -> None:
 
 
 def test_a_newer_inventory_counts_and_one_that_is_not_whole_says_nothing(fleet: Fleet) -> None:
-    for ledger_id in TAKEN:
-        fleet.zookeeper.delete(f"/new/ledgers{path_of(Layout.HIERARCHICAL, ledger_id)}")
+    fleet.remove(f"/new/ledgers{path_of(Layout.HIERARCHICAL, ledger_id)}" for ledger_id in TAKEN)
     status, published = fleet.answer("inventory", "--target", "new")
     assert status == 0
     status, output = fleet.switch("collisions")
