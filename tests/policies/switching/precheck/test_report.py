@@ -229,9 +229,9 @@ def test_a_hundred_thousand_references_take_far_less_than_a_minute() -> None:
         journal={i: intent(i) for i in range(50_000)},
         source_facts={i: ledger(i) for i in range(50_000)},
     )
-    started = time.perf_counter()
+    started = time.process_time()
     report = precheck(many, SHARED, NOW_MS)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert report.hits[HitClass.OURS_COMPLETE].count == 25_000
     assert report.hits[HitClass.FOREIGN].count == 25_000
 
