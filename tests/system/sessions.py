@@ -4,6 +4,7 @@ Shared by test_loop_sessions.py, test_loop_sessions_pulsar.py and bench/sessions
 """
 
 import json
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,11 +15,12 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.ownership.contact import boot_seconds
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import registration_path
-from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, series, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.owners import BundleService
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually
@@ -37,17 +39,50 @@ class SessionsLoop:
         servers: of the loop's own Kafka.
         prefix: of the topics.
         port: where it serves its metrics.
+        file: its settings.
+        data: its folder.
     """
 
-    def __init__(self, servers: str, prefix: str, port: int) -> None:
+    def __init__(self, servers: str, prefix: str, port: int, file: Path, data: Path) -> None:
         self.servers, self.prefix, self._port = servers, prefix, port
+        self._file, self._data, self._starts = file, data, 0
+        self._headgate = self._started()
         names = ("observed.sessions", "decided.sessions", "decided.alerts")
         self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in names}
 
-    def close(self) -> None:
-        """Stop reading."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._headgate.__exit__(*error)
         for topic in self._topics.values():
             topic.__exit__()
+
+    def stop(self) -> None:
+        """It must end well and without a traceback."""
+        assert self._headgate.stop() == 0, self._headgate.output()
+        assert "Traceback" not in self._headgate.output(), self._headgate.output()
+
+    @contextmanager
+    def dead(self, *, lose_checkpoint: bool = False) -> Iterator[None]:
+        """All of it is killed at once, and started again at the end of a block."""
+        self._headgate.kill()
+        if lose_checkpoint:
+            shutil.rmtree(self._data / "checkpoint")
+        try:
+            yield
+        finally:
+            self._headgate = self._started()
+
+    def _started(self) -> Headgate:
+        self._starts += 1
+        headgate = Headgate(["run", "-s", str(self._file)], self._data.parent / f"run-{self._starts}.log")
+        try:
+            await_ready(headgate, self._port)
+        except BaseException:
+            headgate.kill()
+            raise
+        return headgate
 
     def mark(self) -> int:
         """A position in what has been decided: what is decided from now on comes after it."""
@@ -125,7 +160,8 @@ class SessionsLoop:
         """The value of one exported series; 0 when there is none."""
         answer = http_get(self._port, "/metrics")
         assert answer is not None, "nobody serves /metrics"
-        return next((value for given, value in series(answer[1], name) if given == labels), 0.0)
+        samples = (s for family in text_string_to_metric_families(answer[1]) for s in family.samples)
+        return next((s.value for s in samples if s.name == name and s.labels == labels), 0.0)
 
 
 @contextmanager
@@ -148,26 +184,20 @@ def sessions_loop(
         sessions: `policies.sessions`.
         stream: of the query, where it is not as by default.
     """
-    prefix = f"s{uuid.uuid4().hex[:8]}"
+    prefix, data = f"s{uuid.uuid4().hex[:8]}", folder / "data"
     settings = {
         "kafka": {"bootstrap_servers": loop_kafka},
         "topics": {"prefix": prefix},
-        "data_dir": str(folder / "data"),
+        "data_dir": str(data),
         "http": {"port": port},
         "stream": dict(stream or {}),
         "clusters": dict(clusters),
         "policies": {"sessions": dict(sessions)},
     }
     file = write_settings(folder / "headgate.yaml", **settings)
-    with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
-        await_ready(headgate, port)
-        loop = SessionsLoop(loop_kafka, prefix, port)
-        try:
-            yield loop
-        finally:
-            loop.close()
-        assert headgate.stop() == 0, headgate.output()
-        assert "Traceback" not in headgate.output(), headgate.output()
+    with SessionsLoop(loop_kafka, prefix, port, file, data) as loop:
+        yield loop
+        loop.stop()
 
 
 @dataclass(frozen=True)
