@@ -5,6 +5,8 @@ bundle's owner is one that must not be done. Noted from a real Pulsar 4.2.4:
 
 - `ownedNamespaces` is what a broker itself believes, not what ZooKeeper says; it needs no ZooKeeper to answer.
 - `unload` at a broker that does not serve the bundle: 307 to the owner, 204 if there is none.
+- `unload` reads ZooKeeper before anything is closed: a broker that hears of it late has heard by then that another one
+  owns the bundle, has let go, and answers 307 (two of two, with answers 1 and 2.5 s late each way).
 - `unload` at one that has lost its session hangs, and leaves the bundle unusable there (`is_active: false`) for good;
   left alone, the broker lets go of it within a second of its next session.
 """
