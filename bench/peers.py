@@ -39,7 +39,7 @@ from tests.system.waiting import eventually, within
 
 QUIX = "quixstreams==3.28.1"
 HERE = Path(__file__).parent
-CONTENDERS = ("headgate", "quix", "loop")
+CONTENDERS = ("loop", "quix", "headgate")
 KILL_RATE, KILL_SECONDS = 200, 20
 
 
@@ -56,10 +56,10 @@ def main() -> None:
     given = parser.parse_args()
     jars = ensure_jars("kafka", default_cache_dir())
     with tempfile.TemporaryDirectory(prefix="peers-") as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
-        columns = {
-            contender: Contest(contender, Path(name), kafka.bootstrap_servers).measure(given)
-            for contender in given.only
-        }
+        columns: dict[str, Figures] = {}
+        for contender in given.only:
+            columns[contender] = Contest(contender, Path(name), kafka.bootstrap_servers).measure(given)
+            print(contender, json.dumps(columns[contender]), file=sys.stderr, flush=True)
     named = {f"{name}: {what}": value for name, figures in columns.items() for what, value in figures.items()}
     print(json.dumps(named) if given.json else table(columns))
 
