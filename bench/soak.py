@@ -3,8 +3,8 @@
 The real `headgate run` (collectors, query, exporter) watches simulated brokers at so many readings a second; one of
 each cluster fills up and is cleaned all the time, so that factors and alerts come and go. In the middle all of its
 processes are killed and it is started again. The verdict is about what is held, not about seconds, so a busy machine
-may take part: each resource, in each of the two lives and after its warm-up, must grow by less than its limit in an
-hour. An hour, and about a core:
+may take part: what grows by more than its limit an hour in each of the two lives, after its warm-up, is left behind.
+An hour, and about a core:
 
     python bench/soak.py --minutes 60 --rate 300 --out build/soak
 """

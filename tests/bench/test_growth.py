@@ -43,12 +43,15 @@ def test_the_slope_is_that_of_an_hour_whatever_the_span() -> None:
     assert found.an_hour == pytest.approx(60.0)
 
 
-def test_what_grows_in_one_life_alone_grows_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    lives = [life(lambda _: 1000.0), life(lambda s: 1000.0 + s, began=1800.0)]
+@pytest.mark.parametrize(("first", "status"), [(1.0, 1), (0.0, 0)], ids=["in both lives", "in one alone"])
+def test_what_grows_in_each_life_grows_and_fails_the_run(
+    first: float, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lives = [life(lambda s: 1000.0 + first * s), life(lambda s: 1000.0 + s, began=1800.0)]
     growths = {NAME: [growth(each, NAME) for each in lives]}
-    assert "**grows**" in list(table(growths))[-1]
-    assert verdict(growths, lives) == 1
-    assert NAME in capsys.readouterr().out
+    assert ("**grows**" in list(table(growths))[-1]) is (status == 1)
+    assert verdict(growths, lives) == status
+    assert (NAME in capsys.readouterr().out) is (status == 1)
 
 
 def test_a_short_run_judges_nothing(capsys: pytest.CaptureFixture[str]) -> None:
