@@ -7,7 +7,7 @@ the age of a batch's oldest record when it began, and the batch. Rates that a ma
     python bench/fleet.py                                      1,000 clusters of 30 brokers with 4 volumes
     python bench/fleet.py --clusters 1 --brokers 1000 --volumes 12
     python bench/fleet.py --master spark://127.0.0.1:7077 --partitions 2
-    python bench/fleet.py --speed 0.25 0.5 1 --record docs/fleet.jsonl     where it breaks, for docs/draw_fleet.py
+    python bench/fleet.py --speed 0.25 0.5 1 --record fleet.jsonl     where it breaks, for docs/draw_fleet.py
     python bench/fleet.py --against HEAD~20
 """
 

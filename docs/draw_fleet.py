@@ -1,19 +1,19 @@
-"""Draws docs/fleet.svg from docs/fleet.jsonl: how long decisions take, and what of two cores, as a fleet grows.
+"""Draws how long decisions take, and what of two cores, as a fleet grows.
 
-    python bench/fleet.py --speed 0.25 0.5 0.75 1 1.5 --seconds 60 --record docs/fleet.jsonl
-    python docs/draw_fleet.py
+    python bench/fleet.py --speed 0.25 0.5 0.75 1 1.5 --seconds 60 --record fleet.jsonl
+    python docs/draw_fleet.py fleet.jsonl fleet.svg
 
-Each line of fleet.jsonl is one pace of the same fleet; the last run of a pace counts.
+Each line of the record is one pace of the same fleet; the last run of a pace counts.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from draw_fill import GAP, LEFT, PANEL, RIGHT, STYLE, TOP, WIDTH, Panel, text_at
 
-HERE = Path(__file__).parent
 LONGEST, GOAL = 10.0, 2.0
 """Seconds: what lies above is drawn at the upper edge."""
 
@@ -61,8 +61,9 @@ def _axis(panel: Panel, rates: Iterable[float]) -> Iterable[str]:
 
 def main() -> None:
     """Draw what is recorded."""
-    lines = map(json.loads, (HERE / "fleet.jsonl").read_text().splitlines())
-    (HERE / "fleet.svg").write_text(draw(list({line["speed"]: line for line in lines}.values())))
+    record, picture = map(Path, sys.argv[1:])
+    lines = map(json.loads, record.read_text().splitlines())
+    picture.write_text(draw(list({line["speed"]: line for line in lines}.values())))
 
 
 if __name__ == "__main__":
