@@ -27,10 +27,7 @@ class Jvm(BookKeeperJvm):
 
     is_usable = True
 
-    def start(self, *request: str) -> None:
-        pass
-
-    def answer(self, *request: object) -> str:
+    def start(self, *request: object) -> str:
         return '{"status": "source_open"}'
 
     def limit(self, bytes_per_second: int) -> None:
