@@ -13,10 +13,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from bench.processes import held, tree
 from deploy.embedded import EmbeddedKafka
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, http_get, series, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually, paced
 
 MEBIBYTE = 1024 * 1024
@@ -122,6 +123,7 @@ def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_
         await_ready(headgate, settings["http"]["port"])
         with Topic(loop_kafka, decided_topic) as decided:
             eventually("factor 1.0", lambda: _factor(decided) == 1.0)
+            began = _batches_and_sockets(headgate, settings["http"]["port"])
             filler = Filler(watched)
             filler.fill_until(lambda: min(map(watched.usable_bytes, watched.disks)) < HARD - 2 * MEBIBYTE)
             eventually("factor 0.0", lambda: _factor(decided) == 0.0)
@@ -131,6 +133,7 @@ def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_
             filler.free()
             eventually("factor 1.0 again", lambda: _factor(decided) == 1.0)
             _assert_limiting_is_right(decided, watched)
+        _assert_no_batch_keeps_a_socket(headgate, settings["http"]["port"], began)
         assert headgate.stop() == 0
         assert "Traceback" not in headgate.output(), headgate.output()
 
@@ -170,6 +173,20 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(
             assert decided.data()[opened]["verdict"] == "raise"
             assert decided.data()[opened]["brokers"]["stale"] == 0
         assert headgate.stop() == 0
+
+
+def _batches_and_sockets(headgate: Headgate, port: int) -> tuple[float, int]:
+    _, page = http_get(port, "/metrics") or (0, "")
+    ((_, batches),) = series(page, "headgate_query_batch_duration_seconds_count")
+    return batches, sum(held(pid).sockets for pid in tree(headgate.process.pid))
+
+
+def _assert_no_batch_keeps_a_socket(headgate: Headgate, port: int, began: tuple[float, int]) -> None:
+    """As Spark's did up to 4.2.0; clients come and go, so a few more are none."""
+    many = 40
+    eventually("many batches", lambda: _batches_and_sockets(headgate, port)[0] - began[0] >= many)
+    batches, sockets = _batches_and_sockets(headgate, port)
+    assert sockets - began[1] < (batches - began[0]) / 2
 
 
 def _factor(decided: Topic) -> float | None:
