@@ -169,20 +169,31 @@ def test_a_process_stopped_past_its_expiry_is_replaced_and_comes_back(world: Wor
     comes_back(world, owner, own, mark, frozen_at)
 
 
-def test_who_has_no_session_when_headgate_is_killed_is_known_when_it_is_back_and_its_bundles_too(world: World) -> None:
-    """Neither its session nor its registration is there to be read."""
+@pytest.mark.parametrize(
+    "lose_checkpoint", [False, pytest.param(True, marks=pytest.mark.long)], ids=["state kept", "state lost"]
+)
+def test_who_has_no_session_when_headgate_is_killed_is_known_when_it_is_back(
+    world: World, *, lose_checkpoint: bool
+) -> None:
+    """Neither its session nor its registration is there to be read: with the state its bundles are known, too."""
     loop, kept = world.loop, world.kept
     owner, other, own = sharers(world)
     mark = loop.mark()
     with kept.cut(owner) as cut_at:
         loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
         eventually("its registration is gone", lambda: kept.registered_session(owner) is None)
-        with loop.dead():
+        with loop.dead(lose_checkpoint=lose_checkpoint):
             kept.await_serving(other, SHARED, cut_at)
         labels = {"cluster": KEPT, "role": "broker"}
         eventually("it is known", lambda: loop.metric("headgate_sessions", status="session_lost", **labels) == 1)
         assert loop.metric("headgate_sessions", status="established", **labels) == 1
-    comes_back(world, owner, own, mark, cut_at)
+        again = mark if not lose_checkpoint else loop.mark()
+    if lose_checkpoint:
+        loop.await_decision(KEPT, owner, "recover", "session_reestablished", since=again)
+        kept.await_serving(owner, own, cut_at)
+        loop.await_decision(KEPT, owner, "resume", "recovered", since=again)
+    else:
+        comes_back(world, owner, own, again, cut_at)
 
 
 def comes_back(world: World, member: str, own: str, mark: int, lost_at: float) -> None:
