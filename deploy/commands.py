@@ -228,7 +228,7 @@ def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch 
     """Show what is in force in each cluster, and which alerts fire."""
     from deploy.inspection.commands import show_status
 
-    set_up_logging()
+    set_up_logging(answers=not watch)
     show_status(load_settings(settings), as_json=as_json, watch=watch)
 
 
@@ -242,7 +242,7 @@ def decisions(
     """Show the decisions in force, each with its sentence."""
     from deploy.inspection.commands import show_decisions
 
-    set_up_logging()
+    set_up_logging(answers=not watch)
     show_decisions(load_settings(settings), subject, as_json=as_json, watch=watch)
 
 
@@ -256,7 +256,7 @@ def alerts(
     """Show which alerts fire, the gravest first."""
     from deploy.inspection.commands import show_alerts
 
-    set_up_logging()
+    set_up_logging(answers=not watch)
     show_alerts(load_settings(settings), resolved=resolved, as_json=as_json, watch=watch)
 
 
@@ -270,7 +270,7 @@ def explain(
     """Show why something was decided: its sentence, numbers, the readings it rests on, and who carried it out."""
     from deploy.inspection.commands import show_explanation
 
-    set_up_logging()
+    set_up_logging(answers=True)
     show_explanation(load_settings(settings), subject, _instant("--at", at), as_json=as_json)
 
 
@@ -290,7 +290,7 @@ def promise(
     known = {rule.value: rule for rule in RuleSet}
     if rules not in (*known, "settings"):
         raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
-    set_up_logging()
+    set_up_logging(answers=True)
     request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
     placement = give_promise(load_settings(settings), request)
     say(f"promised: {placement.promise.value}. {placement.explanation}")
@@ -335,7 +335,7 @@ def resume(
 def _command_pause(
     file: Path | None, policy: str, cluster: str | None, length: "timedelta | None", reason: str, timeout: float
 ) -> None:
-    set_up_logging()
+    set_up_logging(answers=True)
     from deploy.pausing import PauseRequest, command_pause
 
     for said in command_pause(load_settings(file), PauseRequest(policy, cluster, length, reason, timeout)):

@@ -13,17 +13,17 @@ _logs: list[bool] = []
 def load_settings(file: Path | None) -> "Settings":
     """As `deploy.settings_file.load_settings`, with what it raises; it may log, so logging is set up."""
     if not _logs:
-        set_up_logging()
+        set_up_logging(answers=True)
     from deploy import settings_file
 
     return settings_file.load_settings(file)
 
 
-def set_up_logging(*, verbose: bool = False) -> None:
+def set_up_logging(*, verbose: bool = False, answers: bool = False) -> None:
     """As `deploy.logs.set_up_logging`."""
     from deploy import logs
 
-    logs.set_up_logging(verbose=verbose)
+    logs.set_up_logging(verbose=verbose, answers=answers)
     _logs.append(True)
 
 

@@ -22,9 +22,13 @@ _QUIET = {
     # of it, the collectors say. It stays quiet whatever is asked for.
     "kafka": logging.CRITICAL,
     "headgate.librdkafka": logging.ERROR,
+    "connectors.kafka.tail": logging.NOTSET,
     "py4j": logging.ERROR,
     "pyspark": logging.ERROR,
 }
+
+_TOLD_AT_THE_END = {"headgate.librdkafka": logging.CRITICAL, "connectors.kafka.tail": logging.ERROR}
+"""What keeps a command from its answer is its last line: not said before, over and over."""
 
 
 def _shown(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -58,8 +62,14 @@ class _WrappingHandler(logging.StreamHandler[TextIO]):
         return capture.get()
 
 
-def set_up_logging(*, verbose: bool = False, to: TextIO | None = None) -> None:
-    """Send structlog's events and the standard library's records the same way: to standard error, or a file."""
+def set_up_logging(*, verbose: bool = False, to: TextIO | None = None, answers: bool = False) -> None:
+    """Send structlog's events and the standard library's records the same way: to standard error, or a file.
+
+    Args:
+        verbose: all there is to say.
+        to: where to, other than standard error.
+        answers: of a command that gives an answer and ends, or says at its end what keeps it from that.
+    """
     stream = to or sys.stderr
     people = stream.isatty()
     # Not with the values of variables, as structlog would: passwords are among them.
@@ -80,7 +90,7 @@ def set_up_logging(*, verbose: bool = False, to: TextIO | None = None) -> None:
     handler = _WrappingHandler(stream) if people else logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO, force=True)
-    for name, level in _QUIET.items():
+    for name, level in {**_QUIET, **(_TOLD_AT_THE_END if answers else {})}.items():
         logging.getLogger(name).setLevel(level)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

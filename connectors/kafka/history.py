@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import refusal, signature_of
+from connectors.kafka.librdkafka import LOGGER, telling, unanswered
 from policies.errors import UserError
 from policies.signatures import Signatures
 from policies.units import from_millis, to_millis
@@ -71,12 +72,16 @@ def read_ranges(
 
 @contextmanager
 def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
+    said: list[KafkaError] = []
     options = {**connection.for_confluent(), "group.id": "headgate-replay", "enable.auto.commit": False}
-    consumer = Consumer(options)
+    consumer = Consumer({**options, "error_cb": said.append}, logger=LOGGER)
     try:
         yield consumer
     except KafkaException as error:
-        raise UserError(f"kafka: {error.args[0].str()}") from None
+        consumer.poll(0)  # it calls back only now
+        reasons = [each for each in said if each.code() != KafkaError._ALL_BROKERS_DOWN]
+        why = telling(error.args[0], reasons[-1] if reasons else None)
+        raise UserError(f"kafka: {unanswered(connection.servers(), why)}") from None
     finally:
         consumer.close()
 

@@ -3,10 +3,11 @@
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import structlog
+from confluent_kafka import KafkaError
 
 from policies.errors import UserError
 
@@ -44,6 +45,22 @@ LOGGER = logging.getLogger("headgate.librdkafka")
 """For the `logger` argument of confluent-kafka's clients."""
 
 LOGGER.addFilter(RepeatFilter())
+
+
+_NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+
+
+def telling(error: KafkaError, last: KafkaError | None) -> KafkaError:
+    """Of a request's error, and what the client's `error_cb` was told last, the one that says why.
+
+    A request that nobody answers fails without a reason.
+    """
+    return last if error.code() in _NO_ANSWER and last is not None else error
+
+
+def unanswered(servers: Sequence[str], why: KafkaError) -> str:
+    """A clause about a Kafka that cannot be asked."""
+    return f"Kafka at {','.join(servers)} does not answer as it should: {why.name()}: {why.str()}"
 
 
 def renewed(build: Callable[[], Client]) -> Client | None:

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import refusal
-from connectors.kafka.librdkafka import LOGGER, renewed
+from connectors.kafka.librdkafka import LOGGER, renewed, telling, unanswered
 from policies.errors import UserError
 from policies.signatures import Signatures
 from policies.units import millis_of
@@ -26,8 +26,6 @@ _RETRY_REFRESH_SECONDS = 1.0
 """While topics are missing or Kafka does not answer."""
 _REQUEST_SECONDS = 2.0
 _SAY_AGAIN_SECONDS = 60.0
-
-_NO_ANSWER = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 _log = structlog.get_logger(__name__)
 
@@ -209,12 +207,10 @@ class Tail(Closing):
         self._refresh_at = time.monotonic() + (_REFRESH_SECONDS if complete else _RETRY_REFRESH_SECONDS)
 
     def _note_failure(self, error: KafkaError) -> None:
-        # librdkafka says that nobody answers, and why only to the callback.
-        why = self._last_error if error.code() in _NO_ANSWER and self._last_error else error
+        why = telling(error, self._last_error)
         if self._unreachable is None:
             _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
-        servers = ",".join(self._connection.servers())
-        self._unreachable = f"Kafka at {servers} does not answer as it should: {why.name()}: {why.str()}"
+        self._unreachable = unanswered(self._connection.servers(), why)
 
     def _find(self) -> list[Partition]:
         """The partitions that exist."""

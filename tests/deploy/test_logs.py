@@ -17,7 +17,7 @@ from deploy.logs import set_up_logging
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Logging is the whole process's: other tests find it as it was."""
-    root, loggers = logging.getLogger(), ("kafka", "headgate.librdkafka", "py4j", "pyspark")
+    root, loggers = logging.getLogger(), ("kafka", "headgate.librdkafka", "connectors.kafka.tail", "py4j", "pyspark")
     handlers, levels = root.handlers[:], {name: logging.getLogger(name).level for name in ("root", *loggers)}
     root_level, config = root.level, structlog.get_config()
     yield
@@ -74,6 +74,19 @@ def test_the_kafka_client_is_quiet_even_when_verbose_as_it_logs_passwords(capsys
 
 SECRET = "hunter2-never-shown"
 HOSTILE = "c1\x1b[2J\x9b31m\u202e\r\nERROR forged"
+
+
+def test_a_command_that_answers_says_at_its_end_alone_what_keeps_it_from_that(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for answers in (True, False):
+        set_up_logging(answers=answers)
+        logging.getLogger("headgate.librdkafka").error("FAIL: Connection refused, answers=%s", answers)
+        structlog.get_logger("connectors.kafka.tail").warning("Kafka does not answer", answers=answers)
+    assert [line["event"] for line in lines(capsys)] == [
+        "FAIL: Connection refused, answers=False",
+        "Kafka does not answer",
+    ]
 
 
 def fail_with(password: str, message: str = "no route for x") -> None:

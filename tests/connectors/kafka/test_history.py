@@ -1,5 +1,6 @@
 """What lies between two instants comes in the order it was appended, from whatever partitions."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -59,9 +60,15 @@ class Consumer:
     batch = 2
     closed = 0
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], logger: logging.Logger) -> None:
         assert options["enable.auto.commit"] is False
+        assert logger.name == "headgate.librdkafka", "not what it says on standard error"
         self.assigned = TopicPartition("", 0, 0)
+        self._tell = options["error_cb"]
+
+    def poll(self, _seconds: float) -> None:
+        self._tell(KafkaError(KafkaError._TRANSPORT, "k:9092: Connection refused"))
+        self._tell(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         error = None if topic in self.topics else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -146,7 +153,9 @@ def test_a_cluster_that_does_not_answer_is_the_users_error(
         raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker"))
 
     monkeypatch.setattr(consumer, "list_topics", refuse)
-    with pytest.raises(UserError, match="kafka: no broker"):
+    with pytest.raises(
+        UserError, match="kafka: Kafka at k:9092 does not answer as it should: _TRANSPORT: k:9092: Connection refused"
+    ):
         read(["a"], 0, 1)
 
 
