@@ -27,7 +27,7 @@ class Jvm(BookKeeperJvm):
 
     is_usable = True
 
-    def start(self, *request: object) -> str:
+    def start(self, *request: object) -> str:  # type: ignore[override]
         return '{"status": "source_open"}'
 
     def limit(self, bytes_per_second: int) -> None:
