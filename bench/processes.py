@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.system.loop import command_line, descendants
+
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -49,21 +51,13 @@ def held(pid: int) -> Held:
 
 def command_name(pid: int) -> str:
     """The words of its command line; nothing where it has ended."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
+    return command_line(pid).replace(b"\0", b" ").decode(errors="replace")
 
 
 def tree(pid: int) -> Iterator[int]:
     """A process and its descendants."""
     yield pid
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for child in children:
-        yield from tree(child)
+    yield from descendants(pid)
 
 
 def _open(pid: int) -> Iterator[str]:

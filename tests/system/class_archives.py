@@ -20,7 +20,7 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.errors import UserError
-from tests.system.loop import Headgate, await_ready, is_running, write_settings
+from tests.system.loop import Headgate, await_ready, command_line, is_running, write_settings
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
@@ -97,7 +97,7 @@ def _writes(archive: Path) -> tuple[str, ...]:
 
 
 def _is_java(pid: int) -> bool:
-    return b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()[:200]
+    return b"java" in command_line(pid)[:200]
 
 
 if __name__ == "__main__":

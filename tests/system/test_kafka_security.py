@@ -60,7 +60,7 @@ from policies.timers import TICKS, TIMERS
 from policies.units import parse_duration
 from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
-from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, command_line, http_get, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
@@ -463,7 +463,7 @@ def metrics(port: int) -> str:
 
 def crash_the_query(headgate: Headgate, port: int, data: Path) -> None:
     """End its JVM as a fault in native code does, and await the next one."""
-    arguments = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in headgate.children()}
+    arguments = {pid: command_line(pid) for pid in headgate.children()}
     (java,) = [pid for pid, line in arguments.items() if b"org.apache.spark.deploy.SparkSubmit" in line]
     os.kill(java, signal.SIGSEGV)
     eventually("a crash report", lambda: (data / "spark.crash").exists())
@@ -481,7 +481,7 @@ def test_secrets_are_in_no_log_metric_record_argument_checkpoint_or_crash_report
         await_ready(headgate, free_port)
         eventually("every cluster was read, or refused", lambda: {"c1", "c2", "c3"} <= clusters_read(broker))
         pids = (headgate.process.pid, *headgate.children())
-        found |= {f"arguments of {pid}": Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+        found |= {f"arguments of {pid}": command_line(pid) for pid in pids}
         found["metrics"] = metrics(free_port).encode()
         assert [path for pid in pids for path in in_shared_folder(pid, short_folder)] == []
         crash_the_query(headgate, free_port, data)

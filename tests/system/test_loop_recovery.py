@@ -28,6 +28,7 @@ from tests.system.loop import (
     Headgate,
     Topic,
     await_ready,
+    command_line,
     http_get,
     is_running,
     make_topics,
@@ -300,7 +301,7 @@ def test_a_query_that_keeps_failing_ends_with_one_line_and_a_status(settings: di
 
 
 def _jvm(headgate: Headgate) -> int:
-    return next(pid for pid in headgate.children() if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()[:200])
+    return next(pid for pid in headgate.children() if b"java" in command_line(pid)[:200])
 
 
 def _unless(status: int, answer: tuple[int, str] | None) -> tuple[int, str] | None:
