@@ -243,8 +243,12 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
     """The records a step gives: decisions to their topics, and with the notes and what it saw to the audit."""
     for decision in step.decisions:
         yield Output(decision.topic, decision.record_key(), decision_event(decision))
-    for said in (*step.decisions, *step.notes):
-        yield Output(AUDIT, said.cluster, audit_event(said, seen))
+    all_said = (*step.decisions, *step.notes)
+    # A step may see thousands and decide thousands, of which all rest on the same few.
+    evidence = {each for said in all_said for each in said.evidence}
+    rested_on = [each for each in seen if each.id in evidence]
+    for said in all_said:
+        yield Output(AUDIT, said.cluster, audit_event(said, rested_on))
 
 
 def _check_sizes(records: Iterable[Output]) -> None:
