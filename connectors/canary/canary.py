@@ -1,6 +1,5 @@
 """Publishes a reading of the canary every 30 seconds, and waits for the decision that it causes."""
 
-import json
 import random
 import threading
 import time
@@ -8,11 +7,12 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
+from connectors.foreign_json import read_json
 from connectors.kafka.tail import Record
 from connectors.loop_picture import LoopAnswers
 from connectors.schedule import ticks
@@ -171,7 +171,7 @@ class Canary:
 def _evidence(event: bytes) -> str | None:
     """The reading that a decision rests on first; None where there is none."""
     try:
-        evidence = json.loads(event)["data"]["evidence"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        evidence = read_json(event, dict[str, Any])["data"]["evidence"]
+    except (ValueError, KeyError, TypeError):
         return None
     return evidence[0] if isinstance(evidence, list) and evidence and isinstance(evidence[0], str) else None

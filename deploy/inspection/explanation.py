@@ -3,7 +3,6 @@
 Nothing is derived anew: sentence, numbers, evidence and reports are those that were written then.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import read_history
 from policies.registry import AUDIT, observed_topics
@@ -136,8 +136,8 @@ class Audit:
         names = [f"{self._prefix}.{topic}" for topic in topics]
         for record in read_history(self._connection, names, since, to):
             try:
-                event = json.loads(record.value)
-            except (ValueError, RecursionError):
+                event = read_json(record.value, Any)
+            except UnreadableJsonError:
                 continue
             if isinstance(event, dict) and isinstance(event.get("data"), dict):
                 yield event

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import structlog
 from rich.console import Console
 
+from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http_access import is_let_in
 from connectors.http_server import HttpServer
 from connectors.part import Part
@@ -374,8 +375,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise BadRequestError(f"a body of at most {_MAX_BODY_BYTES} bytes is taken")
         data = self.rfile.read(int(length))
         try:
-            body = json.loads(data) if data.strip() else {}
-        except (ValueError, RecursionError):
+            body: Any = read_json(data, Any) if data.strip() else {}
+        except UnreadableJsonError:
             raise BadRequestError("the body is no JSON") from None
         if not isinstance(body, dict):
             raise BadRequestError("the body is no JSON object")
