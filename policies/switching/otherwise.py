@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from policies.decisions import Otherwise
+from policies.decisions import Decision, Otherwise
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.state import SwitchStage
 from policies.units import counted, format_instant
@@ -71,7 +71,7 @@ def decided_otherwise(decision: SwitchDecision) -> tuple[Otherwise, ...]:
         done = f"an executor answers order {decision.op} that it is done" if decision.op else "the registry shows it"
         return Otherwise(_ADVANCE, done), Otherwise(_HALT, "it fails too often, or what is found is not as expected")
     if verdict is SwitchVerdict.HALT:
-        return (Otherwise(_ADVANCE, f"a person drives it on: `headgate switch start --target {decision.target}`"),)
+        return (Otherwise(_ADVANCE, f"a person drives it on: {_resume(decision)}"),)
     if verdict in (SwitchVerdict.BLOCKED, SwitchVerdict.DEGRADED):
         return (Otherwise(_ADVANCE, "what its sentence names is no longer so"),)
     if verdict is SwitchVerdict.REMAP_REQUIRED:
@@ -93,9 +93,13 @@ def _held(record: SwitchRecord) -> Iterator[Otherwise]:
     if record.halted:
         yield Otherwise(_ADVANCE, f"a person drives it on after it halted: {record.halted}")
     if record.paused:
-        yield Otherwise(_ADVANCE, f"a person resumes it: `headgate switch resume --cluster {record.cluster}`")
+        yield Otherwise(_ADVANCE, f"a person resumes it: {_resume(record)}")
     if record.blocked:
         yield Otherwise(_ADVANCE, f"this is no longer so: {record.blocked}")
+
+
+def _resume(decision: Decision) -> str:
+    return f"`headgate switch resume --cluster {decision.cluster}`"
 
 
 def _ways(stage: SwitchStage, names: Mapping[str, object]) -> Iterator[tuple[SwitchStage, str]]:
