@@ -32,13 +32,6 @@ app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(switch_app, name="switch")
 
 
-@topics_app.callback()
-def topics() -> None:
-    """The loop's own topics."""
-    # What the client says of each attempt to connect, the one error at the end says better.
-    logging.getLogger("headgate.librdkafka").setLevel(logging.CRITICAL)
-
-
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
 ]
@@ -371,9 +364,8 @@ def doctor(
     """Connect to everything the settings name: what works, what is slow, what is not allowed. Changes nothing."""
     from deploy.doctor.command import examine
 
-    set_up_logging()
-    for name in (None, "headgate.librdkafka"):  # the answers say what there is to say
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    set_up_logging(answers=True)
+    logging.getLogger().setLevel(logging.CRITICAL)  # the answers say what there is to say
     if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
         raise typer.Exit(1)
 

@@ -2,10 +2,15 @@
 
 import time
 
+import structlog
 from confluent_kafka import Message
 
 from policies.signatures import HEADER, Signatures
 from policies.wire import CONTENT_TYPE
+
+_SAY_AGAIN_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
 
 Headers = dict[str, str | bytes | None]
 
@@ -23,6 +28,21 @@ def refusal(signatures: Signatures | None, message: Message) -> str | None:
         return None
     key, value, topic = _bytes(message.key()), _bytes(message.value()), message.topic() or ""
     return signatures.refusal(topic, key, value, signature_of(message), message.timestamp()[1])
+
+
+class Unbelieved:
+    """Says of records that are not signed as they should be: the first of a topic, then how many every minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._say_at: dict[str, float] = {}
+
+    def note(self, topic: str, detail: str) -> None:
+        """Take in one more of a topic; `detail` says which, and why."""
+        self._counts[topic], now = self._counts.get(topic, 0) + 1, time.monotonic()
+        if now >= self._say_at.get(topic, now):
+            _log.warning("records are left out: their signatures do not hold", count=self._counts[topic], last=detail)
+            self._counts[topic], self._say_at[topic] = 0, now + _SAY_AGAIN_SECONDS
 
 
 def signature_of(message: Message) -> str | None:

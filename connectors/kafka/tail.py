@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import refusal
+from connectors.kafka.headers import Unbelieved, refusal
 from connectors.kafka.librdkafka import LOGGER, renewed, telling, unanswered
 from policies.errors import UserError
 from policies.signatures import Signatures
@@ -25,7 +25,6 @@ _REFRESH_SECONDS = 10.0
 _RETRY_REFRESH_SECONDS = 1.0
 """While topics are missing or Kafka does not answer."""
 _REQUEST_SECONDS = 2.0
-_SAY_AGAIN_SECONDS = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -80,20 +79,6 @@ class _Progress:
         self.behind.pop(place, None)
 
 
-class _Unbelieved:
-    """Says of records that are not signed as they should be: the first of a topic, then how many every minute."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._say_at: dict[str, float] = {}
-
-    def note(self, topic: str, detail: str) -> None:
-        self._counts[topic], now = self._counts.get(topic, 0) + 1, time.monotonic()
-        if now >= self._say_at.get(topic, now):
-            _log.warning("records are left out: their signatures do not hold", count=self._counts[topic], last=detail)
-            self._counts[topic], self._say_at[topic] = 0, now + _SAY_AGAIN_SECONDS
-
-
 class Tail(Closing):
     """Reads topics as they are and grow; new partitions and topics are found by themselves.
 
@@ -121,7 +106,7 @@ class Tail(Closing):
         self._unreachable: str | None = None
         self._last_error: KafkaError | None = None
         self._fatal = False
-        self._unbelieved = _Unbelieved()
+        self._unbelieved = Unbelieved()
         self._clients = self._connect()
 
     def close(self) -> None:

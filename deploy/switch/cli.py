@@ -263,10 +263,8 @@ def close_client(runner: "CommandRunner", name: Name) -> int:
 
 
 def _load(settings: Path | None) -> "Settings":
-    set_up_logging()
-    # What is the matter with Kafka or ZooKeeper, the one error at the end says better.
-    logging.getLogger().setLevel(logging.CRITICAL)
-    logging.getLogger("headgate.librdkafka").setLevel(logging.CRITICAL)
+    set_up_logging(answers=True)
+    logging.getLogger().setLevel(logging.CRITICAL)  # of ZooKeeper, too, the one error at the end says better
     return load_settings(settings)
 
 

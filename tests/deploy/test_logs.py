@@ -10,6 +10,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
+from connectors.kafka.headers import Unbelieved
 from connectors.redaction import secret
 from deploy.logs import set_up_logging
 
@@ -87,6 +88,12 @@ def test_a_command_that_answers_says_at_its_end_alone_what_keeps_it_from_that(
         "FAIL: Connection refused, answers=False",
         "Kafka does not answer",
     ]
+
+
+def test_a_command_that_answers_says_all_the_same_what_it_does_not_believe(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(answers=True)
+    Unbelieved().note("decided.throttle", "decided.throttle/0/1: no header")
+    assert [line["last"] for line in lines(capsys)] == ["decided.throttle/0/1: no header"]
 
 
 def fail_with(password: str, message: str = "no route for x") -> None:

@@ -65,7 +65,7 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commands set levels for the whole process."""
     loggers = [logging.getLogger(), logging.getLogger("headgate.librdkafka")]
     levels = [logger.level for logger in loggers]
-    monkeypatch.setattr(cli, "set_up_logging", lambda: None)
+    monkeypatch.setattr(cli, "set_up_logging", lambda **_: None)
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
