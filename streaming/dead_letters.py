@@ -122,9 +122,13 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
 
 
 def letters_counted(counted: DeadLettersCounted, *key: str) -> Output:
-    """What says how many were left out; `key` is that of the state that counted them."""
+    """What says how many were left out; `key` is that of the state that counted them.
+
+    After a lost checkpoint the same last one may end another count: it has another beginning, and so another id.
+    """
+    named = (*key, counted.topic, counted.reason, counted.cluster, counted.last, to_millis(counted.since))
     event = Event[DeadLettersCounted](
-        id=deterministic_id(LETTERS_COUNTED_TYPE, *key, counted.topic, counted.reason, counted.cluster, counted.last),
+        id=deterministic_id(LETTERS_COUNTED_TYPE, *named),
         source="headgate/query",
         type=LETTERS_COUNTED_TYPE,
         subject=counted.topic,

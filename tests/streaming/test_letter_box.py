@@ -1,5 +1,7 @@
 """Dead letters: a few a minute of one kind, the others counted, and nothing that grows with what anybody writes."""
 
+import json
+
 import pytest
 
 from streaming.host import PolicyHost
@@ -80,6 +82,19 @@ def test_a_batch_that_is_repeated_writes_the_same_letters() -> None:
     turns.kept = kept
     assert turns.take(61, *records).outputs == first.outputs
     assert counted(first)
+
+
+def test_a_count_of_a_new_run_that_ends_with_the_same_record_has_another_id() -> None:
+    turns = unnamed()
+    records = [turns.record(b"garbage", appended=0) for _ in range(20)]
+    turns.take(0, *records[:10])
+    turns.take(5, *records[10:])
+    (first,) = turns.take(61).outputs
+    turns.kept = None  # the checkpoint is lost: everything is read again, at once
+    turns.take(62, *records)
+    (again,) = turns.take(123).outputs
+    assert json.loads(first.value)["data"]["last"] == json.loads(again.value)["data"]["last"]
+    assert json.loads(first.value)["id"] != json.loads(again.value)["id"]
 
 
 @pytest.mark.parametrize("back_to", [-86_400, -10])
