@@ -50,6 +50,7 @@ class Judge:
         self._began_ms: int | None = None
         self._is_excused = True
         self._is_blind = True
+        self._may_skip = False
         self._since: set[str] = set()
         self.wrong: list[str] = []
 
@@ -75,19 +76,26 @@ class Judge:
         """Whether all that is written is held against the undisturbed run, so that zeros mean something."""
         return not self._is_excused
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing can be held against anything until the query begins a new run."""
+        return self._is_blind
+
     def excuse(self) -> None:
         """A checkpoint may have been lost: until a batch says whether its run went on nobody is blamed.
 
-        What the last batch of an old run wrote without having been told of is nobody's fault.
+        What the last batch of an old run wrote without having been told of is nobody's fault. And a run may go on whose
+        plans went with the checkpoint: what it took then nobody can say.
         """
-        self._is_excused = True
+        self._is_excused = self._may_skip = True
 
     def look_away(self) -> None:
-        """A topic's offsets began anew: until the query begins a new run there is nothing to hold bytes against."""
+        """Offsets began anew, or plans are gone: until a new run begins there is nothing to hold bytes against."""
         self._is_excused = self._is_blind = True
 
     def forgive(self, faulty: Faulty) -> None:
-        """What was said once is not said again."""
+        """A fault is over: what was said once is not said again, and what it excused is a fault from now on."""
+        self._may_skip = False
         self.wrong.clear()
         missing = self._expected.keys() - self._written.keys() if faulty.lost else set()
         self._written.update({id_: self._expected[id_] for id_ in missing})
@@ -118,6 +126,8 @@ class Judge:
             self._began_ms, self._is_blind = at_ms, False
         elif self._last is None or batch.number <= self._last:
             return
+        elif batch.number != self._last + 1 and self._may_skip:
+            self.look_away()
         elif batch.number != self._last + 1:
             self.wrong.append(f"after batch {self._last} comes {batch.number}")
         self._last = batch.number

@@ -143,7 +143,7 @@ class Matrix:
             kind.lift(self._harm)
             again = self._settle(f"{kind.name}, which is over", time.monotonic(), is_repeated=True)
             seconds, faulty = max(seconds, again[0]), _both(faulty, again[1])
-        if kind.loses_offsets:
+        if self._judge.is_blind:
             self._begin_anew()
             self._world.reset()
             _, then = self._settle(f"reset after {kind.name}", time.monotonic())

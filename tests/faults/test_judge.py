@@ -127,6 +127,29 @@ def test_a_run_that_goes_on_after_a_checkpoint_may_have_been_lost_is_judged_as_b
     assert looking.is_exact
 
 
+@pytest.mark.parametrize("told_first", [False, True])
+def test_a_run_that_goes_on_without_its_plans_is_not_judged_until_one_begins(
+    topics: Topics, *, told_first: bool
+) -> None:
+    second = topics.of[BATCHES].pop()
+    looking = judge(topics)
+    looking.look()
+    looking.excuse()
+    if told_first:
+        topics.of[BATCHES].append(second)
+        looking.look()
+        assert looking.is_exact
+    topics._add(BATCHES, batch_event(Batch(number=5, at=at(0), taken=())))
+    assert looking.look() == ((), ())
+    assert looking.is_blind
+    topics._add(BATCHES, batch_event(Batch(number=0, at=at(60), taken=())))
+    looking.look()
+    assert looking.is_exact
+    looking.forgive(looking.look())
+    topics._add(BATCHES, batch_event(Batch(number=2, at=at(61), taken=())))
+    assert "after batch 0 comes 2" in looking.look().wrong
+
+
 def test_after_offsets_began_anew_nothing_is_judged_until_a_run_begins(topics: Topics) -> None:
     second = topics.of[BATCHES].pop()
     looking = judge(topics)

@@ -256,7 +256,7 @@ def test_a_zombie_is_named_in_time_with_its_evidence_and_a_restart_cures_it(
     (of_nodes,) = (each for each in ownerships if each.event["id"] in restart.data["evidence"])
     # From when it was last read to be unwell, the broker had the chance to register itself; and who was read to be gone
     # before ZooKeeper was seen here to be back, has had its time since.
-    unwell_ms = [each.appended_ms for each in health if each.offset < of_health.offset and not each.data["healthy"]]
+    unwell_ms = [_fetched_ms(each) for each in health if each.offset < of_health.offset and not each.data["healthy"]]
     named_seconds = (fired.appended_ms - max([gone_ms, *unwell_ms])) / 1000
     since_read_seconds = (fired.appended_ms - max([_read_gone_ms(ownerships, of_nodes), *unwell_ms])) / 1000
     assert world.broker.is_alive
@@ -286,15 +286,20 @@ def test_a_zombie_is_named_in_time_with_its_evidence_and_a_restart_cures_it(
     loop.await_decision(CLUSTER, member, "recover" if lose_checkpoint else "resume", since=restart.offset)
 
 
-def _read_gone_ms(ownerships: Sequence[Entry], of_nodes: Entry) -> int:
+def _read_gone_ms(ownerships: Sequence[Entry], of_nodes: Entry) -> float:
     """When registrations were first read to be none, of the readings of that kind that end with this one."""
-    ended = of_nodes.appended_ms
+    ended = _fetched_ms(of_nodes)
     for each in reversed([each for each in ownerships if each.offset <= of_nodes.offset]):
         if each.data["tree"] == of_nodes.data["tree"] and each.data["outcome"] == "ok":
             if each.data["nodes"]:
                 break
-            ended = each.appended_ms
+            ended = _fetched_ms(each)
     return ended
+
+
+def _fetched_ms(reading: Entry) -> float:
+    """From when on it counts: of a health check that took long, its beginning."""
+    return reading.appended_ms - float(reading.data.get("age_ms") or 0)
 
 
 FOUR_TROUBLES = (zookeeper_away(2), frozen(4), away_for_as_long_as_a_zombie, shut_down_in_order(0, 4))
