@@ -158,7 +158,7 @@ def query_parts(
         silent_seconds=health.silent_seconds,
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
-    folder = settings.checkpoint().folder
+    folder, host = settings.checkpoint().folder, settings.policy_host()
     # What a checkpoint elsewhere says of its batches is not read.
     clock = ClockNotes(folder)
     batch_log = None
@@ -173,11 +173,12 @@ def query_parts(
             BatchClock(health.clock_watch.ahead_ms),
             settings.loop_kafka().signatures(),
         ),
-        host=settings.policy_host(),
+        host=host,
         settings=settings.stream,
         checkpoint=folder,
         health=health,
         tick=ticker.start,
+        rearm=lambda: ticker.rearm(host.keys()),
         clock=clock,
         on_done=_untold if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,

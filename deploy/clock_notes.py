@@ -28,6 +28,8 @@ class ClockNotes:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._notes: tuple[_Note, ...] = ()
+        self.leaves_timers_late = False
+        """Whether timers that were set before the query was started are late now, by what its clock was set back."""
 
     def ahead_ms_of(self, batch: int) -> int:
         """What the time of a batch was corrected by; from any thread."""
@@ -40,6 +42,7 @@ class ClockNotes:
             OSError: the checkpoint cannot be written to.
         """
         if self._folder is None:
+            self.leaves_timers_late = ahead_ms < self.ahead_ms_of(0)
             self._notes = (_Note(0, ahead_ms),)
             return BatchClock(ahead_ms)
         checkpoint = Checkpoint(self._folder)
@@ -47,6 +50,7 @@ class ClockNotes:
         # After the newest none was planned, whatever was noted; in a new checkpoint none at all.
         self._notes = tuple(note for note in noted if note.first <= newest)
         before_ms = self.ahead_ms_of(newest)
+        self.leaves_timers_late = ahead_ms < before_ms
         if before_ms != ahead_ms:
             self._notes = (*self._notes, _Note(newest + 1, ahead_ms))[-_MOST:]
         if self._notes != noted:

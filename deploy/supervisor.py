@@ -54,6 +54,7 @@ class QuerySupervisor:
         checkpoint: its folder, to tell what is damaged there; None where only Spark reads it.
         health: told of starts, batches and failures.
         tick: makes a first batch, in which timers fire that came due while no query ran.
+        rearm: has each timer set anew, because the clock by which they were set was set back.
         clock: notes what the times of batches are corrected by.
         on_done: told of each finished batch by its number.
         may_drain: whether what was observed before the stop is ours to decide still.
@@ -68,6 +69,7 @@ class QuerySupervisor:
         checkpoint: Path | None,
         health: QueryHealth,
         tick: Callable[[], None],
+        rearm: Callable[[], None],
         clock: ClockNotes,
         on_done: Callable[[int], None],
         may_drain: Callable[[], bool],
@@ -79,6 +81,7 @@ class QuerySupervisor:
         self._checkpoint = checkpoint
         self._health = health
         self._tick = tick
+        self._rearm = rearm
         self._clock = clock
         self._on_done = on_done
         self._may_drain = may_drain
@@ -139,7 +142,12 @@ class QuerySupervisor:
 
     def _watch(self, query: StreamingQuery, wiring: Wiring, stop: threading.Event) -> None:
         """Return when the query is to be stopped or started again with another wiring."""
+        leaves_timers_late = self._clock.leaves_timers_late
         while not stop.is_set():
+            # Not by a guess: a process that was just started does not know yet how far its clock is off.
+            if leaves_timers_late and self._health.clock_watch.is_known:
+                self._rearm()
+                leaves_timers_late = False
             if query.awaitTermination(_CHECK_SECONDS):
                 raise QueryFailedError("the query ended by itself")
             if (stalled := self._health.stalled_seconds()) is not None:

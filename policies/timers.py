@@ -28,6 +28,7 @@ class TickReason(ClosedEnum):
     START = "start", "The query is being started: timers may have come due while it was away."
     TIMER = "timer", "A timer is due."
     SILENCE = "silence", "No micro-batch for a while: the query lives, and a timer nobody heard of fires late."
+    CLOCK = "clock", "The query's clock was set back: a cluster's timer, set by the clock of before, is set anew."
 
 
 class Timer(BaseModel):
@@ -41,12 +42,17 @@ class Timer(BaseModel):
 
 
 class Tick(BaseModel):
-    """Makes the query run a micro-batch, in which every timer fires that is due."""
+    """Makes the query run a micro-batch, in which every timer fires that is due.
+
+    One that names a cluster has the query look at that cluster, and set its timer anew; it decides no more than is due.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.tick.v1"
 
     reason: TickReason = Field(description="What it was appended for.")
+    policy: str | None = Field(default=None, description="Whose timer is set anew; null: nobody's.")
+    cluster: str | None = Field(default=None, description="Of which cluster; null: of none.")
 
 
 def timer_key(policy: str, cluster: str) -> str:
@@ -60,9 +66,9 @@ def timer_event(policy: str, cluster: str, due_at: datetime, *, now: datetime) -
     return _event(Timer(policy=policy, due_at=due_at), id_, "headgate/query", now)
 
 
-def tick_event(reason: TickReason, *, id: str, at: datetime) -> bytes:  # noqa: A002
+def tick_event(tick: Tick, *, id: str, at: datetime) -> bytes:  # noqa: A002
     """Encode a tick."""
-    return _event(Tick(reason=reason), id, "headgate/ticker", at)
+    return _event(tick, id, "headgate/ticker", at)
 
 
 def _event(data: Timer | Tick, id_: str, source: str, time: datetime) -> bytes:

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from policies.registry import POLICIES
 from policies.signatures import Signatures
-from policies.timers import TIMERS, timer_event, timer_key
+from policies.timers import TICKS, TIMERS, timer_event, timer_key
 from policies.units import from_millis
 from streaming.batch_clock import BatchClock, next_timer_ms
 from streaming.dead_letters import Cut, ObservedRecord
@@ -94,8 +94,10 @@ class PolicyOperator(StatefulProcessor):
             client._watermark_timestamp = 0
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """Read the key's new records, dead letters aside, and step."""
-        return self._run(key, map(_record, rows), timerValues, fires=False)
+        """Read the key's new records, dead letters aside, and step; a tick that names the key sets its timer anew."""
+        ticks = f"{self._prefix}.{TICKS}"
+        records = (record for record in map(_record, rows) if record.topic != ticks)
+        return self._run(key, records, timerValues, fires=False)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
         """Step without observations: time itself may decide. A cluster or policy that is no more ends here."""

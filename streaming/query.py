@@ -101,16 +101,18 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     """With the key of its state: the policy by topic, the cluster by content.
 
     What names no cluster there is goes to the key '': no name that anybody invents has a state. What is too large to be
-    read does not leave the JVM whole: a few kilobytes of compressed spaces may be gigabytes. A tick ends here:
-    that it came has made the batch, in which every timer fires that is due.
+    read does not leave the JVM whole: a few kilobytes of compressed spaces may be gigabytes. A tick ends here, unless
+    it names a key: that it came has made the batch, in which every timer fires that is due.
     """
+    is_tick = fn.col("topic") == f"{wiring.prefix}.{TICKS}"
+    of_tick = fn.get_json_object(fn.when(is_tick, fn.col("value").cast("string")), "$.data.policy")
     value, size, appended = fn.col("value"), fn.length("value"), fn.unix_millis(fn.col("timestamp"))
     is_too_large = size > MAX_RECORD_BYTES
     named = fn.when(~is_too_large, fn.get_json_object(value.cast("string"), "$.data.cluster"))
     known = named if clusters is None else fn.when(named.isin(sorted(clusters)), named)
     cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
-    routed = records.where(fn.col("topic") != f"{wiring.prefix}.{TICKS}").select(
-        _policy(wiring.prefix, is_too_large).alias("policy"),
+    routed = records.where(~is_tick | of_tick.isin(sorted(POLICIES))).select(
+        fn.when(is_tick, of_tick).otherwise(_policy(wiring.prefix, is_too_large)).alias("policy"),
         fn.coalesce(known, fn.lit("")).alias("cluster"),
         fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",

@@ -4,12 +4,12 @@ import heapq
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topics import TopicSettings
-from policies.timers import TICKS, TIMERS, TickReason, Timer, tick_event
+from policies.timers import TICKS, TIMERS, Tick, TickReason, Timer, tick_event, timer_key
 from policies.units import from_millis, to_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -98,6 +98,12 @@ class Ticker:
         """Tick because the query is being started; from any thread."""
         self._tick(TickReason.START)
 
+    def rearm(self, keys: Iterable[tuple[str, str]]) -> None:
+        """The query's clock was set back: have it set the timer of each (policy, cluster) anew; from any thread."""
+        for policy, cluster in keys:
+            tick = Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster)
+            self._append(timer_key(policy, cluster), tick)
+
     def run(self, stop: threading.Event) -> None:
         """Tick when it is time, until `stop` is set.
 
@@ -143,5 +149,8 @@ class Ticker:
 
     def _tick(self, reason: TickReason) -> None:
         self._ticked_at = self._monotonic()
+        self._append(reason.value, Tick(reason=reason))
+
+    def _append(self, key: str, tick: Tick) -> None:
         at = from_millis(int(self._clock() * 1000))
-        self._publish(self._topics.topic(TICKS), reason.value, tick_event(reason, id=str(uuid.uuid4()), at=at))
+        self._publish(self._topics.topic(TICKS), key, tick_event(tick, id=str(uuid.uuid4()), at=at))

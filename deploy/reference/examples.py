@@ -12,7 +12,7 @@ from policies.maintenance import PauseCommand
 from policies.observations import Observation
 from policies.policy import PolicyKind
 from policies.registry import AUDIT, COMMANDS, POLICIES, topic_of
-from policies.timers import TICKS, TIMERS, TickReason, tick_event, timer_event, timer_key
+from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_event, timer_key
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import ObservedRecord
@@ -104,7 +104,7 @@ def _timers() -> Iterator[Example]:
     due_at = START + timedelta(minutes=1)
     timer = timer_event("throttle", "payments", due_at, now=START)
     yield Example(TIMERS, timer_key("throttle", "payments"), json.loads(timer))
-    tick = tick_event(TickReason.TIMER, id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
+    tick = tick_event(Tick(reason=TickReason.TIMER), id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
     taken = (Range(topic="observed.log-dirs", partition=0, start=42, end=44),)
     yield Example(BATCHES, BATCHES_KEY, json.loads(batch_event(Batch(number=17, at=due_at, taken=taken))))

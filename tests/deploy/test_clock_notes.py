@@ -45,6 +45,20 @@ def test_the_batch_that_was_planned_last_keeps_its_correction_and_so_do_those_be
     assert (tmp_path / "clock").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("is_readable", [True, False], ids=["", "a checkpoint elsewhere"])
+def test_timers_are_late_where_the_clock_they_were_set_by_was_ahead_of_the_one_there_is(
+    tmp_path: Path, *, is_readable: bool
+) -> None:
+    planned(tmp_path, 0)
+    notes = ClockNotes(tmp_path if is_readable else None)
+    late = []
+    for batch, ahead_ms in enumerate((0, DAY_MS, DAY_MS, 0, -DAY_MS, 0)):
+        notes.begin(ahead_ms)
+        late.append(notes.leaves_timers_late)
+        planned(tmp_path, batch + 1)
+    assert late == [False, False, False, True, True, False]
+
+
 def test_what_was_noted_of_batches_that_were_never_planned_is_forgotten(tmp_path: Path) -> None:
     notes = ClockNotes(tmp_path)
     planned(tmp_path, 0)

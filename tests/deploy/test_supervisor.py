@@ -5,7 +5,7 @@ Spark is stood in for by small fakes: what matters here is what the supervisor d
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from deploy.query_health import QueryHealth
 from deploy.supervisor import QuerySupervisor
 from policies.errors import UserError
 from policies.units import parse_duration
+from streaming.batch_clock import BatchClock
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
 from streaming.query import Wiring
@@ -150,6 +151,7 @@ class Loop:
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
         self.stop = Stop(self.time, stop_after)
+        self.notes = ClockNotes(None)
         began = self.time.now
         self.supervisor = QuerySupervisor(
             self._open_session,  # type: ignore[arg-type]  # a stand-in
@@ -159,7 +161,8 @@ class Loop:
             Path(WIRING.checkpoint_dir),
             self.health,
             lambda: self.said.append("ticked"),
-            ClockNotes(Path(WIRING.checkpoint_dir)),
+            lambda: self.said.append("timers set anew"),
+            self.notes,
             lambda number: None,
             lambda: self.is_ours,
         )
@@ -337,6 +340,25 @@ def test_changed_wiring_starts_the_query_again_and_is_no_failure(monkeypatch: py
     assert loop.started_with == [WIRING, RENEWED]
     assert (loop.restarts, loop.stop.pauses) == (0, [])
     assert loop.said.count("session opened") == 1
+
+
+DAY_MS = 86_400_000
+BACK = replace(WIRING, clock=BatchClock(-DAY_MS))
+APPENDED_MS = 1_795_248_000_000
+
+
+@pytest.mark.parametrize(
+    ("ahead", "knows", "expected"),
+    [(BACK, True, 1), (replace(WIRING, clock=BatchClock(DAY_MS)), True, 0), (BACK, False, 0), (RENEWED, True, 0)],
+    ids=["set back", "set forward", "not known yet", "not the clock"],
+)
+def test_timers_are_set_anew_once_when_the_clock_they_were_set_by_was_set_back(
+    monkeypatch: pytest.MonkeyPatch, ahead: Wiring, expected: int, *, knows: bool
+) -> None:
+    loop = Loop(monkeypatch, wiring=lambda passed: ahead if passed >= 30 else WIRING, stop_after=60)
+    if knows:
+        loop.health.clock_watch.on_batch(replace(IDLE, began_ms=APPENDED_MS, newest_ms=APPENDED_MS))
+    assert loop.run().said.count("timers set anew") == expected
 
 
 def test_files_that_cannot_be_used_for_a_moment_do_not_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,9 +191,10 @@ class World:
         return [pid for pid in process.children() if (b"pyspark.daemon" in command_line(pid)) == (what == "workers")]
 
     def reset(self) -> None:
-        """`headgate checkpoint reset`."""
+        """`headgate checkpoint reset`, which waits until nothing was written there for a while."""
+        command = ("checkpoint", "reset", "--yes", "-s", str(self.file("decide")))
         with self.held("decide"):
-            assert self._headgate("checkpoint", "reset", "--yes", "-s", str(self.file("decide"))).returncode == 0
+            eventually("the checkpoint is reset", lambda: self._headgate(*command).returncode == 0)
 
     def _start(self, part: str) -> None:
         log = self.folder / f"{part}.log"

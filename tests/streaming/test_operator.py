@@ -21,6 +21,7 @@ from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
+from policies.timers import Tick, TickReason, tick_event
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.batch_clock import BatchClock
@@ -171,6 +172,21 @@ def test_a_batch_that_is_repeated_after_the_clock_was_found_wrong_says_the_same_
     assert [r for r in repeated if r.topic != TIMERS] == said
     another = Query(clock=BatchClock(DAY_MS)).run(batch)
     assert [r for r in another if r.topic != TIMERS] != said
+
+
+def test_after_the_clock_was_set_back_a_tick_that_names_the_key_brings_its_timer_back_too() -> None:
+    query = Query(clock=BatchClock(DAY_MS))
+    query.run(Batch(86_400, rows(READING)))
+    late = Query(query.kept, query.timers, to_millis(at(1)))
+    assert [seconds_of(timer) > 86_400 for timer in late.timers] == [True]
+    tick = tick_event(Tick(reason=TickReason.CLOCK, policy="throttle", cluster=CLUSTER), id="1", at=at(1))
+    named = Row(**{**row(tick, appended_ms=to_millis(at(1))).asDict(), "topic": "headgate.ticks"})
+    out = late.run(Batch(1, [named]))
+    assert [r.topic for r in out] == [TIMERS]
+    (timer,) = late.timers
+    assert said_timers(out) == [seconds_of(timer)]
+    assert seconds_of(timer) < 70
+    assert late.run(Batch(1, [named])) == [], "another tick changes nothing"
 
 
 def test_everything_is_kept_in_one_variable() -> None:

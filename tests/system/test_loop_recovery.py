@@ -21,6 +21,7 @@ from policies.observations import Outcome
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
+from policies.timers import Tick, TickReason, tick_event
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import KEPT_BYTES
 from tests.system.brokers import alter_topic
@@ -128,6 +129,10 @@ def test_a_timer_set_before_a_kill_fires_in_time_after_it_and_nothing_else_makes
         with Topic(loop_kafka, f"{prefix}.{name}") as topic:
             said = {entry.content_type for entry in topic.entries()}
             assert said == {"application/cloudevents+json; charset=UTF-8"}, name
+
+
+def _tick(policy: str, cluster: str) -> bytes:
+    return tick_event(Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster), id="1", at=datetime.now(UTC))
 
 
 def _value(answer: tuple[int, str] | None, metric: str) -> float:
@@ -248,6 +253,13 @@ def test_bad_records_become_dead_letters_and_the_query_goes_on(
         assert query.process.poll() is None
         keys = _value(http_get(port, "/metrics"), "headgate_query_state_keys")
         assert keys <= 2 * len(POLICIES), "invented names have no state"
+
+        # A tick may name a key, which then has a turn; whoever writes there ends nothing and decides nothing.
+        named = [_tick(policy, cluster) for policy in (*POLICIES, "nobody", "") for cluster in ("a", "forged", "")]
+        produce(loop_kafka, f"{prefix}.ticks", *(("x", tick) for tick in (*named, b"{", b"\xff", b" " * 500_000)))
+        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 600_000)))
+        eventually("a decision after the ticks", lambda: len(decided.data()) == 2)
+        assert _value(http_get(port, "/metrics"), "headgate_query_restarts_total") == 0
 
 
 def _poisoned(letters: list[dict[str, Any]]) -> set[str]:
