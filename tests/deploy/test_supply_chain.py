@@ -62,3 +62,9 @@ def test_in_the_image_only_the_first_step_is_roots_and_who_runs_it_owns_none_of_
     before = kinds[: kinds.index(["USER", "builder"])]
     assert [kind for kind, _ in before if kind in ("RUN", "COPY")] == ["RUN"]
     assert not [rest for kind, rest in kinds if kind == "COPY" and "--chown=builder" not in rest]
+
+
+def test_the_base_of_the_image_is_pinned_by_its_digest() -> None:
+    steps = (ROOT / "docker/Dockerfile").read_text()
+    assert re.findall(r"^FROM (.*)", steps, re.MULTILINE) == ["${BASE}"]
+    assert re.search(r"^ARG BASE=python:3\.11\S*-slim-bookworm@sha256:[0-9a-f]{64}$", steps, re.MULTILINE)
