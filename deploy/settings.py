@@ -104,6 +104,12 @@ def _named(name: str) -> str:
     return name
 
 
+def _not_everywhere(host: str) -> str:
+    if not host.strip():  # what listens takes it for every address
+        raise ValueError("is empty: name the address to listen on, 127.0.0.1 or, for all of them, 0.0.0.0")
+    return host
+
+
 ClusterName = Annotated[str, AfterValidator(_named)]
 MAX_CLUSTER_NAME = 249
 """As readings have it."""
@@ -112,7 +118,9 @@ MAX_CLUSTER_NAME = 249
 class HttpSettings(Block):
     """Where /metrics, /-/healthy and /-/ready are served, and by the exporter the status page."""
 
-    host: str = Field(default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere.")
+    host: Annotated[str, AfterValidator(_not_everywhere)] = Field(
+        default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere."
+    )
     port: int = Field(default=9408, ge=0, le=65535, description="0 takes a free one.")
     access: HttpAccess | None = Field(
         default=None,

@@ -46,14 +46,18 @@ def read_file(file: Path | None) -> ReadFile:
 
 def settings_of(read: ReadFile) -> Settings:
     """The settings of a file and the environment; raises as `load_settings` does."""
+    no_numbers = list(read.wording.switches_for_numbers())
     try:
-        return Settings(**read.content)
+        settings = Settings(**read.content)
     except SettingsError as error:
         raise UserError(_of_environment(error)) from None
     except RecursionError:  # of the environment: the file's depth is bounded
         raise UserError("environment: nested too deep: give each setting by its own name") from None
     except ValidationError as error:
-        raise UserError("\n".join(read.wording.mistakes(error))) from None
+        raise UserError("\n".join([*read.wording.mistakes(error), *no_numbers])) from None
+    if no_numbers:
+        raise UserError("\n".join(no_numbers))
+    return settings
 
 
 def _of_environment(error: SettingsError) -> str:

@@ -31,7 +31,8 @@ _WORDED = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|s|m|h|d|w)[a-z]*", re.IGNORECA
 _SECONDS_IN = {"milli": ("ms", 1), "w": ("d", 7)}
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})")
 _SIZE = re.compile(r"\s*\d*\.?\d+\s*\w*\s*")
-_SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])\w*", re.IGNORECASE)
+_SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])(?!b(?:it|ps))\w*", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?B)(?: ?/ ?s(?:ec)?| per second|ps)")
 _LONGEST = timedelta(days=36_500)
 """No setting is longer: instants that lie so far ahead can still be written."""
 
@@ -108,7 +109,7 @@ PositiveDuration = Annotated[Duration, AfterValidator(_not_zero)]
 
 
 def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    if isinstance(value, bool):
+    if isinstance(value, bool | float):
         raise ValueError(f"{value!r} is not a size: write it as 5GB, 5GiB or plain bytes")  # noqa: TRY004 - pydantic's
     if not isinstance(value, str):
         return handler(value)
@@ -121,7 +122,9 @@ def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _size_meant(text: str) -> str | None:
-    """What is to be written for ``5 gigs``; None where it is unclear."""
+    """What is to be written for ``5 gigs`` or ``10MB/s``; None where it is unclear."""
+    if rate := _RATE.fullmatch(text.strip()):
+        return f"{rate[1]}{rate[2]}"
     found = _SIZE_IN_WORDS.fullmatch(text.strip())
     return f"{found[1]}{found[2].upper()}B or {found[1]}{found[2].upper()}iB" if found else None
 

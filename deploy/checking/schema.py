@@ -40,6 +40,12 @@ def is_secret(root: type[BaseModel], place: Place) -> bool:
     return SecretStr in _types_at(root, place)
 
 
+def is_number(root: type[BaseModel], place: Place) -> bool:
+    """Whether a number belongs at a place, and neither true nor false."""
+    found = _types_at(root, place)
+    return bool not in found and any(each in (int, float) for each in found)
+
+
 def places(root: type[BaseModel], clusters: Sequence[str]) -> Iterator[Place]:
     """Every setting there is by its path; below a map of names only those of `clusters`, the watched ones."""
     yield from _places_below(root, (), clusters)

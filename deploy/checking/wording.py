@@ -11,12 +11,12 @@ from pydantic_core import ErrorDetails
 
 from deploy.checking.environment import variable_of
 from deploy.checking.near import meant, nearest
-from deploy.checking.schema import Place, field_at, is_secret, names_at, places
-from deploy.checking.yaml_text import line_of, node_at, shown_name
+from deploy.checking.schema import Place, field_at, is_number, is_secret, names_at, places
+from deploy.checking.yaml_text import line_of, node_at, shown_name, switches
 from policies.registry import POLICIES
 
 _MAX_MISTAKES = 100
-_PERCENT = re.compile(r"(\d{1,3}(?:[.,]\d+)?) ?%")
+_PERCENT = re.compile(r"(\d{1,3}(?:[.,]\d+)?|[.,]\d+) ?%")
 _CHOICE = re.compile(r"'([^']+)'")
 _NOT_TEXT = (
     "tag:yaml.org,2002:int",
@@ -55,6 +55,12 @@ class Wording:
             yield f"{self.where(each['loc'])}: {self._message(each)}"
         if (more := len(found) - _MAX_MISTAKES) > 0:
             yield f"{self._file or 'environment'}: and {more} more mistakes"
+
+    def switches_for_numbers(self) -> Iterator[str]:
+        """A line for each true or false where a number belongs, which pydantic would take for 1 or 0."""
+        for place, written in switches(self._tree):
+            if is_number(self._root, place):
+                yield f"{self.where(place)}: needs a number, and {written} is none"
 
     def where(self, place: Place) -> str:
         """Where a setting is: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
@@ -119,7 +125,8 @@ class Wording:
         node = node_at(self._tree, place)
         match kind:
             case "enum" | "literal_error" if isinstance(node, yaml.ScalarNode):
-                near = nearest(node.value, _CHOICE.findall(said))
+                choices = _CHOICE.findall(said)
+                near = nearest(node.value, choices) or next(filter(node.value.casefold().startswith, choices), None)
                 return f"; did you mean {near}?" if near else ""
             case "string_type" if isinstance(node, yaml.SequenceNode):
                 return ": write it as one text, with commas between its parts"

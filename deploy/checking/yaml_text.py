@@ -22,6 +22,7 @@ _ODD_INDENT = re.compile(r"^[ \t]*(?P<odd>[^\S \t\r\n\f\v]|\t)", re.MULTILINE)
 _QUOTED = re.compile(r"""(['"])(?!<).{3,}\1""")
 """In YAML's messages: something of the file's. What it calls by itself is `'<scalar>'`, or a single character."""
 _TEXT_TAG, _MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+_SWITCH_TAG = "tag:yaml.org,2002:bool"
 _BY_NAME = "must hold settings by name, such as `kafka:` or `policies:`"
 
 
@@ -117,15 +118,24 @@ def node_at(node: yaml.Node | None, place: tuple[int | str, ...]) -> yaml.Node |
 
 def mappings(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml.MappingNode]]:
     """Every block with its path; what an alias repeats comes once."""
-    ahead: deque[tuple[tuple[int | str, ...], yaml.Node | None]] = deque([((), root)])
+    yield from ((place, node) for place, node in _nodes(root) if isinstance(node, yaml.MappingNode))
+
+
+def switches(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Every value that is true or false to YAML, with its path, as it is written."""
+    yield from ((place, node.value) for place, node in _nodes(root) if node.tag == _SWITCH_TAG)
+
+
+def _nodes(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml.Node]]:
+    ahead = deque[tuple[tuple[int | str, ...], yaml.Node]]([] if root is None else [((), root)])
     looked_at = set[int]()
     while ahead:
         place, node = ahead.popleft()
         if id(node) in looked_at:  # an alias may stand in many places, and even in itself
             continue
         looked_at.add(id(node))
+        yield place, node
         if isinstance(node, yaml.MappingNode):
-            yield place, node
             ahead += [((*place, str(key.value)), value) for key, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
             ahead += [((*place, number), value) for number, value in enumerate(node.value)]

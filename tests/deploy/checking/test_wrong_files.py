@@ -10,6 +10,7 @@ from policies.errors import UserError
 KAFKA = "kafka: {bootstrap_servers: 'k:1', "
 LIMIT = "policies: {throttle: {hard: "
 VALIDITY = "policies: {throttle: {validity: "
+MAINTENANCE = "policies: {throttle: {maintenance: [{start: '02:00', length: 2h, "
 A_COLON = "a colon too many: either the line is indented deeper"
 DURATION = "is not a duration: write it as "
 
@@ -104,8 +105,26 @@ WRONG = [
     (VALIDITY + "}}", "is not a duration: write it with its unit"),
     (VALIDITY + "0s}}", "must be longer than 0s"),
     (LIMIT + "{available_bytes_below: '5,5GB'}}}", "'5,5GB' is not a size"),
-    (LIMIT + "{available_bytes_below: 10GB/s}}}", "'10GB/s' is not a size"),
+    (LIMIT + "{available_bytes_below: 10GB/s}}}", "'10GB/s' is not a size: write it as 10GB"),
+    (LIMIT + "{available_bytes_below: 12.5 MiB per second}}}", "is not a size: write it as 12.5MiB"),
+    (LIMIT + "{available_bytes_below: 100Mbps}}}", "'100Mbps' is not a size: write it as 5GB, 5GiB or plain bytes"),
+    (LIMIT + "{available_bytes_below: 1.5}}}", "1.5 is not a size: write it as 5GB, 5GiB or plain bytes"),
+    (LIMIT + "{available_ratio_below: .5%}}}", "; write .5% as 0.005"),
+    # A switch where a number belongs
+    (
+        LIMIT + "{available_ratio_below: yes}}}",
+        ":1: policies.throttle.hard.available_ratio_below: needs a number, and yes",
+    ),
+    ("http: {port: true}", ":1: http.port: needs a number, and true is none"),
+    ("embedded:\n  ports: [9092, on]", ":2: embedded.ports.1: needs a number, and on is none"),
+    (
+        "policies: {throttle: {clusters: {a: {recovery_margin: no}}}}",
+        "clusters.a.recovery_margin: needs a number, and no",
+    ),
+    ("http: {port: true, host: 1}", "http.host: input should be a valid string"),
     ("http: {port: 99999}", ":1: http.port: input should be less than or equal to 65535"),
+    ("http: {host: ''}", "http.host: is empty: name the address to listen on, 127.0.0.1 or, for all of them, 0.0.0.0"),
+    (MAINTENANCE + "weekdays: [Saturday]}]}}", "'sat' or 'sun'; did you mean sat?"),
     ("http: {port: http}", ":1: http.port: input should be a valid integer"),
     ("topics: {replication_factor: three}", "topics.replication_factor: input should be a valid integer"),
     # Choices and types
