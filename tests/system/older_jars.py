@@ -28,7 +28,7 @@ DIGESTS = {
     "kafka-4.0.0": "d099366d8d844b72cd134e7091b9a98eb2a3fbdf38bc33f96fe26d318a9a0708",
     "pulsar-2.10.5": "258c5eaaa43c2bd3db20b2d27e262876299f65efffebb795d174f44cddfe6d77",
     "pulsar-3.0.7": "1a320ba2869c871e8e4e85987acc090553fc9b3c4200c752cf641a2ff466cf5c",
-    "pulsar-4.0.7": "a91dfb3ead7a3154d215062b5cc2955e4ba6ccba98d5ff1393d7f9f5d23e4be2",
+    "pulsar-4.0.7": "3757738662d822a718dc2cd59ebd254aa39c0c318a9e1a9942ca67d12ef3fb50",
     "zookeeper-3.6.4": "bab9e6fe73e1b3ae6db141d7739bbe7602f27320b3141f078434c0c8e878b8c6",
     "zookeeper-3.7.2": "d39c5037d021b1db3d427816c83a977dc9a8c1fde298a0549f57bdc3c6a16503",
     "zookeeper-3.8.4": "734dc69134bd2aa770dcc6fec9927cb5f7bed1a39fdae17eba7cdcabd63e5688",
@@ -107,9 +107,7 @@ def _pom(product: str, version: str) -> str:
         case "zookeeper":
             wanted = [("org.apache.zookeeper", "zookeeper", version), *_FOR_ZOOKEEPER]
         case _:
-            # From 4.0 on it brings a patched ZooKeeper, which replaces the plain one.
-            own = "" if version < "4" else _WITHOUT_ZOOKEEPER
-            wanted = [("org.apache.pulsar", "pulsar-broker", version, own), *_FOR_ZOOKEEPER]
+            wanted = [("org.apache.pulsar", "pulsar-broker", version), *_FOR_ZOOKEEPER]
             bom = _dependency("org.apache.pulsar", "pulsar", version, "<type>pom</type><scope>import</scope>")
             managed = f"<dependencyManagement><dependencies>{bom}</dependencies></dependencyManagement>"
     each = "".join(_dependency(*names) for names in wanted)
@@ -125,12 +123,6 @@ _FOR_ZOOKEEPER = [
     ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
     ("org.xerial.snappy", "snappy-java", "1.1.10.5"),
 ]
-
-
-_WITHOUT_ZOOKEEPER = (
-    "<exclusions><exclusion><groupId>org.apache.zookeeper</groupId><artifactId>zookeeper</artifactId></exclusion>"
-    "</exclusions>"
-)
 
 
 def _dependency(group: str, artifact: str, version: str, more: str = "") -> str:
