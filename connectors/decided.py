@@ -146,7 +146,12 @@ class InForce:
 
 def is_stale(decision: Decision, now: datetime, unwatched: frozenset[Watched] = frozenset()) -> bool:
     """Whether it should have had a successor by now: the loop is dead, or nobody watches its cluster any more."""
-    return has_expired(decision, now) or (decision.policy, decision.cluster) in unwatched
+    return (decision.is_kept_up and has_expired(decision, now)) or (decision.policy, decision.cluster) in unwatched
+
+
+def without_steps(decisions: Sequence[Decision]) -> Sequence[Decision]:
+    """Those that tell of the whole; the steps where there is nothing else."""
+    return [each for each in decisions if not each.is_step] or decisions
 
 
 def _order(decision: Decision) -> tuple[str, str, str, str]:

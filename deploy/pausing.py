@@ -44,7 +44,9 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
         before = {said.cluster: said.sequence for said in reader.now().standings() if said.policy == request.policy}
         commands = _commands(request, clusters)
         send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
-        yield from _answers(reader, request, {name: before.get(name, 0) for name in clusters})
+        # Where the policy never spoke, it has nothing to do and does not answer: only who names such a cluster waits.
+        speak = [name for name in clusters if name in before] if request.cluster is None else []
+        yield from _answers(reader, request, {name: before.get(name, 0) for name in speak or clusters})
 
 
 def _clusters(settings: Settings, request: PauseRequest) -> list[str]:

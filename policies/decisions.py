@@ -94,6 +94,11 @@ class Decision(BaseModel):
     """The decided topic it belongs to, without its prefix, such as ``decided.throttle``."""
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason")
     """The fields that say what holds from now on; decisions that agree in them do not differ for anyone."""
+    is_kept_up: ClassVar[bool] = True
+    """Whether a successor comes before it runs out, as long as the loop lives. An order is said once: when it runs out,
+    nobody begins to carry it out any more, and that says nothing about the loop."""
+    is_step: ClassVar[bool] = False
+    """Whether it is a step towards what another kind of its policy tells as a whole."""
 
     decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
     policy: str = Field(description="The policy that decided.")

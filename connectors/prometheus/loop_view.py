@@ -1,6 +1,5 @@
 """The present picture of the whole loop: records of its topics in, samples out. Pure; time is an argument."""
 
-from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -10,8 +9,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import InForce, Watched
 from connectors.kafka.tail import Record
-from connectors.loop_picture import SHOWN_NEWS, LoopPicture, PolicyPicture
+from connectors.loop_picture import LoopPicture, PolicyPicture
 from connectors.metric_families import Family, Sample, metrics
+from connectors.news import News
 from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.prometheus.latency import DecisionLatency
 from connectors.registration import connectors_of
@@ -113,7 +113,7 @@ class LoopView:
         self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
         self._decision_counts: Counter[tuple[str, str, str]] = Counter()
         self._bad: Counter[tuple[str, str]] = Counter()
-        self._news: list[Decision] = []
+        self._news = News()
 
     def histories(self) -> dict[str, timedelta | None]:
         """The topics to follow, and how much of their past the picture needs; None means all of it."""
@@ -184,7 +184,9 @@ class LoopView:
             for cluster, policy in sorted({*samples, *decisions, *watched})
             if policy in self._settings
         ]
-        return LoopPicture(now, None, None, policies, self._in_force.alerts(), self._news[::-1], unwatched=unwatched)
+        return LoopPicture(
+            now, None, None, policies, self._in_force.alerts(), self._news.newest_first(), unwatched=unwatched
+        )
 
     def _samples_by_policy(self, now_ms: int) -> Mapping[tuple[str, str], Sequence[Sample]]:
         found: defaultdict[tuple[str, str], list[Sample]] = defaultdict(list)
@@ -239,7 +241,7 @@ class LoopView:
         if isinstance(decision, Standing):
             return None
         if change.is_news:
-            self._tell(decision)
+            self._news.tell(decision)
         if isinstance(decision, Alert):
             return decision
         self._keys[decision.policy, decision.cluster] += change.before is None
@@ -248,11 +250,6 @@ class LoopView:
         if (view := self._views.get(decision.policy)) and view.decide(decision, live=live) and live:
             self._latency.decided(decision, record.appended_ms)
         return decision
-
-    def _tell(self, decision: Decision) -> None:
-        """Keep it among the last; of history, topics are read one after the other, so they do not come in order."""
-        insort(self._news, decision, key=lambda each: each.decided_at)
-        del self._news[:-SHOWN_NEWS]
 
     def _knows(self, cluster: str) -> bool:
         if cluster == CANARY:

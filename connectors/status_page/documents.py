@@ -73,7 +73,9 @@ class PolicyStatus(Document):
     stale: bool = Field(description="Whether any of its decisions should have had a successor by now.")
     decision_count: int = Field(description="How many of its decisions are in force for the cluster.")
     verdicts: dict[str, int] = Field(description="These by verdict.")
-    latest: DecisionLine | None = Field(description="The newest of them; null: there is none.")
+    latest: DecisionLine | None = Field(
+        description="The newest of them, of those that tell of the whole where there are such; null: there is none."
+    )
     numbers: dict[str, float] = Field(description="The numbers of the newest, by the names of its fields.")
 
 

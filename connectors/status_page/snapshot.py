@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from connectors.decided import is_stale
+from connectors.decided import is_stale, without_steps
 from connectors.loop_picture import LoopAnswers, LoopPicture, PolicyPicture
 from connectors.registration import connectors_of
 from connectors.status_page.documents import (
@@ -95,7 +95,7 @@ def _cluster(name: str, policies: Sequence[PolicyPicture], picture: LoopPicture,
 
 def _policy(of_policy: PolicyPicture, picture: LoopPicture) -> Any:
     decisions, detail = of_policy.decisions, connectors_of(POLICIES[of_policy.policy]).detail
-    latest = max(decisions, key=lambda each: (each.decided_at, each.sequence), default=None)
+    latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
     is_unwatched = (of_policy.policy, of_policy.cluster) in picture.unwatched
     return policy_status_model()(
         policy=of_policy.policy,

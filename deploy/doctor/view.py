@@ -5,6 +5,7 @@ from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +33,9 @@ def doctor_view(results: Sequence[Result]) -> RenderableType:
         table.add_row(Text(system, style="bold"))
         for each in answers:
             verdict = Text(each.verdict.value, style=_STYLES[each.verdict])
-            table.add_row(f"  {escape(each.asked)}", verdict, str(each.milliseconds), escape(each.detail))
+            table.add_row(
+                Padding(escape(each.asked), (0, 0, 0, 2)), verdict, str(each.milliseconds), escape(each.detail)
+            )
     return Group(table, "", _in_all(results))
 
 

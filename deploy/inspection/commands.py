@@ -3,7 +3,7 @@
 import json
 import signal
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 import typer
@@ -18,8 +18,11 @@ from deploy.settings import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.decisions import Decision
 from policies.errors import UserError
+from policies.units import format_instant
 
 View = Callable[[InForce, datetime], RenderableType]
+_AHEAD = timedelta(minutes=1)
+"""So far another machine's clock may be ahead of this one's."""
 AsJson = Callable[[InForce], list[Decision]]
 
 
@@ -40,7 +43,7 @@ def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bo
 
     _show(
         settings,
-        lambda now, at: decisions_view(wanted(now), at, now.unwatched(at)),
+        lambda now, at: decisions_view(wanted(now), at, now.unwatched(at), of=subject),
         wanted,
         as_json=as_json,
         watch=watch,
@@ -62,14 +65,19 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     """Print why what was in force about a subject at an instant was decided.
 
     Raises:
-        UserError: nothing was decided about it in the day before; the message names subjects like it.
+        UserError: the instant has not come yet, or nothing was decided about it in the day before; the message names
+            subjects like it.
     """
-    audit = Audit(loop_connection(settings), settings.topics.prefix, subject, at or datetime.now(UTC))
+    now = datetime.now(UTC)
+    if at is not None and at > now + _AHEAD:
+        raise UserError(f"--at: {format_instant(at)} has not come yet (it is {format_instant(now)})")
+    audit = Audit(loop_connection(settings), settings.topics.prefix, subject, at or now)
     found = audit.explain()
     if not found:
         near = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4)
         like = f"; like it are: {', '.join(near)}" if near else ""
-        raise UserError(f"nothing was decided about {subject} in the day before{like}")
+        before = f" {format_instant(at)}" if at is not None else ""
+        raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")
     console = Console(highlight=False)
     for explained in found:
         if as_json:

@@ -37,6 +37,9 @@ class Explanation:
     """The events that its evidence names, as far as they are still there."""
     reports: tuple[dict[str, Any], ...] = field(default=())
     """What actuators said of it."""
+    earlier_reports: tuple[dict[str, Any], ...] = ()
+    """Where they said nothing of it: what they said last, of a decision before it. One that is repeated, or changes too
+    little, is not carried out anew."""
 
     @property
     def missing(self) -> list[str]:
@@ -54,15 +57,22 @@ class Explanation:
             "observations": list(self.observations),
             "evidence_no_longer_kept": self.missing,
             "reports": list(self.reports),
+            "earlier_reports": list(self.earlier_reports),
         }
+
+
+Kind = tuple[str, str, str]
+"""Subject, kind of decision, and name of the alert (empty: it is none)."""
 
 
 @dataclass
 class _Told:
     """What the audit says about a subject; a day of it may be gigabytes, so no more is kept."""
 
-    latest: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """The subject's last entry of each kind of decision, and of each alert."""
+    latest: dict[Kind, dict[str, Any]] = field(default_factory=dict)
+    """The last entry of each kind."""
+    earlier: defaultdict[Kind, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The ids of all entries of each kind, the newest last."""
     subjects: set[str] = field(default_factory=set)
     """Of all entries."""
     reports: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -75,7 +85,8 @@ class Audit:
     Args:
         connection: how to reach the loop's own Kafka.
         prefix: of its topics.
-        subject: what is asked about.
+        subject: what is asked about: the whole, or its end (`acme/orders` of `messaging/acme/orders`) where only one
+            ends so.
         at: the instant.
     """
 
@@ -91,7 +102,9 @@ class Audit:
         Raises:
             UserError: Kafka does not answer, or a topic is missing.
         """
-        return [self._explained(entry) for entry in self._told.latest.values()]
+        subjects = {kind[0] for kind in self._told.latest}
+        meant = self._subject if self._subject in subjects or len(subjects) > 1 else next(iter(subjects), None)
+        return [self._explained(kind, entry) for kind, entry in self._told.latest.items() if kind[0] == meant]
 
     def subjects(self) -> list[str]:
         """Every subject that something was decided about, sorted; raises as `explain` does."""
@@ -106,20 +119,26 @@ class Audit:
             if event.get("type") != AUDIT_TYPE:
                 told.reports[str(entry.get("decision_id"))].append(_report(event))
             elif datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
-                told.subjects.add(entry["decision"]["subject"])
-                if entry["decision"]["subject"] == self._subject:
-                    told.latest[entry["decision_type"], entry["decision"].get("alert", "")] = entry
+                subject = entry["decision"]["subject"]
+                told.subjects.add(subject)
+                if f"/{subject}".endswith(f"/{self._subject}"):
+                    kind = (subject, entry["decision_type"], entry["decision"].get("alert", ""))
+                    told.latest[kind] = entry
+                    told.earlier[kind].append(entry["decision"]["decision_id"])
         return told
 
-    def _explained(self, entry: dict[str, Any]) -> Explanation:
-        decision = entry["decision"]
+    def _explained(self, kind: Kind, entry: dict[str, Any]) -> Explanation:
+        decision, reports = entry["decision"], self._told.reports
+        reported = [reports[each] for each in self._told.earlier[kind] if each in reports]
+        of_it = tuple(reports.get(decision["decision_id"], ()))
         return Explanation(
             entry["decision_type"],
             decision,
             entry.get("numbers", {}),
             tuple(entry.get("otherwise", ())),
             tuple(self._evidence(decision, entry.get("observations", ()))),
-            tuple(self._told.reports.get(decision["decision_id"], ())),
+            of_it,
+            tuple(reported[-1]) if reported and not of_it else (),
         )
 
     def _evidence(self, decision: dict[str, Any], kept: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

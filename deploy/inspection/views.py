@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from connectors.decided import InForce, Watched, is_stale
+from connectors.decided import InForce, Watched, is_stale, without_steps
 from deploy.inspection.explanation import Explanation
 from deploy.terminal import ALERT_STYLES
 from policies.closed_enum import ClosedEnum
@@ -38,11 +38,11 @@ def status_view(in_force: InForce, now: datetime) -> RenderableType:
 
 
 def decisions_view(
-    decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched] = frozenset()
+    decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched] = frozenset(), of: str = ""
 ) -> RenderableType:
-    """Each decision in force in a line."""
+    """Each decision in force in a line; `of` is how their subjects begin."""
     if not decisions:
-        return "No decision is in force."
+        return Text(f"No decision is in force{f' whose subject begins with {of}' if of else ''}.")
     table = _table("subject", "verdict", "reason", "decided", "explanation")
     for decision in decisions:
         stale = Text(" stale", style="bold red") if is_stale(decision, now, unwatched) else Text("")
@@ -94,8 +94,8 @@ def _table(*columns: str) -> Table:
 def _rows(
     decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched]
 ) -> Iterator[tuple[RenderableType, str]]:
-    """One of a kind is its sentence; of many the verdicts are counted."""
-    for _, of_kind in groupby(decisions, key=lambda d: d.event_type):
+    """One of a kind is its sentence; of many the verdicts are counted. Steps give way to what tells them as a whole."""
+    for _, of_kind in groupby(without_steps(decisions), key=lambda d: d.event_type):
         found = list(of_kind)
         newest = max(found, key=lambda d: d.decided_at)
         text = Text(newest.explanation) if len(found) == 1 else Text(_counted(found))
@@ -143,14 +143,16 @@ def _observations(explained: Explanation) -> Iterator[str]:
     if explained.missing:
         yield f"  {len(explained.missing)} readings that the topics no longer hold: {', '.join(explained.missing)}"
     elif not explained.observations:
-        yield "  no reading: time alone decided"
+        yield "  no reading is named with it"
 
 
 def _reports(explained: Explanation) -> Iterator[str]:
-    for report in explained.reports:
+    if not explained.reports and explained.earlier_reports:
+        yield "  nobody has reported that; the last report, on a decision before it:"
+    for report in explained.reports or explained.earlier_reports:
         said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in ("type", "source", "time"))
         yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said)}"
-    if not explained.reports:
+    if not explained.reports and not explained.earlier_reports:
         yield "  nobody has reported that"
 
 

@@ -134,6 +134,7 @@ class BookieQuarantine(Decision):
     event_type: ClassVar[str] = "headgate.bookie-quarantine.v1"
     topic: ClassVar[str] = "decided.isolation"
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason", "session", "czxid")
+    is_kept_up: ClassVar[bool] = False
 
     verdict: QuarantineVerdict
     reason: QuarantineReason

@@ -80,6 +80,7 @@ class SessionDecision(Decision):
     event_type: ClassVar[str] = "headgate.session-decision.v1"
     topic: ClassVar[str] = "decided.sessions"
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason", "status", "session", "plan")
+    is_kept_up: ClassVar[bool] = False
 
     verdict: SessionVerdict
     reason: SessionReason
@@ -133,6 +134,7 @@ class OwnershipDecision(Decision):
     event_type: ClassVar[str] = "headgate.ownership-decision.v1"
     topic: ClassVar[str] = "decided.sessions"
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason", "expected_version", "delete_first", "retry_ms")
+    is_kept_up: ClassVar[bool] = False
 
     verdict: OwnershipVerdict
     reason: OwnershipReason

@@ -138,6 +138,8 @@ class SwitchDecision(Decision):
     event_type: ClassVar[str] = "headgate.switch-decision.v1"
     topic: ClassVar[str] = "decided.switches"
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason", "code", "op", "epoch", "lease_token")
+    is_kept_up: ClassVar[bool] = False
+    is_step: ClassVar[bool] = True
 
     verdict: SwitchVerdict
     reason: SwitchReason

@@ -1,16 +1,23 @@
 """`headgate pause` and `resume`: what is refused before anything is sent."""
 
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from deploy import pausing
 from deploy.commands import app
 from deploy.pausing import PauseRequest, command_pause
 from deploy.settings import Settings
+from policies.decisions import Issuer, Mode, Standing
 from policies.errors import UserError
+from policies.maintenance import PauseCommand, Quiet
+from policies.units import to_millis
+from streaming.standing import Said, say
 
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NOWHERE: dict[str, Any] = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}
 WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}}}
@@ -42,3 +49,49 @@ def test_what_cannot_be_paused_is_refused_before_anything_is_sent(
 def test_a_length_that_is_none_is_refused(length: str, message: str) -> None:
     result = CliRunner().invoke(app, ["pause", "throttle", "--for", length])
     assert message in str(result.exception)
+
+
+class Reader:
+    """What a loop says: of one cluster a policy spoke before, and it answers for that one alone."""
+
+    def __init__(self, *_: object) -> None:
+        self.answered = False
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def now(self) -> "Reader":
+        return self
+
+    def poll(self) -> "Reader":
+        self.answered = True
+        return self
+
+    def standings(self) -> list[Standing]:
+        issuer = Issuer("isolation", "messaging", Mode.SHADOW if self.answered else Mode.ACTIVE, "cafe")
+        quiet = Quiet(to_millis(NOON) + 3_600_000, "paused") if self.answered else None
+        _, said = say(issuer, Said(), to_millis(NOON) + self.answered, quiet)
+        return [Standing.model_validate(json.loads(said.value)["data"])]
+
+
+@pytest.mark.parametrize("cluster", [None, "messaging"])
+def test_who_names_no_cluster_waits_for_those_alone_of_which_the_policy_spoke(
+    monkeypatch: pytest.MonkeyPatch, cluster: str | None
+) -> None:
+    sent: list[PauseCommand] = []
+    monkeypatch.setattr(pausing, "InForceReader", Reader)
+    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands))
+    settings = Settings.model_validate({**WATCHED, "clusters": {"messaging": {}, "moving": {}, "payments": {}}})
+    request = PauseRequest("isolation", cluster, HOUR, timeout_seconds=0.5)
+    assert [each.cluster for each in command_pause(settings, request)] == ["messaging"]
+    told = {each.cluster for each in sent}
+    assert told == ({"messaging", "moving", "payments"} if cluster is None else {"messaging"})
+
+
+def test_who_names_a_cluster_is_told_that_the_policy_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "InForceReader", Reader)
+    monkeypatch.setattr(pausing, "send", lambda *_, **__: None)
+    with pytest.raises(UserError, match="has not answered for payments within"):
+        list(command_pause(Settings.model_validate(WATCHED), PauseRequest("isolation", "payments", HOUR, "", 0.1)))

@@ -130,6 +130,14 @@ def test_what_nobody_keeps_up_is_stale_and_falls_back(world: World) -> None:
     assert told(world, "/status")["cluster_counts"]["stale"] >= 1
 
 
+def test_an_order_that_nobody_begins_any_more_does_not_make_its_cluster_stale(world: World) -> None:
+    world.later(minutes=10)
+    world.watched("sessions", "messaging")
+    assert policy(world, "messaging", "sessions")["stale"] is False
+    world.later(minutes=10)
+    assert policy(world, "messaging", "sessions")["stale"] is True, "nobody says any more that it is watched"
+
+
 def test_where_everything_has_run_out_the_page_says_so_first() -> None:
     world = World()
     world.read(members(1), log_dirs(0.5))

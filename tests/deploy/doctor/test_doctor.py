@@ -107,6 +107,15 @@ def test_it_fits_eighty_columns_and_remedies_are_whole_lines() -> None:
     assert list(remedies(results)) == [("payments: Kafka, rights on quotas", (long,))]
 
 
+def test_a_long_question_goes_on_below_itself_and_looks_like_no_other_system() -> None:
+    result = Result("moving: ZooKeeper", "write /admin/bookie-clusters", Verdict.WORKS, 1, "may be changed")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(doctor_view([result]))
+    lines = console.export_text().splitlines()
+    assert [line for line in lines if line.startswith(("/", " /"))] == []
+    assert any(line.startswith("  /admin/bookie-clusters") for line in lines)
+
+
 # Rights
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from connectors.decided import InForce, is_stale
 from connectors.kafka.tail import Record
-from policies.decisions import Alert, Severity
+from policies.decisions import Alert, Decision, Severity
+from policies.registry import decision_types
 from policies.units import to_millis
 from policies.wire import decision_event
 from streaming.host import PolicyHost
@@ -85,6 +86,15 @@ def test_a_decision_without_a_successor_is_stale_when_its_validity_is_over(
     in_force.take(played(Loop()))
     (decision,) = in_force.decisions()
     assert is_stale(decision, decision.decided_at + timedelta(seconds=after_seconds)) is stale
+
+
+WITH_AN_END = [kind for kind in decision_types() if "valid_until" in kind.model_fields]
+
+
+@pytest.mark.parametrize("kind", WITH_AN_END, ids=lambda kind: kind.event_type)
+def test_what_its_reference_calls_an_order_is_not_kept_up(kind: type[Decision]) -> None:
+    what_ends = str(kind.model_fields["valid_until"].description)
+    assert kind.is_kept_up is ("begin" not in what_ends), what_ends
 
 
 def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in_force: InForce) -> None:

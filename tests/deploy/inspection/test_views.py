@@ -11,11 +11,13 @@ from connectors.decided import InForce
 from deploy.inspection.explanation import Explanation
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert
+from policies.switching.state import SwitchStage
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
-from tests.connectors.prometheus.loop import START, Loop
+from tests.connectors.prometheus.loop import START, Loop, decided
 from tests.deploy.inspection.test_in_force import played, record
+from tests.policies.switching.wire import WireWorld
 
 
 def shown(view: RenderableType, width: int = 200) -> str:
@@ -72,6 +74,16 @@ def _decision_in(of: Any) -> Any:
     return now.decisions()[0]
 
 
+def test_steps_give_way_to_what_tells_them_as_a_whole() -> None:
+    now, switch = InForce(), WireWorld()
+    switch.to(SwitchStage.BUILD)
+    now.take([decided(each) for each in switch.published if not isinstance(each, Alert)])
+    assert {type(each).__name__ for each in now.decisions()} == {"SwitchDecision", "SwitchRecord"}
+    text = shown(status_view(now, START))
+    assert text.count("switching") == 1
+    assert "The switch of " in text
+
+
 def test_markup_in_a_name_is_shown_as_it_is() -> None:
     hostile = alert(summary="[bold]name[/bold] [/nonsense]", subject="[red]x")
     assert "[bold]name[/bold] [/nonsense]" in shown(alerts_view([hostile], NOON))
@@ -116,6 +128,13 @@ def test_what_would_have_to_change_is_said_as_the_policy_said_it() -> None:
     assert "raise once broker 3 has more free" in shown(explanation_view(explained))
     assert explained.as_json()["otherwise"] == [{"verdict": "raise", "when": "broker 3 has more free"}]
     assert "nothing was written down" in shown(explanation_view(explanation()))
+
+
+def test_of_a_decision_that_is_repeated_the_report_on_the_one_before_it_is_shown() -> None:
+    report = {"type": "t", "source": "headgate/actuator/quotas", "time": "08:00:01", "outcome": "applied"}
+    text = shown(explanation_view(explanation(earlier_reports=(report,))))
+    assert "the last report, on a decision before it" in text
+    assert "headgate/actuator/quotas: outcome applied" in text
 
 
 def test_what_nobody_reported_is_said_to_be_so() -> None:
