@@ -178,7 +178,7 @@ def query_parts(
         checkpoint=folder,
         health=health,
         tick=ticker.start,
-        rearm=lambda: ticker.rearm(host.keys()),
+        rearm=lambda: ticker.rearm(host.known_keys()),
         clock=clock,
         on_done=_untold if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,

@@ -29,7 +29,7 @@ class ClockNotes:
         self._folder = folder
         self._notes: tuple[_Note, ...] = ()
         self.leaves_timers_late = False
-        """Whether timers that were set before the query was started are late now, by what its clock was set back."""
+        """Whether timers that were set before the query was started are late: its clock was set back since."""
 
     def ahead_ms_of(self, batch: int) -> int:
         """What the time of a batch was corrected by; from any thread."""

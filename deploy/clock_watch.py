@@ -39,11 +39,6 @@ class ClockWatch:
         """What batch times are to be corrected by; 0 while the clocks agree well enough."""
         return self._difference.ahead_ms
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the clocks were ever compared to an end; before that `ahead_ms` is a guess."""
-        return self._difference.is_known
-
     def on_batch(self, batch: BatchProgress) -> None:
         """A micro-batch has finished."""
         if batch.newest_ms is None or batch.lag_records:

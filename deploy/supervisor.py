@@ -131,6 +131,8 @@ class QuerySupervisor:
         clock = self._clock.begin(wiring.clock.ahead_ms)
         with _ended_when_hanging(session, self._health):
             self._tick()
+            if self._clock.leaves_timers_late:
+                self._rearm()
             query = start_query(session, replace(wiring, clock=clock), self._host, self._settings)
             try:
                 self._watch(query, wiring, stop)
@@ -142,12 +144,7 @@ class QuerySupervisor:
 
     def _watch(self, query: StreamingQuery, wiring: Wiring, stop: threading.Event) -> None:
         """Return when the query is to be stopped or started again with another wiring."""
-        leaves_timers_late = self._clock.leaves_timers_late
         while not stop.is_set():
-            # Not by a guess: a process that was just started does not know yet how far its clock is off.
-            if leaves_timers_late and self._health.clock_watch.is_known:
-                self._rearm()
-                leaves_timers_late = False
             if query.awaitTermination(_CHECK_SECONDS):
                 raise QueryFailedError("the query ended by itself")
             if (stalled := self._health.stalled_seconds()) is not None:

@@ -173,9 +173,9 @@ class PolicyHost:
             step = replace(step, decisions=(*step.decisions, *alerts))
         return Stepped(after, step, None, records)
 
-    def keys(self) -> Iterator[tuple[str, str]]:
-        """Each (policy, cluster) that may have a state; none where clusters are those that readings name."""
-        return ((policy, cluster) for policy in POLICIES for cluster in sorted(self.clusters or ()))
+    def known_keys(self) -> Iterator[tuple[str, str]]:
+        """Each (policy, cluster) there may be, as far as clusters are known; '' is none of them."""
+        return ((policy, cluster) for policy in POLICIES for cluster in ("", *sorted(self.clusters or ())))
 
     def knows(self, cluster: str) -> bool:
         """Whether there is such a cluster."""

@@ -154,17 +154,25 @@ class BatchReplay:
         self._kept: dict[tuple[str, str], Remembered | None] = {}
         self._timers: dict[tuple[str, str], int | None] = {}
         """By the driver's clock, whatever that is corrected by later."""
+        self._ahead_ms = 0
 
     def take(self, batch: RecordedBatch) -> Iterator[Turn]:
-        """By policy and cluster, as the query does: first the records of each key, then the timers that are due."""
+        """By policy and cluster, as the query does: first the records of each key, then the timers that are due.
+
+        Where the clock was set back, the first batch after that has a tick for each key, which sets its timer anew.
+        """
         now_ms, records, begins_run, ahead_ms = batch
         began_ms = now_ms + ahead_ms
         if begins_run:
             self._kept.clear()
             self._timers.clear()
+        is_set_back, self._ahead_ms = ahead_ms < self._ahead_ms, ahead_ms
         of_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
             of_key[_key_of(self._host, self._prefix, record)].append(record)
+        if is_set_back:
+            known = set(self._host.known_keys())
+            of_key.update({key: of_key[key] for key in self._kept if key in known})
         due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
         for key in [*of_key, *(key for key in due if key not in of_key)]:
             before = self._kept.get(key)

@@ -30,12 +30,6 @@ class ClockDifference:
         self._clock = clock
         self._suspicion: _Suspicion | None = None
         self._ahead_ms = 0
-        self._is_known = False
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the two were ever compared to an end."""
-        return self._is_known
 
     @property
     def ahead_ms(self) -> int:
@@ -50,11 +44,10 @@ class ClockDifference:
         """
         ahead_ms, now = own_ms - appended_ms, self._clock()
         if abs(ahead_ms - self._ahead_ms) <= TOLERATED_MS:
-            self._suspicion, self._is_known = None, True
+            self._suspicion = None
         elif self._suspicion is None or abs(ahead_ms - self._suspicion.ahead_ms) > _SPREAD_MS:
             self._suspicion = _Suspicion(ahead_ms, now)
         elif now - self._suspicion.since >= _CONFIRM_SECONDS:
-            self._suspicion, self._is_known = None, True
-            self._ahead_ms = 0 if abs(ahead_ms) <= TOLERATED_MS else ahead_ms
+            self._suspicion, self._ahead_ms = None, 0 if abs(ahead_ms) <= TOLERATED_MS else ahead_ms
             return True
         return False

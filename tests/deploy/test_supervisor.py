@@ -343,22 +343,17 @@ def test_changed_wiring_starts_the_query_again_and_is_no_failure(monkeypatch: py
 
 
 DAY_MS = 86_400_000
-BACK = replace(WIRING, clock=BatchClock(-DAY_MS))
-APPENDED_MS = 1_795_248_000_000
 
 
-@pytest.mark.parametrize(
-    ("ahead", "knows", "expected"),
-    [(BACK, True, 1), (replace(WIRING, clock=BatchClock(DAY_MS)), True, 0), (BACK, False, 0), (RENEWED, True, 0)],
-    ids=["set back", "set forward", "not known yet", "not the clock"],
-)
-def test_timers_are_set_anew_once_when_the_clock_they_were_set_by_was_set_back(
-    monkeypatch: pytest.MonkeyPatch, ahead: Wiring, expected: int, *, knows: bool
+@pytest.mark.parametrize(("ahead_ms", "expected"), [(-DAY_MS, 1), (DAY_MS, 0), (0, 0)])
+def test_timers_are_set_anew_before_the_query_starts_by_a_clock_that_was_set_back(
+    monkeypatch: pytest.MonkeyPatch, ahead_ms: int, expected: int
 ) -> None:
-    loop = Loop(monkeypatch, wiring=lambda passed: ahead if passed >= 30 else WIRING, stop_after=60)
-    if knows:
-        loop.health.clock_watch.on_batch(replace(IDLE, began_ms=APPENDED_MS, newest_ms=APPENDED_MS))
-    assert loop.run().said.count("timers set anew") == expected
+    other = replace(RENEWED, clock=BatchClock(ahead_ms))
+    loop = Loop(monkeypatch, wiring=lambda passed: other if passed >= 30 else WIRING, stop_after=60).run()
+    assert loop.said.count("timers set anew") == expected
+    last_start = loop.said[: -1 - loop.said[::-1].index("query started")]
+    assert last_start[-1] == ("timers set anew" if expected else "ticked")
 
 
 def test_files_that_cannot_be_used_for_a_moment_do_not_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:

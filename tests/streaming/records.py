@@ -6,7 +6,9 @@ from typing import Any
 from pyspark.sql import Row
 
 from policies.observations import Observation
+from policies.timers import Tick, TickReason, tick_event
 from policies.wire import observation_event
+from tests.policies.scenario import at
 
 TOPIC = "headgate.observed.log-dirs"
 
@@ -30,9 +32,15 @@ def changed_data(observation: Observation, **fields: Any) -> bytes:
     return changed(observation, data={name: value for name, value in data.items() if value is not None})
 
 
-def row(value: bytes | None, *, offset: int = 0, appended_ms: int = 0) -> Row:
+def row(value: bytes | None, *, offset: int = 0, appended_ms: int = 0, topic: str = TOPIC) -> Row:
     """An input row of the operator."""
-    return Row(value=value, topic=TOPIC, partition=0, offset=offset, appended_ms=appended_ms)
+    return Row(value=value, topic=topic, partition=0, offset=offset, appended_ms=appended_ms)
+
+
+def tick_row(policy: str, cluster: str) -> Row:
+    """A tick that names a key, whose timer is set anew."""
+    tick = Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster)
+    return row(tick_event(tick, id="1", at=at(0)), topic="headgate.ticks")
 
 
 def rows(*observations: Observation) -> list[Row]:

@@ -21,7 +21,6 @@ from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
-from policies.timers import Tick, TickReason, tick_event
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.batch_clock import BatchClock
@@ -31,7 +30,7 @@ from streaming.letter_box import LetterBook
 from streaming.operator import PolicyOperator
 from streaming.turn import Turn, take_turn
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
-from tests.streaming.records import changed, changed_data, event, row, rows
+from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 
 KEY = ("throttle", CLUSTER)
 SETTINGS = throttle(SOFT_AND_HARD, heartbeat="60s", validity="5m")
@@ -179,8 +178,7 @@ def test_after_the_clock_was_set_back_a_tick_that_names_the_key_brings_its_timer
     query.run(Batch(86_400, rows(READING)))
     late = Query(query.kept, query.timers, to_millis(at(1)))
     assert [seconds_of(timer) > 86_400 for timer in late.timers] == [True]
-    tick = tick_event(Tick(reason=TickReason.CLOCK, policy="throttle", cluster=CLUSTER), id="1", at=at(1))
-    named = Row(**{**row(tick, appended_ms=to_millis(at(1))).asDict(), "topic": "headgate.ticks"})
+    named = tick_row("throttle", CLUSTER)
     out = late.run(Batch(1, [named]))
     assert [r.topic for r in out] == [TIMERS]
     (timer,) = late.timers
