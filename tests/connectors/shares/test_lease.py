@@ -176,12 +176,18 @@ class Group:
             self._send(member, "assigned", frozenset({share}))
         if self.random.random() < 0.2:
             member = self.random.choice(living)
-            if member.owned:
-                self._send(member, "revoked", frozenset({self.random.choice(sorted(member.owned))}))
+            # Once each: a second one would come when the share may be its own anew, and take that from it.
+            if kept := sorted(member.owned.difference(*_revoked(member))):
+                self._send(member, "revoked", frozenset({self.random.choice(kept)}))
 
     def _send(self, member: Member, kind: str, value: float | frozenset[int]) -> None:
         at = max([self.time.now + self.random.uniform(0, 3), *(each[0] for each in member.inbox)])  # in order
         member.inbox.append((at, kind, value))
+
+
+def _revoked(member: Member) -> list[frozenset[int]]:
+    """What it has been told to give up, and has not heard yet."""
+    return [value for _, kind, value in member.inbox if kind == "revoked" and isinstance(value, frozenset)]
 
 
 STEPS = st.lists(
