@@ -29,6 +29,10 @@ LEARN_SECONDS = 15.0
 """For an agent that can reach ZooKeeper again, until it has read whose its bundle is. On a busy machine."""
 """How far back the last heartbeat or ping may lie when a service is cut off or frozen."""
 TIMEOUT = ("--session-timeout", str(T_SECONDS))
+FENCED = pytest.mark.parametrize(
+    "fence", [True, pytest.param(False, marks=pytest.mark.long)], ids=["fence", "no fence"]
+)
+"""Without a fence is how `test_loop_sessions` has it, which holds the whole run against the same bound."""
 _numbers = itertools.count(1)
 
 
@@ -48,7 +52,7 @@ def client(zookeeper: ZooKeeper, chroot: str) -> Iterator[KazooClient]:
         yield client
 
 
-@pytest.mark.parametrize("fence", [True, False], ids=["fence", "no fence"])
+@FENCED
 def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
     zookeeper: ZooKeeper, chroot: str, tmp_path: Path, *, fence: bool
 ) -> None:
@@ -78,7 +82,7 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
                 )
 
 
-@pytest.mark.parametrize("fence", [True, False], ids=["fence", "no fence"])
+@FENCED
 def test_a_service_that_is_cut_off_overlaps_its_successor_within_the_bound(
     zookeeper: ZooKeeper, chroot: str, tmp_path: Path, *, fence: bool
 ) -> None:

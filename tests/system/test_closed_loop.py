@@ -103,7 +103,9 @@ def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(HARD_ONLY, marks=pytest.mark.lean), SOFT_AND_HARD], ids=["hard-only", "soft-and-hard"]
+    "case",
+    [pytest.param(HARD_ONLY, marks=pytest.mark.lean), pytest.param(SOFT_AND_HARD, marks=pytest.mark.long)],
+    ids=["hard-only", "soft-and-hard"],
 )
 def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back(
     case: Case,
