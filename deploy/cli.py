@@ -3,6 +3,7 @@
 What nobody can mend shows where it happened, and neither values of variables nor a secret.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -15,11 +16,14 @@ from policies.errors import UserError
 _UNEXPECTED = 1
 _USER_ERROR = 2
 _INTERRUPTED = 130
+_GARBAGE_AFTER_OBJECTS = 50_000
+"""Thousands of objects are made when modules are loaded, and all of them stay: Python looks each 700 for garbage."""
 
 
 def main() -> NoReturn:
     """Run the command; a user's mistake ends it with status 2."""
     os.umask(0o077)  # what we and our JVMs write is for our own user alone
+    gc.set_threshold(_GARBAGE_AFTER_OBJECTS)
     threading.excepthook = _tell_of_thread
     sys.exit(_guarded(_command))
 
