@@ -10,6 +10,7 @@ import os
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.progress import Progress
 from tests.system.waiting import measure_machine, slowness_at_first
@@ -24,7 +25,12 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("headgate"), derandomize=False, max_examples=300)
 settings.register_profile("explore", settings.get_profile("thorough"), max_examples=1500)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headgate"))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "headgate")
+settings.load_profile(_PROFILE)
+if _PROFILE == "headgate":
+    # Hypothesis draws numbers and names out of the source of each module that happens to be loaded: half a minute to
+    # read them all in each worker of a fresh checkout, and other examples with each order of tests.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 # What is logged in a test is for who reads of its failure: drawing each traceback in colours takes half a second.
