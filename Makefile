@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Errors alone: its warnings are about how packages of others are built, and nothing to do about for who reads them here.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 SETTINGS ?=
 PYTEST ?=
 AGAINST ?=

@@ -3,6 +3,7 @@
 What nobody can mend shows where it happened, and neither values of variables nor a secret.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -18,6 +19,7 @@ _USER_ERROR = 2
 _INTERRUPTED = 130
 _GARBAGE_AFTER_OBJECTS = 50_000
 """Thousands of objects are made when modules are loaded, and all of them stay: Python looks each 700 for garbage."""
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def main() -> NoReturn:
@@ -49,9 +51,18 @@ def _guarded(command: Callable[[], object]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else _USER_ERROR
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _NOT_WRITTEN:
+            return _unheard(error)
         _tell(error)
         return _UNEXPECTED
     return 0
+
+
+def _unheard(error: OSError) -> int:
+    """Standard output takes nothing more; what is still to be written to it goes nowhere, or Python would try again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stderr.write(f"the output cannot be written: {error.strerror}\n")
+    return _USER_ERROR
 
 
 def _tell(error: BaseException) -> None:

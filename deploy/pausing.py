@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from pydantic import ValidationError
+
 from deploy.inspection.in_force import InForceReader
-from deploy.sending import actor, send
+from deploy.sending import actor, sayable, send
 from deploy.settings import EMBEDDED_CLUSTER, Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.decisions import Standing
@@ -39,10 +41,10 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
             not answer in time; the message says what to do.
     """
     clusters = _clusters(settings, request)
+    commands = _commands(request, clusters)
     connection = loop_connection(settings)
     with InForceReader(connection, settings.topics.prefix) as reader:
         before = {said.cluster: said.sequence for said in reader.now().standings() if said.policy == request.policy}
-        commands = _commands(request, clusters)
         send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
         # Where the policy never spoke, it has nothing to do and does not answer: only who names such a cluster waits.
         speak = [name for name in clusters if name in before] if request.cluster is None else []
@@ -70,7 +72,10 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
 def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
     until = None if request.length is None else datetime.now(UTC) + request.length
     said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason}
-    return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
+    try:
+        return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
+    except ValidationError as error:
+        raise sayable(error) from None
 
 
 def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:

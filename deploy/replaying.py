@@ -67,6 +67,8 @@ def replay_to_stdout(request: ReplayRequest, shown: Shown = Shown()) -> None:  #
         raise UserError("give either files with recorded events, or --from to read the observed topics")
     if request.to is not None and request.since is None:
         raise UserError("--to: goes with --from; with files there is --until")
+    if request.since is not None and request.to is not None and request.to <= request.since:
+        raise UserError("--to: must lie after --from")
     if request.in_batches and request.until is not None:
         raise UserError("--until: a run with --batches ends with its last batch")
     if shown.timeline or shown.picture is not None:

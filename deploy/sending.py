@@ -1,12 +1,14 @@
 """A person's word to the running loop: readings that a command publishes, and must have brought there."""
 
 import getpass
+import os
 import socket
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
@@ -19,7 +21,20 @@ _GRACE_SECONDS = 2.0
 
 def actor() -> str:
     """Who gives this command, and where."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{_user()}@{socket.gethostname()}"
+
+
+def sayable(error: ValidationError) -> UserError:
+    """What is longer or larger than the wire takes, by the option that it was given with."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return UserError(f"--{str(first['loc'][-1]).replace('_', '-')}: {first['msg']}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have a number only
+        return str(os.getuid())
 
 
 def send(connection: KafkaConnection, topic: str, readings: Sequence[Reading], *, what: str, client_id: str) -> None:

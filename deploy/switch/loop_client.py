@@ -1,14 +1,11 @@
 """Sends the commands of a switch to the running loop, and receives what is decided about them."""
 
-import os
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from getpass import getuser
 from typing import Any, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +13,7 @@ from pydantic import ValidationError
 
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.kafka.tail import Record, Tail
+from deploy.sending import actor, sayable
 from deploy.settings import Settings
 from deploy.switch.command_result import CommandResult, event_id, result_of
 from deploy.switch.loop_kafka import loop_connection
@@ -69,9 +67,7 @@ class CommandOptions:
         try:
             return self._command(name, digest, args)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            option = str(first["loc"][-1]).replace("_", "-")
-            raise UserError(f"--{option}: {first['msg']}") from None
+            raise sayable(error) from None
 
     def _command(self, name: CommandName, digest: str | None, args: dict[str, Any]) -> SwitchCommand:
         return SwitchCommand(
@@ -79,20 +75,13 @@ class CommandOptions:
             outcome=Outcome.OK,
             command=name,
             args=CommandArgs(**args),
-            actor=self.actor or f"{_user()}@{socket.gethostname()}",
+            actor=self.actor or actor(),
             reason=self.reason,
             idempotency_key=str(uuid.uuid4()) if self.key is None else self.key,
             dry_run=self.dry_run,
             expected_epoch=self.expected_epoch,
             precheck_digest=digest,
         )
-
-
-def _user() -> str:
-    try:
-        return getuser()
-    except (KeyError, OSError):  # a container's user may have a number only
-        return str(os.getuid())
 
 
 class NoDecisionError(Exception):

@@ -1,7 +1,10 @@
 """How the command ends when something goes wrong: what is said, and what is not."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -11,6 +14,7 @@ from deploy import cli
 from policies.errors import UserError
 
 SECRET = "hunter2-never-shown"
+ROOT = Path(__file__).parents[2]
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -53,3 +57,16 @@ def test_a_thread_that_fails_says_so_in_the_same_way(
     said = capsys.readouterr().err
     assert "RuntimeError: ***" in said
     assert SECRET not in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check"]])
+def test_output_that_nobody_can_take_is_said_in_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "deploy.cli", *arguments]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
+        2,
+        "the output cannot be written: No space left on device",
+    )
+    assert "Traceback" not in ended.stderr

@@ -285,6 +285,11 @@ def test_to_without_from_is_a_mistake(headgate: Headgate, evening: Path) -> None
     assert (ended.status, ended.err) == (USER_ERROR, "--to: goes with --from; with files there is --until\n")
 
 
+def test_a_time_that_ends_before_it_begins_is_a_mistake(headgate: Headgate) -> None:
+    ended = headgate("replay", "--from", "2026-11-21T08:00:00Z", "--to", "2026-11-21T08:00:00Z")
+    assert (ended.status, ended.err) == (USER_ERROR, "--to: must lie after --from\n")
+
+
 # As a process
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from deploy import pausing
 from deploy.commands import app
 from deploy.pausing import PauseRequest, command_pause
+from deploy.sending import actor
 from deploy.settings import Settings
 from policies.decisions import Issuer, Mode, Standing
 from policies.errors import UserError
@@ -49,6 +50,20 @@ def test_what_cannot_be_paused_is_refused_before_anything_is_sent(
 def test_a_length_that_is_none_is_refused(length: str, message: str) -> None:
     result = CliRunner().invoke(app, ["pause", "throttle", "--for", length])
     assert message in str(result.exception)
+
+
+def test_a_reason_longer_than_the_wire_takes_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(UserError, match="--reason: String should have at most 2000 characters"):
+        list(command_pause(Settings.model_validate(WATCHED), PauseRequest("throttle", None, HOUR, "x" * 2001)))
+
+
+def test_a_user_that_has_a_number_only_is_known_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    assert actor().startswith("4711@")
 
 
 class Reader:
