@@ -158,8 +158,9 @@ def test_a_namespace_is_promised_something_else_by_command_and_back(world: World
         assert loop.decided("placement", NAMESPACE)[-1].data["promise"] == promised
 
 
-def test_each_join_is_one_leak_window_in_the_histogram(world: World) -> None:
-    loop, joins = world.loop, [f"bk{number}:3181" for number in range(11, 21)]
+@pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.long)])
+def test_each_join_is_one_leak_window_in_the_histogram(world: World, number: int) -> None:
+    loop, joins = world.loop, [f"bk{number}-{each}:3181" for each in range(number)]
     count, total = (f"headgate_bookie_leak_window_seconds_{what}" for what in ("count", "sum"))
     before = {name: loop.metric(name) for name in (count, total)}
     windows = []
