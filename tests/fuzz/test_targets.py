@@ -13,7 +13,7 @@ from tests.fuzz.targets import TARGETS
 CORPUS = Path(__file__).parents[1] / "data" / "fuzz"
 KEPT = sorted(CORPUS.glob("*/*"))
 
-EXAMPLES = {"exporter": 60, "rest": 60}
+EXAMPLES = {"exporter": 60, "rest": 60, "settings": 60}
 """Fewer of those that take longer."""
 
 
