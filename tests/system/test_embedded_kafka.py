@@ -146,6 +146,7 @@ def test_next_start_ends_a_broker_left_behind(tmp_path: Path, kafka_jars: tuple[
         assert serving_brokers(kafka) == {1}
 
 
+@pytest.mark.long  # as in `test_loop_throttle`, where a loop reads it
 def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
     with EmbeddedKafka(tmp_path, kafka_jars, brokers=2, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
         eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})

@@ -447,7 +447,7 @@ def test_a_wrong_password_opens_nothing(two: Two, ledger_id: int) -> None:
 
 
 def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: Path) -> None:
-    entries = [b"s" * 10] * 20 + [secrets.token_bytes(MEBIBYTE) for _ in range(64)]
+    entries = [b"s" * 10] * 20 + [secrets.token_bytes(MEBIBYTE) for _ in range(40)]
     two.ledgers.write(two.old, ledger_id, entries)
     jvm = BookKeeperJvm(find_java(), (*two.jars, *support_jars()), tmp_path, heap_mebibytes=32)
     source, target = two.cluster(two.old), two.cluster(two.new)

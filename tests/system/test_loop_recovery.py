@@ -73,7 +73,8 @@ def reading(cluster: str, usable_bytes: int) -> bytes:
     return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
 
 
-@pytest.mark.parametrize("kills", [[2], pytest.param(range(4), marks=pytest.mark.long)], ids=["once", "four times"])
+@pytest.mark.long  # killed once it is in `test_replay_live`, byte for byte, and among the faults of `test_faults`
+@pytest.mark.parametrize("kills", [[2], range(4)], ids=["once", "four times"])
 def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unbroken_run(
     settings: dict[str, Any], tmp_path: Path, loop_kafka: str, kills: Iterable[int]
 ) -> None:

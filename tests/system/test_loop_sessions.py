@@ -158,6 +158,7 @@ def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: 
     comes_back(world, owner, own, mark, cut_at)
 
 
+@pytest.mark.long  # as a cut; and `test_bundle_service` and `test_loop_sessions_pulsar` freeze processes
 def test_a_process_stopped_past_its_expiry_is_replaced_and_comes_back(world: World) -> None:
     owner, other, own = sharers(world)
     mark = world.loop.mark()

@@ -65,7 +65,7 @@ STAGES = ("triggered", "live_dual_read", "build", "promote", "hold", "cleanup")
 
 @pytest.mark.parametrize(
     ("name", "killed_at", "size"),
-    [(BRIEF, {"build"}, 40), pytest.param(WHOLE, set(STAGES), 90, marks=pytest.mark.long)],
+    [(BRIEF, {"build"}, 20), pytest.param(WHOLE, set(STAGES), 90, marks=pytest.mark.long)],
     ids=["one of them", "all of them"],
 )
 def test_a_switch_ends_as_it_should_though_all_is_killed_at_stages(

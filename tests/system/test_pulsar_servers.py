@@ -9,6 +9,9 @@ from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import create_namespace, ledgers, produce
 from tests.system.waiting import eventually
 
+pytestmark = pytest.mark.long
+"""Of the tests' own servers; those of the product show it, too, each time one of these does not do as it should."""
+
 
 @pytest.fixture(scope="module")
 def cluster(

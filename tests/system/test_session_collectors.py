@@ -543,6 +543,7 @@ def pulsar(
         yield cluster
 
 
+@pytest.mark.long  # as in `test_loop_sessions_pulsar`, where all of it is decided on
 def test_a_real_brokers_session_ownership_and_health_are_read(pulsar: PulsarCluster) -> None:
     broker = pulsar.add_broker()
     member = broker.broker_id
