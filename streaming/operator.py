@@ -1,13 +1,15 @@
 """The stateful operator: reads a key's records, steps its policy, keeps one value and one timer.
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
-read, one write, and a timer only when the next step is due before the one already set. A timer that fires early steps
+read, one write, and a timer only when the next step is due before the one already set; all but the read go out together
+with the next key's (`streaming/state_calls.py`). A timer that fires early steps
 without observations, which changes nothing; one that comes due with the batch of the key's records is deleted, as they
 were stepped at that time already. Each timer that is set is said on a topic, too: without records there is no batch, so
 somebody must know when one is due (`policies/timers.py`).
 """
 
 import gc
+import itertools
 import pickle
 import time
 from collections.abc import Iterable, Iterator
@@ -26,6 +28,7 @@ from streaming.batch_clock import BatchClock, next_timer_ms
 from streaming.dead_letters import Cut, ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
 from streaming.output import Output
+from streaming.state_calls import StateCalls
 from streaming.turn import take_turn
 from streaming.warm import Kept
 
@@ -55,6 +58,23 @@ def _unpacked(packed: bytes) -> "PolicyOperator":
     # A step leaves hardly a cycle, and a fleet's clusters are a million objects to be searched for some: seldom, then.
     gc.set_threshold(*_COLLECTED_AFTER)
     return PolicyOperator(*pickle.loads(packed))  # noqa: S301 - Spark brought it, as it would the operator itself
+
+
+_batches = itertools.count()
+_SEARCHED_EACH = 100
+"""Batches from one search of everything for cycles to the next."""
+
+
+def _set_aside() -> None:
+    """Before a batch ends: have what this process keeps not be searched for cycles, and all the same now and then.
+
+    Spark has a worker search all it has after each batch, which of a fleet takes a quarter of its time, for modules,
+    models and states that mostly are there in the next batch, too. What a step leaves hardly ever has a cycle.
+    """
+    if next(_batches) % _SEARCHED_EACH == 0:
+        gc.unfreeze()
+        gc.collect()
+    gc.freeze()
 
 
 class PolicyOperator(StatefulProcessor):
@@ -89,9 +109,11 @@ class PolicyOperator(StatefulProcessor):
         """Declare the one state variable."""
         self._handle = handle
         self._state = handle.getValueState("state", STATE_SCHEMA)
-        # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
-        if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:
+        self._update = self._state.update
+        if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:  # none in Spark's tester
+            # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
             client._watermark_timestamp = 0
+            self._update = StateCalls(client).put_off(self._state.update)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step; a tick that names the key sets its timer anew."""
@@ -108,7 +130,8 @@ class PolicyOperator(StatefulProcessor):
         return self._run(key, (), timerValues, fires=True)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Nothing to release; a batch ends."""
+        _set_aside()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
         """One turn; `fires` says that the key's timer brought it, which Spark deletes afterwards."""
@@ -127,7 +150,7 @@ class PolicyOperator(StatefulProcessor):
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
             written = Written(remember(turn.remembered), turn.remembered)
-            self._state.update((written.encoded, timer_ms))
+            self._update((written.encoded, timer_ms))
             _WRITTEN.keep(_split(key), written)
         return map(self._row, outputs)
 

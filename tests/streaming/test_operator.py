@@ -3,6 +3,8 @@
 # ruff: noqa: N802, N803 - Spark names the hooks of a StatefulProcessor
 
 import base64
+import gc
+import itertools
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -341,6 +343,18 @@ def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_pr
     assert shipped(heartbeat="60s") is first
     assert shipped(heartbeat="61s") is not first
     assert (first._host.clusters, first._prefix, first._clock) == (frozenset({CLUSTER}), "headgate", BatchClock(5))
+
+
+def test_what_a_process_keeps_is_searched_for_cycles_every_hundredth_batch_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(streaming.operator, "_batches", itertools.count())
+    for name in ("unfreeze", "collect", "freeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
+    for _ in range(101):
+        PolicyOperator(PolicyHost(), "headgate").close()
+    assert called == [*(searched := ["unfreeze", "collect", "freeze"]), *["freeze"] * 99, *searched]
 
 
 # Timers

@@ -1,0 +1,75 @@
+"""Calls to the state that go out together: one change of process for each key, instead of four.
+
+Spark keeps the state in its JVM, and each call of a Python worker waits for its answer, which costs as much as a good
+part of a step. Of most there is nothing to know but that they went well: that a key is the one in hand, a timer set, a
+value written. Such a call goes out with the next one that asks for something, in the order in which they were made, and
+its answer is read before that one's. A batch ends with a call that waits, so none is left unanswered.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from pyspark.errors import PySparkRuntimeError
+
+_HEAD, _VERSION = struct.Struct("!ii"), 0
+"""Before each message, as Spark's own client writes it: version and length."""
+_DONE = (0, "", b"")
+
+Arguments = ParamSpec("Arguments")
+
+
+class StateCalls:
+    """Has Spark's client of one batch put off what it need not wait for.
+
+    Args:
+        client: Spark's `StatefulProcessorApiClient`; what it sends and how it reads answers is replaced.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._answer = client._receive_proto_message
+        self._puts_off = False
+        self._owed = 0
+        client._send_proto_message = self._send
+        client._receive_proto_message = self._receive
+        for name in ("set_implicit_key", "register_timer", "delete_timer"):
+            setattr(client, name, self.put_off(getattr(client, name)))
+
+    def put_off(self, call: Callable[Arguments, None]) -> Callable[Arguments, None]:
+        """The same call, not waiting for its answer: the next one that waits raises what went wrong with it."""
+
+        def calling(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+            self._puts_off = True
+            try:
+                call(*args, **kwargs)
+            finally:
+                self._puts_off = False
+
+        return calling
+
+    def _send(self, message: bytes) -> None:
+        out = self._client.sockfile
+        out.write(_HEAD.pack(_VERSION, len(message)))
+        out.write(message)
+        if not self._puts_off:
+            out.flush()
+            self._settle()
+
+    def _receive(self) -> Any:
+        if not self._puts_off:
+            return self._answer()
+        self._owed += 1
+        return _DONE
+
+    def _settle(self) -> None:
+        """Read the answers that are owed, all of which come before the one that is waited for.
+
+        Raises:
+            PySparkRuntimeError: one of those calls went wrong.
+        """
+        owed, self._owed = self._owed, 0
+        for _ in range(owed):
+            status, said, _value = self._answer()
+            if status != 0:
+                raise PySparkRuntimeError(f"Error of the state, of a call before: {said}")

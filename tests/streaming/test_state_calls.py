@@ -1,0 +1,148 @@
+"""Calls to Spark's state as its own client makes them, to a server that answers when the test lets it."""
+
+import pickle
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.sql.streaming.value_state_client import ValueStateClient
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from streaming.state_calls import StateCalls
+
+KEYS = StructType([StructField("policy", StringType()), StructField("cluster", StringType())])
+VALUES = StructType([StructField("n", LongType())])
+HEAD = struct.Struct("!ii")
+Message: Any = messages
+
+
+class Server:
+    """Spark's side of the socket: keeps one value a key, and answers nothing before it was asked for something."""
+
+    def __init__(self, path: Path) -> None:
+        self.asked: list[str] = []
+        self.most_waiting = 0
+        self.fails: str | None = None
+        self._kept: dict[bytes, bytes] = {}
+        self._key = b""
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(path))
+        self._listening.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wait until the client has gone."""
+        self._thread.join(10)
+        self._listening.close()
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        connection, _ = self._listening.accept()
+        with connection, connection.makefile("rwb") as file:
+            waiting: list[Any] = []
+            while True:
+                if not (head := file.read(HEAD.size)):
+                    return
+                version, size = HEAD.unpack(head)
+                assert version == 0
+                request = Message.StateRequest()
+                request.ParseFromString(file.read(size))
+                name, answer = self._answered(request)
+                self.asked.append(name)
+                waiting.append(answer)
+                if name in ("get", "end"):
+                    self.most_waiting = max(self.most_waiting, len(waiting))
+                    for each in waiting:
+                        file.write(struct.pack("!i", each.ByteSize()) + each.SerializeToString())
+                    file.flush()
+                    waiting = []
+
+    def _answered(self, request: Any) -> tuple[str, Any]:
+        key, call = request.implicitGroupingKeyRequest, request.stateVariableRequest.valueStateCall
+        timer = request.statefulProcessorCall.timerStateCall
+        value = b""
+        if key.HasField("setImplicitKey"):
+            name, self._key = "key", key.setImplicitKey.key
+        elif call.HasField("get"):
+            name, value = "get", self._kept.get(self._key, b"")
+        elif call.HasField("valueStateUpdate"):
+            name, self._kept[self._key] = "update", call.valueStateUpdate.value
+        elif request.statefulProcessorCall.HasField("timerStateCall"):
+            name = "register" if timer.HasField("register") else "delete"
+        else:
+            name = "end"
+        failed = name == self.fails
+        return name, Message.StateResponse(statusCode=int(failed), errorMessage="no" if failed else "", value=value)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    serving = Server(tmp_path / "state.sock")
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def client(server: Server, tmp_path: Path) -> Iterator[StatefulProcessorApiClient]:
+    connected = StatefulProcessorApiClient(str(tmp_path / "state.sock"), KEYS)
+    yield connected
+    connected.sockfile.close()
+    connected._client_socket.close()
+
+
+def test_a_key_waits_once_whatever_it_says_and_all_is_said_in_order(
+    server: Server, client: StatefulProcessorApiClient
+) -> None:
+    state = ValueStateClient(client, VALUES)
+    update = StateCalls(client).put_off(lambda n: state.update("state", (n,)))
+    read = []
+    for cluster, n in (("a", 1), ("b", 2), ("a", 3), ("b", 4)):
+        client.set_implicit_key(("throttle", cluster))
+        read.append(state.get("state"))
+        client.delete_timer(5)
+        client.register_timer(7)
+        update(n)
+    client.remove_implicit_key()
+    assert read == [None, None, (1,), (2,)]
+    assert server.asked == [*["key", "get", "delete", "register", "update"] * 4, "end"]
+    assert server.most_waiting == 5
+    client.set_implicit_key(("throttle", "b"))
+    assert state.get("state") == (4,)
+
+
+@pytest.mark.parametrize("wrong", ["key", "delete", "register", "update"])
+def test_what_went_wrong_with_a_call_put_off_ends_the_batch(
+    server: Server, client: StatefulProcessorApiClient, wrong: str
+) -> None:
+    server.fails = wrong
+    state = ValueStateClient(client, VALUES)
+    update = StateCalls(client).put_off(lambda n: state.update("state", (n,)))
+    client.set_implicit_key(("throttle", "a"))
+    client.delete_timer(5)
+    client.register_timer(7)
+    update(1)
+    with pytest.raises(PySparkRuntimeError, match="of a call before: no"):
+        client.remove_implicit_key()
+
+
+def test_what_is_asked_for_is_given_as_without(server: Server, client: StatefulProcessorApiClient) -> None:
+    StateCalls(client)
+    server.fails = "get"
+    with pytest.raises(PySparkRuntimeError, match="Error getting value state: no"):
+        ValueStateClient(client, VALUES).get("state")
+
+
+def test_the_value_is_sent_as_spark_sends_it(server: Server, client: StatefulProcessorApiClient) -> None:
+    state = ValueStateClient(client, VALUES)
+    StateCalls(client).put_off(lambda: state.update("state", (9,)))()
+    client.remove_implicit_key()
+    (sent,) = server._kept.values()
+    assert pickle.loads(sent) == (9,)
