@@ -17,6 +17,8 @@ from policies.errors import UserError
 _CONNECTION_SECONDS = 60.0
 """An answer to a slow client takes seconds; one who sends a byte now and then is ended."""
 _MAX_CONNECTIONS = 64
+_STOP_SECONDS = 0.2
+"""It looks so often whether it is to stop: a request wakes it at once."""
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +55,9 @@ class HttpServer(Closing):
         if tls is not None:
             listening = self._server.socket
             self._server.socket = tls.wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_STOP_SECONDS,), name=name, daemon=True
+        )
         self._thread.start()
 
     @property

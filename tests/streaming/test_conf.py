@@ -24,6 +24,10 @@ def test_executors_elsewhere_get_the_jars_and_one_process_needs_no_copies() -> N
     assert at_launch(settings(**ELSEWHERE), JARS, LOG, RUN)["spark.jars"] == "/jars/a.jar,/jars/b.jar"
 
 
+def test_spark_draws_no_bar_that_it_would_draw_in_a_shell() -> None:
+    assert at_launch(settings(), JARS, LOG)["spark.ui.showConsoleProgress"] == "false"
+
+
 def test_what_the_file_adds_to_ours_comes_after_it_and_what_else_it_says_counts() -> None:
     added = {"spark.jars": "/own.jar", "spark.driver.extraClassPath": "/conf", "spark.driver.extraJavaOptions": "-Dx=1"}
     options = at_launch(settings(**ELSEWHERE, spark={**added, "spark.executor.cores": 4}), JARS, LOG, RUN)
