@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from deploy.settings_file import load_settings
 from policies import registry
@@ -19,7 +20,8 @@ from policies.decisions import Alert
 from policies.wire import decision_event
 from streaming.replay import Recorded, Replay
 
-DATA = Path(__file__).parents[1] / "data" / "replay"
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data" / "replay"
 POLICIES = sorted(path.name.removesuffix(".events.jsonl") for path in DATA.glob("*.events.jsonl"))
 UNTIL = datetime(2026, 11, 21, 8, 8, tzinfo=UTC)
 """Some minutes after the last event: validity ends, holds end, heartbeats go on."""
@@ -47,6 +49,17 @@ def test_recorded_events_give_the_recorded_decisions(policy: str) -> None:
     for number, (one, other) in enumerate(zip(ours, recorded, strict=False), 1):
         assert one == other, f"{policy}.decided.jsonl:{number}"
     assert len(ours) == len(recorded)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_recorded_is_what_consumers_are_given_schemas_of(policy: str) -> None:
+    schemas = ROOT / "docs/reference/schemas"
+    lines = [*events(policy), *(DATA / f"{policy}.decided.jsonl").read_bytes().splitlines()]
+    for event in map(json.loads, lines):
+        schema = json.loads((schemas / f"{event['type']}.json").read_text())
+        Draft202012Validator(schema).validate(event)
+        named = schema["$defs"][schema["properties"]["data"]["$ref"].rpartition("/")[2]]["properties"]
+        assert event["data"].keys() <= named.keys(), event["type"]
 
 
 def test_every_alert_of_the_recorded_decisions_is_declared_with_its_severity() -> None:
