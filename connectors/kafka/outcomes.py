@@ -1,5 +1,6 @@
 """What Kafka's errors mean to an observer: how an attempt to read ended, and why, in a few words."""
 
+import os
 import re
 from typing import Any
 
@@ -45,6 +46,7 @@ def detail_of(error: BaseException) -> str:
     name = type(error).__name__
     # kafka-python puts this before what it has to say.
     text = re.sub(rf"^(?:\[Error -?\d+\] )?{name}(?:: |$)", "", str(error))
+    text = re.sub(r"\b(\d+) E[A-Z]{3,}\b", lambda found: os.strerror(int(found[1])), text)  # such as 111 ECONNREFUSED
     return one_line(text or name.removesuffix("Error"))
 
 

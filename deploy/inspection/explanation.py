@@ -21,7 +21,7 @@ _EVIDENCE_BEFORE = timedelta(hours=1)
 """What a decision rests on is hardly older: readings cease to count after minutes."""
 _REPORTED_WITHIN = timedelta(hours=1)
 _CLOCKS_DIFFER = timedelta(minutes=1)
-_REPORT_FIELDS = ("outcome", "done_at", "detail", "attempt")
+_REPORT_FIELDS = ("outcome", "done_at", "detail", "attempt", "explanation")
 
 
 @dataclass(frozen=True)

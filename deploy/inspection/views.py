@@ -21,6 +21,8 @@ from policies.registry import decision_types
 from policies.units import human_seconds
 
 _MOST_NUMBERS = 40
+_TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
+"""Of a report: what is not told by its name."""
 
 
 def status_view(in_force: InForce, now: datetime) -> RenderableType:
@@ -150,8 +152,9 @@ def _reports(explained: Explanation) -> Iterator[str]:
     if not explained.reports and explained.earlier_reports:
         yield "  nobody has reported that; the last report, on a decision before it:"
     for report in explained.reports or explained.earlier_reports:
-        said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in ("type", "source", "time"))
-        yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said)}"
+        said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in _TOLD_OTHERWISE)
+        sentence = f"; {report['explanation']}" if "explanation" in report else ""
+        yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said + sentence)}"
     if not explained.reports and not explained.earlier_reports:
         yield "  nobody has reported that"
 

@@ -79,7 +79,7 @@ def test_a_refusal_is_not_an_empty_success(version: int) -> None:
         (errors.KafkaTimeoutError("no answer within 5 s"), "timeout", "no answer within 5 s"),
         (errors.RequestTimedOutError("Request timed out"), "timeout", "Request timed out"),
         (errors.KafkaConnectionError("Connection timed out"), "timeout", "Connection timed out"),
-        (errors.KafkaConnectionError("111 ECONNREFUSED"), "unreachable", "111 ECONNREFUSED"),
+        (errors.KafkaConnectionError("111 ECONNREFUSED"), "unreachable", "Connection refused"),
         (errors.KafkaConnectionError("DNS Resolution failure"), "unreachable", "DNS Resolution failure"),
         (errors.KafkaConnectionError(), "unreachable", "KafkaConnection"),
         (errors.KafkaConnectionError("Handshake failed: [SSL: X] y"), "error", "Handshake failed: [SSL: X] y"),

@@ -106,13 +106,16 @@ def explanation(**fields: Any) -> Explanation:
 
 def test_an_explanation_is_the_sentence_the_meaning_of_its_words_and_what_it_rests_on() -> None:
     observation = {"id": "o2", "time": "2026-11-21T08:00:00Z", "subject": "payments/1", "data": {"outcome": "ok"}}
-    report = {"type": "t", "source": "headgate/actuator/quotas", "time": "08:00:01", "outcome": "applied"}
+    report = {
+        "type": "t", "source": "headgate/actuator/quotas", "time": "08:00:01", "outcome": "applied",
+        "explanation": "The quota was set.",
+    }  # fmt: skip
     explained = explanation(numbers={"usable_bytes": 300}, observations=(observation,), reports=(report,))
     text = shown(explanation_view(explained))
     assert str(explained.decision["explanation"]) in text
     assert "usable_bytes = 300" in text
     assert '{"outcome": "ok"}' in text
-    assert "headgate/actuator/quotas: outcome applied" in text
+    assert "headgate/actuator/quotas: outcome applied; The quota was set." in text
     assert f"{explained.decision['verdict']}: " in text
 
 
