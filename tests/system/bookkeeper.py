@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.jvm import JvmCommand
+from tests.system import metadata_again
 from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties, zookeeper_client
 from tests.system.zookeeper import free_port
 
@@ -46,13 +47,11 @@ def init_cluster(folder: Path, jars: Sequence[Path], zookeeper_servers: str) -> 
         jars: `ensure_jars("bookkeeper", …)`.
         zookeeper_servers: `host:port[/chroot]`; the chroot is made if need be.
     """
-    host, _, chroot = zookeeper_servers.partition("/")
-    with zookeeper_client(host) as client:
-        client.ensure_path(f"/{chroot}")
     config = write_properties(folder / "bk.conf", {"metadataServiceUri": _metadata_uri(zookeeper_servers)})
     arguments = ("-conf", str(config), "initnewcluster")
     flags = small_jvm(folder, HEAP_MEBIBYTES)
-    run_tool(JvmCommand("org.apache.bookkeeper.bookie.BookieShell", tuple(jars), flags, arguments), folder / "run")
+    command = JvmCommand("org.apache.bookkeeper.bookie.BookieShell", tuple(jars), flags, arguments)
+    metadata_again.make(zookeeper_servers, jars, lambda: run_tool(command, folder / "run"))
 
 
 class Bookie(JvmServer):

@@ -8,6 +8,7 @@ from typing import Any, Self
 import httpx
 
 from deploy.jvm import JvmCommand
+from tests.system import metadata_again
 from tests.system.bookkeeper import Bookie
 from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties
 from tests.system.zookeeper import ZooKeeper, free_port
@@ -140,7 +141,8 @@ def set_up_metadata(folder: Path, jars: Sequence[Path], zookeeper_servers: str) 
     }
     words = tuple(word for pair in arguments.items() for word in pair)
     flags = small_jvm(folder, HEAP_MEBIBYTES)
-    run_tool(JvmCommand("org.apache.pulsar.PulsarClusterMetadataSetup", tuple(jars), flags, words), folder / "run")
+    command = JvmCommand("org.apache.pulsar.PulsarClusterMetadataSetup", tuple(jars), flags, words)
+    metadata_again.make(zookeeper_servers, jars, lambda: run_tool(command, folder / "run"))
 
 
 class PulsarCluster:
