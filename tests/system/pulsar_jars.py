@@ -56,7 +56,7 @@ def ensure_pulsar_jars(cache_dir: Path) -> tuple[Path, ...]:
     Raises:
         UserError: they are missing and cannot be fetched.
     """
-    folder = cache_dir / f"pulsar-{PULSAR_VERSION}"
+    folder = pulsar_folder(cache_dir)
     if not folder.exists():
         cache_dir.mkdir(parents=True, exist_ok=True)
         with (cache_dir / f"{folder.name}.lock").open("w") as lock:
@@ -64,6 +64,11 @@ def ensure_pulsar_jars(cache_dir: Path) -> tuple[Path, ...]:
             if not folder.exists():  # another process may have fetched them meanwhile
                 _fetch(folder)
     return tuple(sorted((folder / "jars").glob("*.jar")))
+
+
+def pulsar_folder(cache_dir: Path) -> Path:
+    """Where they are, or will be, in `jars`."""
+    return cache_dir / f"pulsar-{PULSAR_VERSION}"
 
 
 def _fetch(folder: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +17,9 @@ from deploy.jvm import JvmCommand, JvmProcess
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 LOOPBACK = "127.0.0.1"
+
+more_flags: dict[str, tuple[str, ...]] = {}
+"""By main class, what JVMs of it are given besides: `class_archives` has them start faster."""
 
 _OPENED = (
     "java.base/java.nio",
@@ -75,9 +79,13 @@ def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> 
     return file
 
 
+def _flagged(command: JvmCommand) -> JvmCommand:
+    return replace(command, flags=(*command.flags, *more_flags.get(command.main_class, ())))
+
+
 def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = DEADLINE_SECONDS) -> None:
     """Run a program in a JVM to its end; an exit code but 0 fails the test with what it printed."""
-    process = JvmProcess(command, run_dir)
+    process = JvmProcess(_flagged(command), run_dir)
     try:
         ended = process.wait(timeout_seconds)
     finally:
@@ -152,7 +160,7 @@ class JvmServer(ABC):
         """Start it on its data and return when a client has seen it serve; harmless when it runs."""
         if self.is_alive:
             return
-        self._process = JvmProcess(self._prepare(), self.folder / "run")
+        self._process = JvmProcess(_flagged(self._prepare()), self.folder / "run")
         try:
             self._await_ready(self._process, time.monotonic() + timeout_seconds)
         except BaseException:
