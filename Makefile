@@ -136,7 +136,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(VENV)/bin/python requirements.txt pyproject.toml
-	@echo "installing headgate and what it needs (once)"
+	@echo "installing headgate and what it needs: 500 MB, most of it PySpark; minutes on a slow machine (once)"
 	@$(PIP) install --require-hashes -r requirements.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
