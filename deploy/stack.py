@@ -87,13 +87,12 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
 
 def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     """The settings with the embedded cluster as the loop's own Kafka and as a watched one."""
-    given = settings.clusters.get(EMBEDDED_CLUSTER)
+    given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
     watched: dict[str, Any] = {"poll_interval": "1s", "timeout": "1s"}
-    if given is not None and given.kafka is not None:
+    if given.kafka is not None:
         watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
-    embedded = WatchedCluster(
-        kafka=WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers}), quotas=given and given.quotas
-    )
+    kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
+    embedded = given.model_copy(update={"kafka": kafka})
     return settings.model_copy(
         update={
             "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),

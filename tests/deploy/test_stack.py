@@ -29,6 +29,13 @@ def fallback(throttle: dict[str, Any]) -> float:
     return block.for_cluster(EMBEDDED_CLUSTER).fallback_factor
 
 
+def test_whatever_else_is_set_for_the_embedded_cluster_stays() -> None:
+    given = {"zookeeper": {"servers": "zk-1:2181"}, "bookies": {}, "sessions": {}}
+    cluster = embedded({"clusters": {EMBEDDED_CLUSTER: given}}).clusters[EMBEDDED_CLUSTER]
+    assert cluster.kafka is not None
+    assert None not in (cluster.zookeeper, cluster.bookies, cluster.sessions)
+
+
 def test_without_settings_the_embedded_cluster_is_the_loops_own_and_is_watched_every_second() -> None:
     settings = embedded({})
     watched = settings.clusters[EMBEDDED_CLUSTER].kafka
