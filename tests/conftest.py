@@ -28,8 +28,7 @@ settings.register_profile("explore", settings.get_profile("thorough"), max_examp
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "headgate")
 settings.load_profile(_PROFILE)
 if _PROFILE == "headgate":
-    # Hypothesis draws numbers and names out of the source of each module that happens to be loaded: half a minute to
-    # read them all in each worker of a fresh checkout, and other examples with each order of tests.
+    # Hypothesis draws numbers and names out of the source of whatever is loaded: with each order of tests other ones.
     providers._get_local_constants = lambda: providers._local_constants
 
 
