@@ -2,17 +2,25 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
 
 from connectors.switching.inventory import inventory_readings
+from deploy.jars import default_cache_dir, ensure_jars
+from deploy.settings import Settings
+from deploy.settings_file import load_settings
+from deploy.switch import collisions_command
+from deploy.switch.collisions_command import show_collisions
 from policies.switching.ledger_paths import Layout, path_of
 from policies.wire import observation_event
+from streaming.session import start_session, stop_session
 from tests.connectors.bookkeeper.test_ledgers import captured
 from tests.connectors.pulsar.znodes import cursor_info
 from tests.system.bookkeeper import init_cluster
@@ -107,10 +115,39 @@ def fleet(
         client.delete("/", recursive=True)
 
 
-def test_without_an_inventory_nothing_is_known(fleet: Fleet) -> None:
-    status, output = fleet.switch("collisions")
-    assert status == 1, output
-    assert f"snapshot_incomplete: no inventory: the topic has no inventory of {CLUSTER}" in output
+@pytest.fixture(scope="module")
+def spark(fleet: Fleet) -> Iterator[SparkSession]:
+    """A session for what is asked in this process; the join is asked of the command, which starts its own."""
+    settings = load_settings(fleet.settings)
+    session = start_session(settings.stream, ensure_jars("spark", default_cache_dir()), fleet.folder / "spark.log")
+    yield session
+    stop_session(session)
+
+
+@pytest.fixture
+def asked(
+    fleet: Fleet, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[bool, str]]:
+    """`headgate switch collisions` with that session: whether nothing is in the way, and what is said."""
+
+    @contextmanager
+    def session(_settings: Settings) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(collisions_command, "_session", session)
+
+    def ask(inventory: str | None = None, *, as_json: bool = False) -> tuple[bool, str]:
+        capsys.readouterr()
+        free = show_collisions(load_settings(fleet.settings), CLUSTER, inventory, as_json=as_json)
+        return free, capsys.readouterr().out
+
+    return ask
+
+
+def test_without_an_inventory_nothing_is_known(asked: Callable[..., tuple[bool, str]]) -> None:
+    free, said = asked()
+    assert not free
+    assert f"snapshot_incomplete: no inventory: the topic has no inventory of {CLUSTER}" in " ".join(said.split())
 
 
 def test_the_join_in_spark_finds_what_the_precheck_finds(fleet: Fleet) -> None:
@@ -126,20 +163,29 @@ def test_the_join_in_spark_finds_what_the_precheck_finds(fleet: Fleet) -> None:
     assert (found["to_import"], found["greatest_id"], found["target"]) == (REFERENCES, REFERENCES - 1, "new")
 
 
-def test_a_newer_inventory_counts_and_one_that_is_not_whole_says_nothing(fleet: Fleet) -> None:
+def last_line(said: str) -> dict[str, Any]:
+    """The document in what a command of this process said: its log is not elsewhere, as it is for a user."""
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def test_a_newer_inventory_counts_and_one_that_is_not_whole_says_nothing(
+    fleet: Fleet, asked: Callable[..., tuple[bool, str]]
+) -> None:
     fleet.remove(f"/new/ledgers{path_of(Layout.HIERARCHICAL, ledger_id)}" for ledger_id in TAKEN)
     status, published = fleet.answer("inventory", "--target", "new")
     assert status == 0
-    status, output = fleet.switch("collisions")
-    assert status == 0, output
-    assert "no collision" in output
+    free, said = asked()
+    assert free, said
+    assert "no collision" in said
     part, _manifest = inventory_readings(CLUSTER, "newest", [], {}, "new", 0)
     record = observation_event(part, id="e", source="test", time=datetime.now(UTC))
     produce(fleet.kafka, f"{fleet.prefix}.observed.switches", (CLUSTER, record))
-    status, found = fleet.answer("collisions")
-    assert (status, found["inventory"], found["reasons"]) == (1, "newest", ["snapshot_incomplete"])
-    status, found = fleet.answer("collisions", "--inventory", published["inventory"])
-    assert (status, found["inventory"], found["reasons"]) == (0, published["inventory"], [])
+    free, said = asked(as_json=True)
+    found = last_line(said)
+    assert (free, found["inventory"], found["reasons"]) == (False, "newest", ["snapshot_incomplete"])
+    free, said = asked(published["inventory"], as_json=True)
+    found = last_line(said)
+    assert (free, found["inventory"], found["reasons"]) == (True, published["inventory"], [])
 
 
 def test_what_cannot_be_read_whole_is_not_published(fleet: Fleet) -> None:
