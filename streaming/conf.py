@@ -53,6 +53,16 @@ TUNING = MappingProxyType(
 )
 """What others may say otherwise."""
 
+OF_SMALL_BATCHES = MappingProxyType(
+    {
+        # A plan is made anew for each batch. To write Java for it, and to look up what that was compiled to, costs more
+        # than the few thousand rows of a batch do without.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+)
+"""What others may say otherwise, of the query alone: a join of a million rows is better off with Spark's own."""
+
 _LOOPBACK = MappingProxyType({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
 """With no executors elsewhere nothing needs to listen for them."""
 

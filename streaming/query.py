@@ -15,9 +15,11 @@ from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
 from streaming.batch_clock import BatchClock
 from streaming.checkpoint_place import CheckpointPlace
+from streaming.conf import OF_SMALL_BATCHES
 from streaming.dead_letters import KEPT_BYTES
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
+from streaming.session import set_unless_said
 from streaming.settings import StreamSettings
 
 QUERY_NAME = "headgate"
@@ -53,6 +55,7 @@ class Wiring:
 
 def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
     """Start the query from its checkpoint, or from the oldest records when there is none."""
+    set_unless_said(spark, OF_SMALL_BATCHES)
     routed = _routed(_source(spark, wiring, settings), wiring, host.clusters)
     if settings.shuffle_partitions == 1:
         # With one state partition there is nothing to shuffle: one stage less in each batch.

@@ -78,6 +78,14 @@ def is_submitted() -> bool:
     return _SUBMITTED in os.environ
 
 
+def set_unless_said(session: SparkSession, properties: Mapping[str, str]) -> None:
+    """Set properties of a session that runs already, but for what the settings file or who started us said of them."""
+    given = session.sparkContext.getConf()
+    for name, value in properties.items():
+        if not given.contains(name):
+            session.conf.set(name, value)
+
+
 def stop_session(session: SparkSession) -> None:
     """Stop the session and end its JVM, also one that has died; another can be started in this process then."""
     gateway: Any = session.sparkContext._gateway

@@ -2,10 +2,12 @@
 
 import re
 from pathlib import Path
+from unittest.mock import MagicMock, call
 
 import pytest
 
-from streaming.conf import RESTS_ON, TUNING, at_launch, in_force
+from streaming.conf import OF_SMALL_BATCHES, RESTS_ON, TUNING, at_launch, in_force
+from streaming.session import set_unless_said
 from streaming.settings import StreamSettings
 
 LOG = Path("/srv/headgate/spark.log")
@@ -22,6 +24,14 @@ def settings(**given: object) -> StreamSettings:
 def test_executors_elsewhere_get_the_jars_and_one_process_needs_no_copies() -> None:
     assert "spark.jars" not in at_launch(settings(), JARS, LOG, RUN)
     assert at_launch(settings(**ELSEWHERE), JARS, LOG, RUN)["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+
+
+def test_what_small_batches_want_gives_way_to_who_said_otherwise() -> None:
+    whole, factory = OF_SMALL_BATCHES
+    session = MagicMock()
+    session.sparkContext.getConf().contains = {whole}.__contains__
+    set_unless_said(session, OF_SMALL_BATCHES)
+    assert session.conf.set.call_args_list == [call(factory, OF_SMALL_BATCHES[factory])]
 
 
 def test_spark_draws_no_bar_that_it_would_draw_in_a_shell() -> None:
