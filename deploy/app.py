@@ -7,8 +7,9 @@ so that whoever runs it (systemd, Kubernetes, a person) sees it and starts it ag
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
@@ -19,6 +20,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
@@ -38,6 +40,7 @@ from connectors.version import VERSION
 from deploy.batch_log import BatchLog
 from deploy.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
 from deploy.checkpoint_move import follow_move
+from deploy.class_archives import Archiving, ClassArchive
 from deploy.clock_notes import ClockNotes
 from deploy.jar_bar import fetched_jars
 from deploy.jvm import find_java
@@ -49,7 +52,7 @@ from policies.errors import UserError
 from streaming.batch_clock import BatchClock
 from streaming.query import Wiring
 from streaming.remote_checkpoint import last_plan
-from streaming.session import is_alive, start_session, stop_session
+from streaming.session import class_path_of, is_alive, spark_jars, start_session, stop_session
 
 _log = structlog.get_logger(__name__)
 
@@ -73,22 +76,34 @@ class Sessions:
     """
 
     def __init__(self, settings: Settings) -> None:
-        find_java()
+        java = find_java()
         self._settings = settings
         self._log_file = settings.made_data_dir() / "spark.log"
         self._jars = fetched_jars("spark", settings.jars_dir, tell)
+        self._archive = ClassArchive("spark", class_archives(settings), java, (*self._jars, *spark_jars()))
+        self._archiving = Archiving()
+        self._opened: SparkSession | None = None
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
 
     def open(self) -> SparkSession:
         """The session that was started ahead, if it lives still, then new ones."""
         first, self._first = self._first, None
-        if first is None:
-            return self._start()
-        if is_alive(session := first.result()):
+        self._opened = self._start() if first is None else self._alive(first.result())
+        return self._opened
+
+    def _alive(self, session: SparkSession) -> SparkSession:
+        if is_alive(session):
             return session
         stop_session(session)
         return self._start()
+
+    def archive(self, *others: tuple[ClassArchive, str]) -> None:
+        """All is ready: have archives made of what was loaded by now, and of other programs with their class paths."""
+        if self._opened is None:
+            return  # who stands by
+        with suppress(Py4JError, OSError):  # its JVM has died meanwhile
+            self._archiving.begin([*others, (self._archive, class_path_of(self._opened))])
 
     def start_ahead(self) -> None:
         """Start one that `open` gives at once: for who stands by."""
@@ -96,14 +111,20 @@ class Sessions:
             self._first = self._starter.submit(self._start)
 
     def close(self) -> None:
-        """End the session that was started ahead, if nobody has taken it."""
+        """End the session that was started ahead, if nobody has taken it, and whatever is made beside it."""
+        self._archiving.stop()
         first, self._first = self._first, None
         if first is not None:
             stop_session(first.result())
         self._starter.shutdown()
 
     def _start(self) -> SparkSession:
-        return start_session(self._settings.stream, self._jars, self._log_file)
+        return start_session(self._settings.stream, self._jars, self._log_file, self._archive.flags())
+
+
+def class_archives(settings: Settings) -> Path:
+    """Where archives of classes are: what is in them is run, so in no folder that others may share."""
+    return settings.made_data_dir() / "class-archives"
 
 
 @contextmanager

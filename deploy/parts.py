@@ -48,7 +48,8 @@ def run_query(settings: Settings) -> None:
         with publishing(settings, registry) as publisher:
             work = Decider(settings, report, registry, sessions, publisher).work()
             shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
-            _run(settings, registry, [shared.part()])
+            with serving(settings, registry, parts := [shared.part()]):
+                run_parts(parts, stop_on_signals(), on_ready=sessions.archive)
 
 
 def run_exporter(settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one it starts itself."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -18,6 +19,7 @@ from deploy.act import Actuators
 from deploy.app import (
     Sessions,
     ahead,
+    class_archives,
     exporting,
     new_registry,
     notifier_parts,
@@ -27,6 +29,7 @@ from deploy.app import (
     serving,
     tell,
 )
+from deploy.class_archives import ClassArchive
 from deploy.collect import Collectors
 from deploy.connections import Connections
 from deploy.decide import Decider
@@ -64,21 +67,25 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     """Start a Kafka cluster, watch its own disks, and run the loop on it; parameters as `run_loop` has them."""
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
-    find_java()
+    java = find_java()
     jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, tell)
     with ExitStack() as stack:
         sessions = stack.enter_context(ahead(settings))
+        archive = ClassArchive("kafka", class_archives(settings), java, jars)
+        brokers = settings.embedded.brokers
         kafka = EmbeddedKafka(
             settings.made_data_dir() / "kafka",
             jars,
-            brokers=settings.embedded.brokers,
+            brokers=brokers,
             ports=settings.embedded.ports,
             heap_mebibytes=settings.embedded.heap_mebibytes,
+            jvm_flags=archive.flags() if brokers == 1 else (),  # more would note what they load in one file
         )
         stack.enter_context(kafka)
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
-        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload)
+        kafkas = (archive, os.pathsep.join(map(str, jars)))
+        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload, kafkas)
         while again is not None:
             with ahead(again) as sessions:
                 again = _run(again, terminal, sessions, reload)
@@ -110,8 +117,19 @@ def _with_limits(settings: Settings) -> Any:
     return settings.policies.model_copy(update={"throttle": limited})
 
 
-def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: SettingsReload) -> Settings | None:
+def _run(
+    settings: Settings,
+    terminal: Terminal,
+    sessions: Sessions,
+    reload: SettingsReload,
+    *archives: tuple[ClassArchive, str],
+) -> Settings | None:
     """Run until a signal; gives the settings to go on with when they were read again."""
+
+    def on_ready() -> None:
+        terminal.ready()
+        sessions.archive(*archives)
+
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     for difference in report.differences:
@@ -134,7 +152,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: Sessions, reload: Set
             run_parts(
                 parts,
                 stop,
-                on_ready=terminal.ready,
+                on_ready=on_ready,
                 on_stop=lambda: terminal.step("stopping: deciding what is left"),
             )
     return reload.take()

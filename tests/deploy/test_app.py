@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from connectors.part import Check, Part
 from deploy import app
 from deploy.app import Sessions, new_registry, run_parts, serving
+from deploy.class_archives import ClassArchive
 from deploy.settings import Settings
 from policies.errors import UserError
 
@@ -184,3 +186,27 @@ def test_who_stands_by_has_a_session_ahead_again_and_none_that_has_died_meanwhil
 def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:
     spark.sessions.close()
     assert (spark.started, spark.stopped) == (["session 1"], ["session 1"])
+
+
+def test_what_was_loaded_is_archived_beside_what_others_have_loaded(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted: list[tuple[str, Path, str]] = []
+    made = lambda all_: wanted.extend((each.name, each.folder, path) for each, path in all_)  # noqa: E731
+    monkeypatch.setattr(spark.sessions._archiving, "begin", made)
+    monkeypatch.setattr(app, "class_path_of", lambda session: f"path of {session}")
+    spark.sessions.archive()
+    assert wanted == [], "nobody has taken the session yet"
+    spark.sessions.open()
+    folder = tmp_path / "class-archives"
+    spark.sessions.archive((ClassArchive("kafka", folder, Path("/java"), ()), "kafka.jar"))
+    assert wanted == [("kafka", folder, "kafka.jar"), ("spark", folder, "path of session 1")]
+
+
+def test_a_jvm_that_has_died_by_then_is_no_reason_to_fail(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    def died(_session: SparkSession) -> str:
+        raise Py4JError("it has died")
+
+    monkeypatch.setattr(app, "class_path_of", died)
+    spark.sessions.open()
+    spark.sessions.archive()

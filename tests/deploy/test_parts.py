@@ -47,7 +47,7 @@ class World:
         monkeypatch.setattr(app, "stop_session", self._stop_session)
         monkeypatch.setattr(app, "is_alive", lambda _session: True)
 
-    def _run(self, run: Sequence[Part], _stop: threading.Event) -> None:
+    def _run(self, run: Sequence[Part], _stop: threading.Event, **_told: Any) -> None:
         self.ran.append([part.name for part in run])
 
     def _stop_session(self, _session: SparkSession) -> None:

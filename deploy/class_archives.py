@@ -1,0 +1,128 @@
+"""Archives of the classes that a JVM loads at its start: it maps one, instead of reading and checking each class anew.
+
+Loading classes is half of what Spark and Kafka take of the processor until they are ready. So a first start notes which
+ones it loads; once it is ready a process in the background makes an archive of them in the data folder, and later
+starts take that one. It is never needed: one that does not fit (another Java, other jars) the JVM leaves aside.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from deploy.jvm import run_behind
+
+_log = structlog.get_logger(__name__)
+
+_SETTLE_SECONDS = 20.0
+"""From when all is ready until an archive is made: what the first minute still loads belongs in it, too."""
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+_GIVEN_IN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+"""Where somebody may have named an archive of their own."""
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """The archive of one program.
+
+    Args:
+        name: of the program.
+        folder: where it lies; only our own user writes there, as what is in it is run.
+        java: what runs the program.
+        jars: all that the program loads classes from.
+    """
+
+    name: str
+    folder: Path
+    java: Path
+    jars: tuple[Path, ...]
+
+    @property
+    def file(self) -> Path | None:
+        """The one for this Java and these jars, which the JVM compares once more; None: there is none that is whole.
+
+        Its size is in its name, as a JVM breaks off on one that was cut.
+        """
+        found = self.folder.glob(f"{self.name}-{self._key()}-*.jsa")
+        return next((each for each in found if each.stem.endswith(f"-{each.stat().st_size}")), None)
+
+    def _key(self) -> str:
+        jars = (f"{jar} {jar.stat().st_size}" for jar in sorted(self.jars))
+        return hashlib.sha256("\n".join([str(self.java.resolve()), *jars]).encode()).hexdigest()[:16]
+
+    @property
+    def noted(self) -> Path:
+        """Where a JVM notes what it loads."""
+        return self.folder / f"{self.name}.classes"
+
+    def flags(self) -> tuple[str, ...]:
+        """What the program's JVM is to be told: to take the archive; where there is none, to note what goes into it."""
+        if any("SharedArchiveFile" in os.environ.get(name, "") for name in _GIVEN_IN):
+            return ()
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.noted.unlink(missing_ok=True)
+            file = self.file
+        except OSError:  # it starts without
+            return ()
+        if file is None:
+            return (f"-XX:DumpLoadedClassList={self.noted}",)
+        return (f"-XX:SharedArchiveFile={file}", *_QUIET)
+
+    def make(self, class_path: str, stop: threading.Event) -> None:
+        """Make it of what was noted, unless it is there; given up when `stop` is set.
+
+        Args:
+            class_path: of the JVM that noted it.
+            stop: set when there is no more time.
+        """
+        if not self.noted.exists() or self.file is not None:
+            return
+        for older in self.folder.glob(f"{self.name}-*"):
+            older.unlink(missing_ok=True)
+        unfinished, began = self.folder / f"{self.name}-{os.getpid()}", time.monotonic()
+        if run_behind(self._command(unfinished, class_path), stop) and unfinished.exists():
+            with unfinished.open("rb") as written:
+                os.fsync(written.fileno())  # whole, before it is there
+            made = self.folder / f"{self.name}-{self._key()}-{unfinished.stat().st_size}.jsa"
+            unfinished.replace(made)
+            _log.info("later starts are faster", archive=str(made), seconds=round(time.monotonic() - began))
+        unfinished.unlink(missing_ok=True)
+
+    def _command(self, file: Path, class_path: str) -> list[str]:
+        classes, archive = f"-XX:SharedClassListFile={self.noted}", f"-XX:SharedArchiveFile={file}"
+        limits = ("-XX:+UseSerialGC", "-Xmx128m", "-XX:-UsePerfData")
+        return [str(self.java), "-Xshare:dump", classes, archive, *limits, "-cp", class_path]
+
+
+class Archiving:
+    """Makes archives once all is ready, on a thread of its own; `stop` gives up what is not done."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, wanted: Iterable[tuple[ClassArchive, str]]) -> None:
+        """Make these, each with its class path, one after the other, a while from now."""
+        self._thread = threading.Thread(target=self._run, args=(tuple(wanted),), name="class archives", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when nothing is made any more."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, wanted: Sequence[tuple[ClassArchive, str]]) -> None:
+        if self._stop.wait(_SETTLE_SECONDS):
+            return
+        for archive, class_path in wanted:
+            try:
+                archive.make(class_path, self._stop)
+            except OSError as error:
+                _log.debug("no archive of classes", of=archive.name, reason=str(error))
