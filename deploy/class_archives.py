@@ -16,11 +16,14 @@ from pathlib import Path
 import structlog
 
 from deploy.jvm import run_behind
+from deploy.memory_room import memory_room_bytes
 
 _log = structlog.get_logger(__name__)
 
 _SETTLE_SECONDS = 20.0
 """From when all is ready until an archive is made: what the first minute still loads belongs in it, too."""
+_NEEDED_BYTES = 2**30
+"""Of memory, to make one. Where there is less nobody tries: whoever goes beyond a limit may take all others along."""
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 _GIVEN_IN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 """Where somebody may have named an archive of their own."""
@@ -81,7 +84,7 @@ class ClassArchive:
             class_path: of the JVM that noted it.
             stop: set when there is no more time.
         """
-        if not self.noted.exists() or self.file is not None:
+        if not self.noted.exists() or self.file is not None or memory_room_bytes() < _NEEDED_BYTES:
             return
         for older in self.folder.glob(f"{self.name}-*"):
             older.unlink(missing_ok=True)

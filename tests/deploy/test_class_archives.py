@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy import class_archives
 from deploy.class_archives import ClassArchive
 from deploy.jvm import find_java
 
@@ -18,6 +19,7 @@ NEVER = threading.Event()
 def _nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(class_archives, "memory_room_bytes", lambda: 2**30)
 
 
 @pytest.fixture
@@ -91,6 +93,13 @@ def test_one_that_is_given_up_leaves_nothing(archive: ClassArchive) -> None:
     stop = threading.Event()
     stop.set()
     make(archive, stop)
+    assert [*archive.folder.glob("program-*")] == []
+
+
+def test_where_memory_is_short_none_is_made(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    started(archive)
+    monkeypatch.setattr(class_archives, "memory_room_bytes", lambda: 2**30 - 1)
+    make(archive)
     assert [*archive.folder.glob("program-*")] == []
 
 
