@@ -85,10 +85,10 @@ def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int
 def run_behind(command: Sequence[str], stop: threading.Event) -> bool:
     """Run a program behind everything else, and return whether it did its work; it is ended when `stop` is set.
 
-    It gets what time others leave, and is the first to go where memory is short.
+    It gets what time others leave, is the first to go where memory is short, and on Linux ends with the calling thread.
     """
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        _tied(command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, _LEAST_NICE)
@@ -97,6 +97,13 @@ def run_behind(command: Sequence[str], stop: threading.Event) -> bool:
             if stop.wait(_CHECK_SECONDS):
                 process.kill()
     return process.returncode == 0
+
+
+def _tied(command: Sequence[str]) -> list[str]:
+    """The same program, which on Linux ends with us, in whatever way we do."""
+    if not _ON_LINUX:
+        return [*command]
+    return [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command]
 
 
 @dataclass(frozen=True)
@@ -186,9 +193,7 @@ class JvmProcess:
             command.main_class,
             *command.arguments,
         ]
-        if not _ON_LINUX:
-            return java
-        return [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *java]
+        return _tied(java)
 
     def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
