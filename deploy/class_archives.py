@@ -22,8 +22,9 @@ _log = structlog.get_logger(__name__)
 
 _SETTLE_SECONDS = 20.0
 """From when all is ready until an archive is made: what the first minute still loads belongs in it, too."""
-_NEEDED_BYTES = 2**30
-"""Of memory, to make one. Where there is less nobody tries: whoever goes beyond a limit may take all others along."""
+_NEEDED_BYTES = 3 * 2**29
+"""Of memory, to make one: Spark's takes 983 MiB at the most. Where there is less nobody tries: whoever goes beyond a
+limit may take all others along."""
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 _GIVEN_IN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 """Where somebody may have named an archive of their own."""

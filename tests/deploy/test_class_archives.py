@@ -19,7 +19,7 @@ NEVER = threading.Event()
 def _nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(class_archives, "memory_room_bytes", lambda: 2**30)
+    monkeypatch.setattr(class_archives, "memory_room_bytes", lambda: 3 * 2**29)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_one_that_is_given_up_leaves_nothing(archive: ClassArchive) -> None:
 
 def test_where_memory_is_short_none_is_made(archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
     started(archive)
-    monkeypatch.setattr(class_archives, "memory_room_bytes", lambda: 2**30 - 1)
+    monkeypatch.setattr(class_archives, "memory_room_bytes", lambda: 3 * 2**29 - 1)
     make(archive)
     assert [*archive.folder.glob("program-*")] == []
 
