@@ -17,6 +17,7 @@ from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
 from streaming.host import NEVER, PolicyHost, Remembered
 from streaming.intake import Intake
+from streaming.leap import turned_back
 from streaming.letter_box import LetterBox
 from streaming.order import LEAP_MS, Order
 from streaming.output import Output
@@ -57,7 +58,11 @@ def take_turn(
     """
     kept = before or NEVER
     box = LetterBox(*key, kept.letters, now_ms)
-    order = Order(kept.places, kept.now_ms if now_ms < kept.now_ms <= now_ms + LEAP_MS else now_ms, signatures)
+    leapt_ms, places = kept.now_ms - now_ms, kept.places
+    if leapt_ms > LEAP_MS:
+        # As the host does with the state: held against times that have not come yet, all that comes now would tie.
+        places = turned_back(places, now_ms, leapt_ms)
+    order = Order(places, kept.now_ms if 0 < leapt_ms <= LEAP_MS else now_ms, signatures)
     intake = Intake(host, prefix, key[1], box, order)
     outputs = [*box.counted(), *intake.take(records)]
     taken, now = intake.observed(), from_millis(now_ms)

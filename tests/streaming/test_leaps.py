@@ -1,11 +1,13 @@
 """A leap of time blinds nobody: both clocks, both ways, every policy; a minute later all is as if it had not been."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from deploy.clock_watch import ClockWatch
@@ -21,6 +23,7 @@ from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
 from streaming.turn import Turn
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
+from tests.streaming.records import event
 from tests.streaming.turns import Turns, reasons, told
 
 DAY = 86_400.0
@@ -170,6 +173,25 @@ def test_one_reading_that_is_stamped_a_day_ahead_decides_nothing() -> None:
     assert reasons(lie) == ["from-the-future"]
     truth = turns.take(1, turns.record(log_dirs(1, 3, GB // 2), appended=1))
     assert [data["factor"] for data in told(truth, "decided.throttle")] == [0.0]
+
+
+@given(st.permutations(range(6)), st.lists(st.integers(1, 90), min_size=6, max_size=6), st.floats(1, 60))
+def test_of_the_first_readings_after_a_clock_was_set_back_the_last_one_counts(
+    ids: list[int], free: list[int], gap: float
+) -> None:
+    """Whatever their ids, by which readings of one moment are told apart."""
+
+    def in_force(turns: Turns, ahead: float) -> float:
+        turns.take(ahead, turns.record(log_dirs(0, 3, 50 * GB), appended=ahead))
+        last = [
+            turns.record(event(replace(log_dirs(0, 3, gb * GB), id=f"{id_}")), appended=gap - 0.1 * (6 - n))
+            for n, (id_, gb) in enumerate(zip(ids, free, strict=True))
+        ]
+        turns.take(gap, *last)
+        return float(told(turns.take(gap + 600), "decided.throttle")[-1]["factor"])
+
+    host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, validity="1h")})
+    assert in_force(Turns(host), DAY) == in_force(Turns(host), 0.0)
 
 
 @pytest.mark.parametrize("ahead", [1.0, 30.0, 299.0])
