@@ -152,6 +152,10 @@ class PolicyOperator(StatefulProcessor):
             written = Written(remember(turn.remembered), turn.remembered)
             self._update((written.encoded, timer_ms))
             _WRITTEN.keep(_split(key), written)
+        elif kept:
+            self._state.clear()  # else what was counted would be told again
+            if timer_ms is not None and not fires:
+                self._handle.deleteTimer(timer_ms)
         return map(self._row, outputs)
 
     def _row(self, output: Output) -> Row:

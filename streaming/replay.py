@@ -178,8 +178,8 @@ class BatchReplay:
             before = self._kept.get(key)
             turn = take_turn(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms, self._signatures)
             self._kept[key] = turn.remembered
-            if turn.remembered is not None:
-                self._timers[key] = next_timer_ms(turn.wake_ms, self._timers.get(key), began_ms, ahead_ms)
+            is_kept, timer_ms = turn.remembered is not None, self._timers.get(key)
+            self._timers[key] = next_timer_ms(turn.wake_ms, timer_ms, began_ms, ahead_ms) if is_kept else None
             yield turn
 
 

@@ -314,6 +314,19 @@ def test_what_was_left_out_of_names_that_nobody_watches_is_counted_by_the_timer(
     assert counted["count"] == 25
 
 
+@pytest.mark.parametrize("by", ["the timer", "a record", "a tick"])
+def test_what_was_counted_is_told_once(by: str) -> None:
+    query = Query(clusters=frozenset({"orders"}), key=("throttle", ""))
+    query.run(Batch(0, [row(b"garbage", offset=n) for n in range(30)]))
+    later = {"the timer": [], "a record": [row(b"garbage", offset=30)], "a tick": [tick_row("throttle", "")]}[by]
+    out = [letter for letter in data(query.run(Batch(60, later)), "dead-letters") if "count" in letter]
+    assert [letter["count"] for letter in out] == [25]
+    assert (query.kept is None) == (by != "a record"), "of which there is nothing to count yet"
+    assert [*query.run(Batch(120)), *query.run(Batch(180)), *query.timers] == []
+    (letter,) = data(query.run(Batch(240, [row(b"garbage", offset=31)])), "dead-letters")
+    assert letter["offset"] == 31
+
+
 def test_a_process_goes_on_from_what_is_kept_and_not_from_what_it_wrote_itself() -> None:
     ours, theirs = Query(), Query()
     for query in (ours, theirs):
