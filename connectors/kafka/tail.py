@@ -62,19 +62,30 @@ class _Clients:
 
 
 @dataclass
-class _Progress:
+class Progress:
     """How far each partition is read."""
 
     next_offsets: dict[Partition, int] = field(default_factory=dict)
     behind: dict[Partition, int] = field(default_factory=dict)
     """The end, as seen at the start, of those not read so far yet."""
 
+    elsewhere: dict[Partition, int] = field(default_factory=dict)
+    """Where we were at the last look, of those that ended elsewhere then."""
+
+    def stuck(self, ends: Mapping[Partition, int]) -> list[Partition]:
+        """Those where we have not moved since the last look, and that end elsewhere now as then."""
+        before, at = self.elsewhere, self.next_offsets
+        self.elsewhere = {place: at[place] for place, end in ends.items() if end != at[place]}
+        return [place for place, offset in self.elsewhere.items() if before.get(place) == offset]
+
     def reached(self, place: Partition, next_offset: int) -> None:
+        """Everything before that offset is read."""
         self.next_offsets[place] = next_offset
         if next_offset >= self.behind.get(place, 0):
             self.behind.pop(place, None)
 
     def forget(self, place: Partition) -> None:
+        """It is followed no longer, or will begin anew."""
         self.next_offsets.pop(place, None)
         self.behind.pop(place, None)
 
@@ -101,11 +112,12 @@ class Tail(Closing):
         self._client_id = client_id
         self._discovered = False
         self._refresh_at = 0.0
-        self._progress = _Progress()
+        self._progress = Progress()
         self._refusals: dict[Partition, str] = {}
         self._unreachable: str | None = None
         self._last_error: KafkaError | None = None
-        self._fatal = False
+        self._must_renew: str | None = None
+        """Why the clients are of no use any more."""
         self._unbelieved = Unbelieved()
         self._clients = self._connect()
 
@@ -165,7 +177,7 @@ class Tail(Closing):
         return Record(place[0], _bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
-        self._fatal = self._fatal or error.fatal()
+        self._note_fatal(error)
         _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
         # Anything else passes by itself or is found by the next refresh, and no record need tell that it has.
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and place in self._progress.next_offsets:
@@ -179,6 +191,7 @@ class Tail(Closing):
         try:
             found = self._find()
             self._drop(found)
+            self._leave_stuck()
             self._add(found)
         except KafkaException as error:
             self._clients.metadata_client.poll(0)
@@ -211,19 +224,38 @@ class Tail(Closing):
         raise KafkaException(KafkaError(topic.error.code(), f"{name}: {topic.error.str()}"))
 
     def _drop(self, found: Iterable[Partition]) -> None:
-        """Leave partitions that are gone with their topic: when they come again, they begin anew.
-
-        A topic that is made anew between two refreshes goes unnoticed here. The client then goes on at its old offset,
-        or begins anew when there is none such; what it may miss is repeated, as readings and decisions are levels.
-        """
+        """Leave partitions that are gone with their topic: when they come again, they begin anew, of a new client."""
         gone = set(self._progress.next_offsets).difference(found)
         if not gone:
             return
         _log.info("topics are gone", topics=sorted({topic for topic, _ in gone}))
         self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in gone])
+        self._must_renew = "topics are gone"
         for place in gone:
             self._progress.forget(place)
             self._refusals.pop(place, None)
+
+    def _leave_stuck(self) -> None:
+        """Connect anew where there are other records than we were given.
+
+        A client that knew a topic with a higher epoch of its leader waits for ever when that is made anew, and between
+        two looks it is not seen to be gone. A new one goes on at the old offset; where there is none such, the
+        partition begins anew. What is missed is repeated: readings and decisions are levels.
+        """
+        ends = self._ends()
+        if not (stuck := self._progress.stuck(ends)):
+            return
+        _log.warning("partitions give nothing, and do not end where we are", topics=sorted({name for name, _ in stuck}))
+        for place in stuck:
+            if ends[place] < self._progress.next_offsets[place]:
+                self._progress.forget(place)
+        self._renew("partitions give nothing")
+
+    def _ends(self) -> dict[Partition, int]:
+        """Where partitions end now, of those that say so; one request a broker."""
+        asked = [TopicPartition(*place, OFFSET_END) for place in self._progress.next_offsets]
+        found = self._clients.metadata_client.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
+        return {(each.topic, each.partition): each.offset for each in found if each.error is None}
 
     def _add(self, found: Iterable[Partition]) -> None:
         """Begin with partitions that are new to us."""
@@ -259,14 +291,18 @@ class Tail(Closing):
 
     def _follow_files(self) -> None:
         """Connect anew when the files have changed, or the client is beyond repair; go on where we were."""
-        if not self._fatal and self._connection.fingerprint() == self._clients.fingerprint:
-            return
+        if self._must_renew is not None:
+            self._renew(self._must_renew)
+        elif self._connection.fingerprint() != self._clients.fingerprint:
+            self._renew("connection files changed")
+
+    def _renew(self, reason: str) -> None:
         if (clients := renewed(self._connect)) is None:
             return
-        _log.info("connecting anew", reason="fatal error" if self._fatal else "connection files changed")
+        _log.info("connecting anew", reason=reason)
         clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
         self._clients.close()
-        self._clients, self._fatal = clients, False
+        self._clients, self._must_renew = clients, None
 
     def _connect(self) -> _Clients:
         fingerprint, signatures = self._connection.fingerprint(), self._connection.signatures()
@@ -277,8 +313,12 @@ class Tail(Closing):
             raise UserError(f"kafka: {error.args[0].str()}.") from None
         return _Clients(fingerprint, signatures, consumer, metadata_client)
 
+    def _note_fatal(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._must_renew = "fatal error"
+
     def _note(self, error: KafkaError) -> None:
-        self._fatal = self._fatal or error.fatal()
+        self._note_fatal(error)
         # "All brokers are down" follows each telling one.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error

@@ -46,7 +46,8 @@ class Reader:
 
     def __init__(self, servers: str, prefix: str, topics: Sequence[str]) -> None:
         options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
-        self._consumer = Consumer({"bootstrap.servers": servers, **options})
+        self._options = {"bootstrap.servers": servers, **options}
+        self._consumer = Consumer(self._options)
         self._prefix = prefix
         self._next = dict.fromkeys(topics, 0)
         self.of: dict[str, list[Kept]] = defaultdict(list)
@@ -65,7 +66,9 @@ class Reader:
         eventually("all topics are read", lambda: self._has_read(ends))
 
     def begin_anew(self, topic: str) -> None:
-        """A topic was deleted and is created anew: what was read of it is forgotten."""
+        """A topic was deleted and is created anew: what was read of it is forgotten, also by the client."""
+        self._consumer.close()
+        self._consumer = Consumer(self._options)
         self._next[topic] = 0
         self.of[topic].clear()
 

@@ -2,12 +2,13 @@
 
 import threading
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES, topic_of
@@ -116,4 +117,5 @@ class Stream:
         self._send(topic_of(type(reading)), reading.cluster, value)
 
     def _send(self, topic: str, key: str, value: bytes) -> None:
-        self._producer.produce(f"{PREFIX}.{topic}", key=key, value=value)
+        with suppress(KafkaException):  # while the topic is gone
+            self._producer.produce(f"{PREFIX}.{topic}", key=key, value=value)

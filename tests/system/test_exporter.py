@@ -433,6 +433,33 @@ def test_a_topic_that_is_deleted_and_made_again_is_followed(
         assert running.is_ready()
 
 
+@pytest.mark.parametrize("survey_seconds", [0.1, 3.0], ids=["noticed", "unnoticed"])
+def test_a_topic_that_is_made_again_after_its_leader_changed_is_followed(
+    kafka: EmbeddedKafka, survey_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new one's leader has a lower epoch than the client knows of, which believes no broker that says so."""
+    topics = Topics(kafka, f"epoch-{survey_seconds}")
+    monkeypatch.setattr(tail, "_REFRESH_SECONDS", survey_seconds)
+    topics.create()
+    with killed(kafka):
+        pass
+    loop = loop_from_now()
+    for free in (600, 700, 800):
+        topics.play(loop, log_dirs(free), after=1)
+    with Running(topics) as running:
+        assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 800})
+        topics.delete("observed.log-dirs")
+        topics.create("observed.log-dirs")
+        again = Topics(kafka, topics.prefix)  # the client of before waits for ever, too
+
+        def reads_again() -> bool:
+            again.play(loop, log_dirs(900), after=1)
+            return running.samples("headgate_volume_usable_bytes") == {("1", "payments", "/a"): 900}
+
+        eventually("it reads again", reads_again)
+        assert running.is_ready()
+
+
 def test_readings_older_than_they_may_count_are_not_read(topics: Topics) -> None:
     topics.create(stamps="CreateTime")
     now_ms = time.time_ns() // 1_000_000

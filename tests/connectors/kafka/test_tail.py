@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Progress, Tail
 from policies.errors import UserError
 
 HISTORIES = {"headgate.decided.throttle": None, "headgate.dead-letters": timedelta(0)}
@@ -81,6 +81,20 @@ def test_topics_that_do_not_exist_hold_nothing_back(following: Tail) -> None:
     survey(following)
     assert following.caught_up
     assert following.problem is None
+
+
+def test_a_partition_that_does_not_end_where_we_are_is_stuck_when_we_have_not_moved_between_two_looks() -> None:
+    at, ends = ("t", 0), ("t", 1)
+    progress = Progress({at: 5, ends: 7})
+    assert progress.stuck({at: 9, ends: 7}) == [], "just appended, perhaps"
+    progress.reached(at, 8)
+    assert progress.stuck({at: 9, ends: 7}) == [], "we have moved"
+    assert progress.stuck({at: 20, ends: 7}) == [at]
+    progress.forget(at)
+    assert progress.stuck({ends: 3}) == []
+    assert progress.stuck({ends: 3}) == [ends], "fewer records than we have read: another topic of that name"
+    assert progress.stuck({}) == [], "it does not say"
+    assert progress.stuck({ends: 3}) == []
 
 
 def test_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
