@@ -24,6 +24,8 @@ _BATCH = 1000
 _REFRESH_SECONDS = 10.0
 _RETRY_REFRESH_SECONDS = 1.0
 """While topics are missing or Kafka does not answer."""
+_STUCK_SECONDS = 10.0
+"""Between two looks at where partitions end: who moves on is slow, not stuck."""
 _REQUEST_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -112,6 +114,7 @@ class Tail(Closing):
         self._client_id = client_id
         self._discovered = False
         self._refresh_at = 0.0
+        self._look_at = 0.0
         self._progress = Progress()
         self._refusals: dict[Partition, str] = {}
         self._unreachable: str | None = None
@@ -242,7 +245,9 @@ class Tail(Closing):
         two looks it is not seen to be gone. A new one goes on at the old offset; where there is none such, the
         partition begins anew. What is missed is repeated: readings and decisions are levels.
         """
-        ends = self._ends()
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at, ends = time.monotonic() + _STUCK_SECONDS, self._ends()
         if not (stuck := self._progress.stuck(ends)):
             return
         _log.warning("partitions give nothing, and do not end where we are", topics=sorted({name for name, _ in stuck}))

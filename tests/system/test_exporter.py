@@ -440,6 +440,7 @@ def test_a_topic_that_is_made_again_after_its_leader_changed_is_followed(
     """The new one's leader has a lower epoch than the client knows of, which believes no broker that says so."""
     topics = Topics(kafka, f"epoch-{survey_seconds}")
     monkeypatch.setattr(tail, "_REFRESH_SECONDS", survey_seconds)
+    monkeypatch.setattr(tail, "_STUCK_SECONDS", 3.0)
     topics.create()
     with killed(kafka):
         pass
