@@ -19,6 +19,7 @@ from tests.faults.clocks import why_no_leaps
 from tests.faults.matrix import Matrix, Result, plan
 from tests.faults.stream import Stream
 from tests.faults.world import World
+from tests.system import class_archives
 
 
 class Wanted(NamedTuple):
@@ -46,6 +47,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     folder = given.folder or Path(tempfile.mkdtemp(prefix="headgate-faults-"))
     folder.mkdir(parents=True, exist_ok=True)
+    class_archives.use()
     console = Console()
     wanted = Wanted(given.count, given.seed, given.seconds, given.minutes, given.only)
     result = run(folder, wanted, console.print)
