@@ -99,6 +99,8 @@ class PolicyOperator(StatefulProcessor):
         self._signatures = signatures
         self._prefix = prefix
         self._clock = clock
+        self._calls: StateCalls | None = None
+        """Of the batch in hand, or of the last one."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships it anew with each batch: as bytes, by which a process knows the one it has already."""
@@ -113,7 +115,10 @@ class PolicyOperator(StatefulProcessor):
         if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:  # none in Spark's tester
             # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
             client._watermark_timestamp = 0
-            self._update = StateCalls(client).put_off(self._state.update)
+            if self._calls is not None:
+                self._calls.close()
+            self._calls = StateCalls(client)
+            self._update = self._calls.put_off(self._state.update)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step; a tick that names the key sets its timer anew."""

@@ -36,6 +36,11 @@ class StateCalls:
         for name in ("set_implicit_key", "register_timer", "delete_timer"):
             setattr(client, name, self.put_off(getattr(client, name)))
 
+    def close(self) -> None:
+        """Close the connection of a batch that is over; its client is in a cycle, and those are seldom searched for."""
+        self._client.sockfile.close()
+        self._client._client_socket.close()
+
     def put_off(self, call: Callable[Arguments, None]) -> Callable[Arguments, None]:
         """The same call, not waiting for its answer: the next one that waits raises what went wrong with it."""
 

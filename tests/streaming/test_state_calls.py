@@ -146,3 +146,12 @@ def test_the_value_is_sent_as_spark_sends_it(server: Server, client: StatefulPro
     client.remove_implicit_key()
     (sent,) = server._kept.values()
     assert pickle.loads(sent) == (9,)
+
+
+def test_the_connection_of_a_batch_that_is_over_is_closed(server: Server, client: StatefulProcessorApiClient) -> None:
+    calls = StateCalls(client)
+    client.set_implicit_key(("throttle", "a"))
+    client.remove_implicit_key()
+    calls.close()
+    server._thread.join(10)
+    assert not server._thread.is_alive(), "it read to the end"
