@@ -2,8 +2,9 @@
 
 The query runs no micro-batch without records, so nothing would fire a timer of a cluster that is silent. Each timer it
 sets goes to a compacted topic; whoever follows that appends a tick to a topic the query reads, when the timer is due. A
-tick says nothing: it makes a batch, and which timers fire is decided by the query's own state and clock. So a forged
-one costs a batch and changes no decision, and a lost one makes a timer late until the next.
+tick says nothing, but for whose timer is to be set anew after a clock was set back: it makes a batch, and which timers
+fire is decided by the query's own state and clock. So a forged one costs a batch and changes no decision, and a lost
+one makes a timer late until the next.
 """
 
 from datetime import datetime

@@ -2,10 +2,10 @@
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
 read, one write, and a timer only when the next step is due before the one already set; all but the read go out together
-with the next key's (`streaming/state_calls.py`). A timer that fires early steps
-without observations, which changes nothing; one that comes due with the batch of the key's records is deleted, as they
-were stepped at that time already. Each timer that is set is said on a topic, too: without records there is no batch, so
-somebody must know when one is due (`policies/timers.py`).
+with the next key's (`streaming/state_calls.py`). A timer that fires early steps without observations, which changes
+nothing; one that comes due with the batch of the key's records is deleted, as they were stepped at that time already.
+Each timer that is set is said on a topic, too: without records there is no batch, so somebody must know when one is due
+(`policies/timers.py`).
 """
 
 import gc

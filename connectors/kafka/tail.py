@@ -4,7 +4,7 @@ There is no consumer group: every exporter reads everything, and where it is in 
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -232,11 +232,8 @@ class Tail(Closing):
         if not gone:
             return
         _log.info("topics are gone", topics=sorted({topic for topic, _ in gone}))
-        self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in gone])
+        self._leave(gone)
         self._must_renew = "topics are gone"
-        for place in gone:
-            self._progress.forget(place)
-            self._refusals.pop(place, None)
 
     def _leave_stuck(self) -> None:
         """Connect anew where there are other records than we were given.
@@ -251,10 +248,16 @@ class Tail(Closing):
         if not (stuck := self._progress.stuck(ends)):
             return
         _log.warning("partitions give nothing, and do not end where we are", topics=sorted({name for name, _ in stuck}))
-        for place in stuck:
-            if ends[place] < self._progress.next_offsets[place]:
-                self._progress.forget(place)
-        self._renew("partitions give nothing")
+        self._leave([place for place in stuck if ends[place] < self._progress.next_offsets[place]])
+        self._must_renew = "partitions give nothing"
+        self._follow_files()
+
+    def _leave(self, places: Collection[Partition]) -> None:
+        """Read no more of them; what comes there again is new."""
+        self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in places])
+        for place in places:
+            self._progress.forget(place)
+            self._refusals.pop(place, None)
 
     def _ends(self) -> dict[Partition, int]:
         """Where partitions end now, of those that say so; one request a broker."""
