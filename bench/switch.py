@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from bench.archives import await_archives
 from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
@@ -35,7 +36,7 @@ from deploy.jars import default_cache_dir, ensure_jars
 from deploy.jvm import find_java
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import CommandName
-from tests.system.loop import command_line, descendants
+from tests.system.processes import command_line, descendants
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 
 NAME = "bench"
@@ -104,6 +105,7 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
             with brokers:
                 clusters.advance_new(1)
                 brokers.fill(schemas=ledgers // 4, cursors=ledgers // 2)  # two versions a schema
+                await_archives(folder / "data", 1)  # a first start makes one, which takes a core for a minute
                 planned = len(brokers.ledgers)
                 with _processor("copier alone") as alone_took:
                     rates = [_alone(clusters, brokers, alone, concurrency, folder / "before")] if alone else []

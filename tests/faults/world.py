@@ -26,7 +26,8 @@ from tests.faults.clocks import Clocks, why_no_leaps
 from tests.faults.records import Reader
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.loop import Headgate, command_line, http_get, is_running, write_settings
+from tests.system.loop import Headgate, http_get, write_settings
+from tests.system.processes import command_line, is_running
 from tests.system.tcp_proxy import LOOPBACK, TcpProxy
 from tests.system.waiting import eventually, paced
 from tests.system.zookeeper import free_port

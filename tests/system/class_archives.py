@@ -23,7 +23,8 @@ from deploy.jvm import find_java
 from policies.errors import UserError
 from tests.system import server
 from tests.system.bookkeeper import init_cluster
-from tests.system.loop import Headgate, await_ready, command_line, is_running, write_settings
+from tests.system.loop import Headgate, await_ready, write_settings
+from tests.system.processes import command_line, is_running
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_jars import ensure_pulsar_jars, pulsar_folder
 from tests.system.pulsar_topics import create_namespace, produce

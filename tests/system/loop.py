@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.kafka.topic_admin import create_topics
 from deploy.settings_file import load_settings
+from tests.system.processes import descendants
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 _NO_TOPIC_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -158,38 +159,6 @@ class Headgate:
     def output(self) -> str:
         """Everything it printed."""
         return self.log.read_text()
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Pids of all that a process started, and of what they started."""
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    except FileNotFoundError:
-        return
-    for task in tasks:
-        try:
-            children = (task / "children").read_text().split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        for child in map(int, children):
-            yield child
-            yield from descendants(child)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process lives (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def command_line(pid: int) -> bytes:
-    """What a process was started with; nothing where it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def write_settings(file: Path, **settings: Any) -> Path:

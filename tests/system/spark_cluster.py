@@ -9,7 +9,7 @@ from typing import Self
 
 import pyspark
 
-from tests.system.loop import command_line, descendants
+from tests.system.processes import command_line, descendants
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.fill import quota_now
-from tests.system.loop import Headgate, Topic, is_running
+from tests.system.loop import Headgate, Topic
+from tests.system.processes import is_running
 from tests.system.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")

@@ -60,7 +60,8 @@ from policies.timers import TICKS, TIMERS
 from policies.units import parse_duration
 from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
-from tests.system.loop import Headgate, Topic, await_ready, command_line, http_get, produce, write_settings
+from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
+from tests.system.processes import command_line
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 

@@ -25,18 +25,8 @@ from policies.timers import Tick, TickReason, tick_event
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import KEPT_BYTES
 from tests.system.brokers import alter_topic
-from tests.system.loop import (
-    Headgate,
-    Topic,
-    await_ready,
-    command_line,
-    http_get,
-    is_running,
-    make_topics,
-    produce,
-    series,
-    write_settings,
-)
+from tests.system.loop import Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
+from tests.system.processes import command_line, is_running
 from tests.system.waiting import eventually, on_this_machine, paced
 
 EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}

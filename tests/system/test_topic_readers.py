@@ -17,7 +17,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from policies.observations import Outcome
 from tests.connectors.pulsar.znodes import cursor_info, delayed_info, topic_info
-from tests.system.loop import command_line, descendants
+from tests.system.processes import command_line, descendants
 from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 

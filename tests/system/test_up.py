@@ -10,7 +10,8 @@ import pytest
 
 from deploy.settings import EMBEDDED_CLUSTER
 from policies.canary import CANARY
-from tests.system.loop import Headgate, await_ready, http_get, is_running
+from tests.system.loop import Headgate, await_ready, http_get
+from tests.system.processes import is_running
 from tests.system.waiting import eventually, on_this_machine
 
 
