@@ -193,7 +193,7 @@ class LedgerOrders:
             return order.result(LedgerOutcome.FAILED, "the order does not say which id its copy has")
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
             return self._promoted_by_owner(order, member)
-        if self._advanced(order):
+        if self._advanced(order) and not self._is_promoted(order):
             return order.result(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
         done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
         return self._attributed(order, done, LedgerOutcome.PROMOTED)
@@ -216,6 +216,10 @@ class LedgerOrders:
             found.last_entry_id,
             found.created_ms,
         )
+
+    def _is_promoted(self, order: LedgerOrder) -> bool:
+        """Whether an earlier try got as far as that; its copy is in use, whatever became of the source."""
+        return self._owners_of(order, order.target_id) == {order.target}
 
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:

@@ -186,6 +186,14 @@ def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[s
     assert world.asked == []
 
 
+def test_a_cursor_that_an_earlier_try_promoted_is_promoted_whatever_became_of_its_source() -> None:
+    world = World(
+        in_old=Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=2, length_bytes=10),
+        owners=frozenset({"new"}),
+    )
+    assert world.carry_out(order(SwitchVerdict.PROMOTE)).result is LedgerOutcome.PROMOTED
+
+
 def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
     for legacy, owners in (("or_none", {"old", None}), ("only", {"old"})):
         world = World()

@@ -184,6 +184,9 @@ def _fails(fleet: Fleet, draw: Random) -> None:
     if fleet.orders and (order := fleet.orders[0]).task is not None:
         del fleet.orders[0]
         outcome = draw.choice((LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED))
+        names = {fleet.refs[path].attribution for path in order.task.paths}
+        if outcome is LedgerOutcome.ADVANCED and names == {fleet.switch.target}:
+            outcome = LedgerOutcome.FAILED  # no executor says of what is promoted that it advanced
         fleet.tell(LedgerResult(order.task.ledger_id, order.op, outcome))
 
 
