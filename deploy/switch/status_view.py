@@ -67,8 +67,9 @@ def _title(record: SwitchRecord) -> Text:
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
     epoch = f"epoch {record.epoch}, committed {record.committed_epoch}{attempt}"
     active = record.active or "a cluster that is not known"
+    do = "are told to write to" if record.brokers.awaited else "write to"
     return Text.assemble(
-        (f"{record.cluster}: {way}", "bold"), (f"  {epoch}", "dim"), "\nbrokers write to ", (active, "bold cyan")
+        (f"{record.cluster}: {way}", "bold"), (f"  {epoch}", "dim"), f"\nbrokers {do} ", (active, "bold cyan")
     )
 
 

@@ -17,7 +17,7 @@ from policies.switching.otherwise import recorded_otherwise
 from policies.switching.plan import stage_counts
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
-from policies.switching.watch import deviations
+from policies.switching.watch import awaited, deviations
 from policies.units import from_millis, millis_of, to_millis
 
 _MOVED = (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED)
@@ -84,7 +84,7 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "brokers": BrokerCounts(
             live=len(state.members.brokers) if state.members else None,
             acked=sum(b.acked_epoch == epoch for b in state.brokers),
-            awaited={d.broker: from_millis(d.since_ms) for d in deviations(state) if not d.follows},
+            awaited={d.broker: from_millis(d.since_ms) for d in awaited(state)},
             astray={d.broker: d.why for d in deviations(state) if d.follows},
         ),
         "degraded": bool(switch and switch.degraded),
@@ -125,5 +125,10 @@ def _sentence(cluster: str, state: SwitchingState) -> str:
     moved = sum(counts[s] for s in _MOVED)
     return (
         f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
-        f"{moved} of {counts.total()} ledgers moved, brokers write to {state.active()}"
+        f"{moved} of {counts.total()} ledgers moved, brokers {_do(state)} {state.active()}"
     )
+
+
+def _do(state: SwitchingState) -> str:
+    """What is known of all: while one has not followed yet, only what they were told."""
+    return "are told to write to" if awaited(state) else "write to"
