@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from bench.peer_policy import TOTAL_BYTES
+from bench.eager import TOTAL_BYTES
 from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading

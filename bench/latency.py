@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.appended import Load, Throttled, quantile
-from bench.peer_policy import SETTINGS
+from bench.eager import SETTINGS
 from bench.turns import Figures, run
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics

@@ -7,6 +7,7 @@ has: msgspec and pydantic, neither Spark nor clients.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bench.eager import SETTINGS
 from policies.throttle import ThrottleSettings
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, recall, remember
@@ -14,16 +15,6 @@ from streaming.output import Output
 from streaming.turn import take_turn
 
 POLICY = "throttle"
-TOTAL_BYTES = 1_000_000
-SETTINGS = {
-    "hard": {"available_bytes_below": 1},
-    "soft": {"available_bytes_below": TOTAL_BYTES - 1},
-    "min_hold": "0s",
-    "min_change": 0.0,
-    "recovery_margin": 0.0,
-    "heartbeat": "1h",
-}
-"""Each reading changes its cluster's factor, so each is decided on."""
 
 
 class Hosted(NamedTuple):

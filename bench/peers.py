@@ -26,7 +26,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.appended import Appended, Load, Throttled, quantile
-from bench.peer_policy import POLICY, SETTINGS
+from bench.eager import SETTINGS
+from bench.peer_policy import POLICY
 from bench.processes import cpu_seconds, resident_bytes, tree
 from bench.turns import ROOT, Figures, table
 from connectors.kafka.connection import KafkaConnection

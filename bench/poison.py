@@ -18,6 +18,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from bench.eager import SETTINGS, TOTAL_BYTES
 from bench.turns import Figures, run
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
@@ -31,11 +32,8 @@ from tests.system.zookeeper import free_port
 
 PREFIX = "headgate"
 OBSERVED, DECIDED = f"{PREFIX}.observed.log-dirs", f"{PREFIX}.decided.throttle"
-TOTAL_BYTES = 1_000_000
 GARBAGE = 100_000
 MOST_LOG_DIRS, BROKERS, FAR_TOO_MANY = 1000, 60, 60_000
-EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
-LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
 _WARM_UP = 4
 
 
@@ -102,7 +100,7 @@ def _loop() -> Iterator[str]:
                 data_dir=str(folder / "data"),
                 http={"port": port},
                 clusters={"a": {}, "b": {}},
-                policies={"throttle": {**LIMITS, **EAGER}},
+                policies={"throttle": SETTINGS},
             )
             with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
                 assert create.wait() == 0, create.output()
