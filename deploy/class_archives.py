@@ -3,13 +3,19 @@
 Loading classes is half of what Spark and Kafka take of the processor until they are ready. So a first start notes which
 ones it loads; once it is ready a process in the background makes an archive of them in the data folder, and later
 starts take that one. It is never needed: one that does not fit (another Java, other jars) the JVM leaves aside.
+
+Processes may share the folder and start at once: each notes for itself, one makes the archive, and none sees it before
+it is whole.
 """
 
+import fcntl
 import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +34,9 @@ limit may take all others along."""
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 _GIVEN_IN = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 """Where somebody may have named an archive of their own."""
+_STALE_SECONDS = 3600.0
+"""What was noted so long ago nobody makes an archive of any more: its process ended before."""
+_THIS_PROCESS = uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True)
@@ -39,12 +48,14 @@ class ClassArchive:
         folder: where it lies; only our own user writes there, as what is in it is run.
         java: what runs the program.
         jars: all that the program loads classes from.
+        process: tells what we note from what others do: of two containers both may have the same pid.
     """
 
     name: str
     folder: Path
     java: Path
     jars: tuple[Path, ...]
+    process: str = _THIS_PROCESS
 
     @property
     def file(self) -> Path | None:
@@ -61,8 +72,8 @@ class ClassArchive:
 
     @property
     def noted(self) -> Path:
-        """Where a JVM notes what it loads."""
-        return self.folder / f"{self.name}.classes"
+        """Where our JVM notes what it loads."""
+        return self.folder / f"{self.name}.{self.process}.classes"
 
     def flags(self) -> tuple[str, ...]:
         """What the program's JVM is to be told: to take the archive; where there is none, to note what goes into it."""
@@ -70,6 +81,7 @@ class ClassArchive:
             return ()
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._forget(time.time() - _STALE_SECONDS)
             self.noted.unlink(missing_ok=True)
             file = self.file
         except OSError:  # it starts without
@@ -79,29 +91,54 @@ class ClassArchive:
         return (f"-XX:SharedArchiveFile={file}", *_QUIET)
 
     def make(self, class_path: str, stop: threading.Event) -> None:
-        """Make it of what was noted, unless it is there; given up when `stop` is set.
+        """Make it of what was noted, unless it is there or somebody is about it; given up when `stop` is set.
 
         Args:
             class_path: of the JVM that noted it.
             stop: set when there is no more time.
         """
-        if not self.noted.exists() or self.file is not None or memory_room_bytes() < _NEEDED_BYTES:
+        if not self.noted.exists() or memory_room_bytes() < _NEEDED_BYTES:
             return
-        for older in self.folder.glob(f"{self.name}-*"):
+        with _alone(self.folder / f"{self.name}.lock") as is_ours:
+            if is_ours and self.file is None:
+                self._make(class_path, stop)
+
+    def _make(self, class_path: str, stop: threading.Event) -> None:
+        unfinished, began = self.folder / f"{self.name}.unfinished", time.monotonic()
+        for older in (unfinished, *self.folder.glob(f"{self.name}-*")):
             older.unlink(missing_ok=True)
-        unfinished, began = self.folder / f"{self.name}-{os.getpid()}", time.monotonic()
         if run_behind(self._command(unfinished, class_path), stop) and unfinished.exists():
             with unfinished.open("rb") as written:
                 os.fsync(written.fileno())  # whole, before it is there
             made = self.folder / f"{self.name}-{self._key()}-{unfinished.stat().st_size}.jsa"
             unfinished.replace(made)
+            self._forget(time.time())
             _log.info("later starts are faster", archive=str(made), seconds=round(time.monotonic() - began))
         unfinished.unlink(missing_ok=True)
+
+    def _forget(self, before: float) -> None:
+        """Remove what was noted before, by whom ever."""
+        for noted in self.folder.glob(f"{self.name}*.classes"):
+            with suppress(FileNotFoundError):  # others do so, too
+                if noted.stat().st_mtime <= before:
+                    noted.unlink()
 
     def _command(self, file: Path, class_path: str) -> list[str]:
         classes, archive = f"-XX:SharedClassListFile={self.noted}", f"-XX:SharedArchiveFile={file}"
         limits = ("-XX:+UseSerialGC", "-Xmx128m", "-XX:-UsePerfData")
         return [str(self.java), "-Xshare:dump", classes, archive, *limits, "-cp", class_path]
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[bool]:
+    """Whether we have the lock; it goes with its process."""
+    with file.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 class Archiving:

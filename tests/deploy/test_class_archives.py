@@ -1,9 +1,13 @@
 """Archives of classes, made and taken by a real JVM; whatever is wrong with one, a start does without it."""
 
+import os
 import subprocess
 import threading
+import time
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,3 +121,89 @@ def test_a_folder_that_cannot_be_written_is_no_reason_not_to_start(archive: Clas
     archive.folder.write_text("in its place")
     assert archive.flags() == ()
     make(archive)
+
+
+HALF, WHOLE = b"half", b"half and half"
+SLOW_JAVA = f"""#!/bin/sh
+for each; do case $each in -XX:SharedArchiveFile=*) file=${{each#*=}};; esac; done
+printf '{HALF.decode()}' > "$file"
+until [ -e "$0.go" ]; do sleep 0.01; done
+printf '{WHOLE.decode()}' > "$file"
+"""
+"""It has written half of the archive until it is told to go on."""
+
+
+def beside(archive: ClassArchive) -> ClassArchive:
+    """Of another process, on the same folder."""
+    return replace(archive, process="another")
+
+
+def noting(archive: ClassArchive) -> bool:
+    """Whether a start notes what it loads, for lack of an archive."""
+    (flag,) = archive.flags()
+    archive.noted.write_text("classes")
+    return flag == f"-XX:DumpLoadedClassList={archive.noted}"
+
+
+def test_of_two_that_start_at_once_one_makes_it_and_nobody_takes_half_of_one(
+    archive: ClassArchive, tmp_path: Path
+) -> None:
+    java = tmp_path / "slow-java"
+    java.write_text(SLOW_JAVA)
+    java.chmod(0o700)
+    first = replace(archive, java=java)
+    second = beside(first)
+    assert noting(first)
+    assert noting(second)
+    assert first.noted != second.noted
+    with ThreadPoolExecutor() as threads:
+        making = threads.submit(make, first)
+        try:
+            until(lambda: HALF in contents(first))
+            assert not finished(second)
+            threads.submit(make, second).result(30)
+            assert contents(first) == [HALF], "the other's is left alone, and no second one is made"
+            assert noting(beside(second)), "nor is half of one taken"
+        finally:
+            Path(f"{java}.go").touch()
+        making.result()
+    assert finished(second) == {first.file}
+    assert contents(first) == [WHOLE]
+    assert {*archive.folder.iterdir()} == {first.file, archive.folder / "program.lock"}
+
+
+def test_two_real_ones_that_make_it_at_once_leave_one_that_both_take(archive: ClassArchive) -> None:
+    both = (archive, beside(archive))
+    with ThreadPoolExecutor() as threads:
+        assert [each.returncode for each in threads.map(started, both)] == [0, 0]
+        [*threads.map(make, both)]
+    assert [*archive.folder.glob("program-*")] == [archive.file]
+    for each in both:
+        assert started(each, "-Xshare:on").returncode == 0, "on: else it does not start"
+
+
+def test_what_a_process_noted_that_ended_before_goes_with_a_later_start(archive: ClassArchive) -> None:
+    ended, recent = beside(archive), replace(archive, process="recent")
+    for each in (ended, recent):
+        assert noting(each)
+    an_hour_ago = time.time() - 3601
+    os.utime(ended.noted, (an_hour_ago, an_hour_ago))
+    archive.flags()
+    assert (ended.noted.exists(), recent.noted.exists()) == (False, True)
+
+
+def finished(archive: ClassArchive) -> set[Path]:
+    """What a start would take."""
+    return {archive.file} if archive.file else set()
+
+
+def contents(archive: ClassArchive) -> list[bytes]:
+    """Of what is made there."""
+    return [each.read_bytes() for each in archive.folder.iterdir() if each.suffix not in (".classes", ".lock")]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
