@@ -1,25 +1,16 @@
-"""Older versions of what is watched, for tests only: fetched once by Maven, and only what was tested is taken.
+"""Older versions of what is watched, for tests only; only what was tested is taken.
 
 `python -m tests.system.older_jars` fetches them all; of one that differs from `DIGESTS` it says the digest found.
 """
 
-import fcntl
-import hashlib
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from deploy.jars import default_cache_dir
-from deploy.jvm import tail
 from policies.errors import UserError
-
-# Named with its version: the one that old Mavens choose themselves is too old to read Pulsar's BOM.
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_FETCH_SECONDS = 900
-_UNUSED = "rocksdbjni,client-java,client-java-api,client-java-proto,grpc-xds"
-_FOREIGN = "osx-x86_64,osx-aarch_64,windows-x86_64"
+from tests.system.maven import dependency, ensure_fetched, pom_of
+from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom
 
 DIGESTS = {
     "kafka-3.3.2": "d42d5b500b5c44e93c11ae95958be2305da3f77a89d64f0a65ee38c24a6782c5",
@@ -34,102 +25,31 @@ DIGESTS = {
     "zookeeper-3.8.4": "734dc69134bd2aa770dcc6fec9927cb5f7bed1a39fdae17eba7cdcabd63e5688",
     "zookeeper-3.9.3": "94efee696c61de83f636e4409a620ea2cfe31d6f9b6d8bff8cb8db15ddaf4f5c",
 }
-"""Of each version's jars together: SHA-256 over the lines that `sha256sum` would print of them, sorted by name."""
+"""Of each version's jars together (`tests.system.maven.digest`)."""
 
 
 def ensure_older_jars(name: str, cache_dir: Path) -> tuple[Path, ...]:
     """Return the jars of a version such as ``kafka-3.3.2``, sorted by name; fetch them first if need be.
 
-    Two processes never fetch at once, and the folder appears whole or not at all.
-
     Raises:
         UserError: they are missing and cannot be fetched, or are not those that were tested.
     """
-    folder = cache_dir / name
-    if not folder.exists():
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        with (cache_dir / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():  # another process may have fetched them meanwhile
-                _fetch(name, folder)
-    return tuple(sorted((folder / "jars").glob("*.jar")))
-
-
-def digest(jars: tuple[Path, ...] | list[Path]) -> str:
-    """What `DIGESTS` holds of a version."""
-    lines = (f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in sorted(jars))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _fetch(name: str, folder: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise UserError("older versions are fetched with Maven, and there is no mvn on the PATH.")
-    beside = folder.with_name(f"{folder.name}.fetching")
-    shutil.rmtree(beside, ignore_errors=True)  # an interrupted fetch left it behind
-    beside.mkdir()
-    (beside / "pom.xml").write_text(_pom(*name.rsplit("-", 1)))
-    options = (f"-DexcludeArtifactIds={_UNUSED}", f"-DexcludeClassifiers={_FOREIGN}", "-DoutputDirectory=jars")
-    _run_maven([maven, "-B", "-q", _COPY, "-DincludeScope=runtime", *options], beside)
-    found = digest(list((beside / "jars").glob("*.jar")))
-    if DIGESTS[name] != found:
-        raise UserError(f"the jars of {name} are not those that were tested: their digest is {found}.")
-    beside.rename(folder)
-
-
-def _run_maven(command: list[str], folder: Path) -> None:
-    log = folder / "maven.log"
-    try:
-        with log.open("wb") as output:
-            subprocess.run(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=_FETCH_SECONDS,
-                check=True,
-            )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        said = next((line for line in tail(log) if "ERROR" in line), "Maven did not say why")
-        raise UserError(f"older jars could not be fetched ({said[:300]}); the network is needed once.") from error
+    return ensure_fetched(cache_dir / name, _pom(*name.rsplit("-", 1)), LEFT_OUT, DIGESTS[name])
 
 
 def _pom(product: str, version: str) -> str:
-    managed = ""
-    wanted: list[tuple[str, ...]]
     match product:
         case "kafka":
             # What Kafka 3 and Kafka 4 log with themselves.
             is_older = version.startswith("3.")
-            logging = ("org.slf4j", "slf4j-reload4j", "1.7.36") if is_older else (*_LOG4J, "2.25.4")
-            wanted = [("org.apache.kafka", "kafka_2.13", version), logging]
+            slf4j = dependency("org.slf4j", "slf4j-reload4j", "1.7.36")
+            log4j = dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
+            return pom_of((dependency("org.apache.kafka", "kafka_2.13", version), slf4j if is_older else log4j))
         case "zookeeper":
-            wanted = [("org.apache.zookeeper", "zookeeper", version), *_FOR_ZOOKEEPER]
+            return pom_of((dependency("org.apache.zookeeper", "zookeeper", version), *FOR_ZOOKEEPER))
         case _:
-            wanted = [("org.apache.pulsar", "pulsar-broker", version), *_FOR_ZOOKEEPER]
-            bom = _dependency("org.apache.pulsar", "pulsar", version, "<type>pom</type><scope>import</scope>")
-            managed = f"<dependencyManagement><dependencies>{bom}</dependencies></dependencyManagement>"
-    each = "".join(_dependency(*names) for names in wanted)
-    return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>headgate</groupId><artifactId>older-for-tests</artifactId>"
-        f"<version>1</version><packaging>pom</packaging>{managed}<dependencies>{each}</dependencies></project>\n"
-    )
-
-
-_LOG4J = ("org.apache.logging.log4j", "log4j-slf4j-impl")
-# Without these a ZooKeeper server dies, or answers and lets every client time out.
-_FOR_ZOOKEEPER = [
-    ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
-    ("org.xerial.snappy", "snappy-java", "1.1.10.5"),
-]
-
-
-def _dependency(group: str, artifact: str, version: str, more: str = "") -> str:
-    return (
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>{more}"
-        "</dependency>"
-    )
+            broker = dependency("org.apache.pulsar", "pulsar-broker", version)
+            return pom_of((broker, *FOR_ZOOKEEPER), [bom(version)])
 
 
 def _each() -> Iterator[str]:
