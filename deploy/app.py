@@ -119,7 +119,9 @@ class Sessions:
         self._starter.shutdown()
 
     def _start(self) -> SparkSession:
-        return start_session(self._settings.stream, self._jars, self._log_file, self._archive.flags())
+        session = start_session(self._settings.stream, self._jars, self._log_file, self._archive.flags())
+        _log.info("Spark is started")
+        return session
 
 
 def class_archives(settings: Settings) -> Path:

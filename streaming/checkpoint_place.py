@@ -8,7 +8,6 @@ from urllib.parse import unquote, urlsplit
 
 _MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 _RENAMED_ONCE = f"{_MANAGERS}.FileContextBasedCheckpointFileManager"
-_ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*):/")
 
 FILE_MANAGERS = MappingProxyType(
@@ -17,8 +16,9 @@ FILE_MANAGERS = MappingProxyType(
         "file": f"{_MANAGERS}.FileSystemBasedCheckpointFileManager",
         # Their rename is one step, and refuses what is there already: a second query on the same folder ends.
         **dict.fromkeys(("hdfs", "viewfs", "abfs", "abfss"), _RENAMED_ONCE),
-        # A rename would be copies: what is written appears when it is whole, or is given up.
-        **dict.fromkeys(("s3a", "s3"), _ABORTABLE),
+        # A copy there, which appears when it is whole; who writes second is not always refused. The manager of Spark's
+        # that saves the copy is in an artifact of its own, which is not there for each version.
+        **dict.fromkeys(("s3a", "s3"), _RENAMED_ONCE),
     }
 )
 """How a commit's file appears as a whole or not at all, by scheme; of others Spark chooses itself."""

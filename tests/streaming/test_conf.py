@@ -87,7 +87,7 @@ def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver
         ("/srv/checkpoint", "FileSystemBasedCheckpointFileManager"),
         ("hdfs://n:8020/headgate", "FileContextBasedCheckpointFileManager"),
         ("abfss://c@a.dfs.core.windows.net/headgate", "FileContextBasedCheckpointFileManager"),
-        ("s3a://bucket/headgate", "AbortableStreamBasedCheckpointFileManager"),
+        ("s3a://bucket/headgate", "FileContextBasedCheckpointFileManager"),
         ("gs://bucket/headgate", None),
     ],
 )

@@ -4,36 +4,25 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
 
-from policies.observations import Outcome
-from policies.throttle import LogDirs
-from policies.throttle.readings import VolumeReading
-from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
+from tests.system.loop import await_ready
+from tests.system.rounds import Run, decisions, has_decided
 from tests.system.spark_cluster import SparkCluster
 from tests.system.waiting import eventually
 
-CLUSTERS = ("a", "b", "c", "d", "e")
-EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
-LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
 SMALL = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": 1,
     "spark.cores.max": 2,
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-DECIDED = ("verdict", "reason", "factor", "previous_factor", "raw_factor", "volumes", "brokers", "mode")
-"""Of a decision, what no clock has a part in."""
 
 
 @pytest.fixture(scope="module")
@@ -41,68 +30,6 @@ def spark_cluster(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPat
     """A master and two workers of one core each."""
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
         yield cluster
-
-
-class Run:
-    """A query on topics of its own.
-
-    Args:
-        folder: for its data.
-        servers: of the loop's Kafka.
-        port: of /metrics.
-        stream: its `stream` block.
-    """
-
-    def __init__(self, folder: Path, servers: str, port: int, stream: dict[str, Any]) -> None:
-        self.folder, self.servers, self.port = folder, servers, port
-        self.prefix = f"t{uuid.uuid4().hex[:8]}"
-        folder.mkdir()
-        self.file = write_settings(
-            folder / "headgate.yaml",
-            kafka={"bootstrap_servers": servers},
-            topics={"prefix": self.prefix, "partitions": 1},
-            data_dir=str(folder / "data"),
-            http={"port": port},
-            policies={"throttle": {**LIMITS, **EAGER}},
-            clusters={cluster: {} for cluster in CLUSTERS},
-            # Four JVMs that start at once on a busy machine are slow, and not stalled.
-            stream={"shuffle_partitions": 2, "stall_timeout": "20m", **stream},
-        )
-        make_topics(self.file)
-
-    def query(self) -> Headgate:
-        return Headgate(["decide", "-s", str(self.file)], self.folder / "decide.log")
-
-    def decided(self) -> Topic:
-        return Topic(self.servers, f"{self.prefix}.decided.throttle")
-
-    def observe(self, round_: int) -> None:
-        """A reading of each cluster, another each round."""
-        records = [(name, reading(name, round_, number)) for number, name in enumerate(CLUSTERS)]
-        produce(self.servers, f"{self.prefix}.observed.log-dirs", *records)
-
-
-def reading(cluster: str, round_: int, number: int) -> bytes:
-    usable = 100_000 * (1 + (round_ * 3 + number) % 8)
-    volume = VolumeReading(log_dir="/data", total_bytes=1_000_000, usable_bytes=usable)
-    data = LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,))
-    return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
-
-
-def decisions(decided: Topic) -> dict[str, list[dict[str, Any]]]:
-    """By cluster, each once, in order, without what only time gives; numbers have no gap."""
-    by_id = {each["decision_id"]: each for each in decided.data()}
-    found: dict[str, list[dict[str, Any]]] = {cluster: [] for cluster in CLUSTERS}
-    numbers: dict[str, list[int]] = {cluster: [] for cluster in CLUSTERS}
-    for each in sorted(by_id.values(), key=lambda each: each["sequence"]):
-        found[each["cluster"]].append({name: each[name] for name in DECIDED})
-        numbers[each["cluster"]].append(each["sequence"])
-    assert all(given == list(range(given[0], given[0] + len(given))) for given in numbers.values() if given)
-    return found
-
-
-def has_decided(decided: Topic, rounds: int) -> bool:
-    return all(len(each) == rounds for each in decisions(decided).values())
 
 
 def query_failures(run: Run) -> int:
