@@ -102,7 +102,7 @@ class Sessions:
         """All is ready: have archives made of what was loaded by now, and of other programs with their class paths."""
         if self._opened is None:
             return  # who stands by
-        with suppress(Py4JError, OSError):  # its JVM has died meanwhile
+        with suppress(Py4JError, OSError):  # its JVM has died, or it was stopped, meanwhile
             self._archiving.begin([*others, (self._archive, class_path_of(self._opened))])
 
     def start_ahead(self) -> None:

@@ -96,7 +96,11 @@ class DeadLettersCounted(BaseModel):
 
 
 def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
-    """Wrap a record; its id depends on where it lies, so that a repeated batch gives the same letter."""
+    """Wrap a record; a repeated batch gives the same letter.
+
+    Its id depends on where the record lies, on the record, and on what is said of it: read again after a lost
+    checkpoint it may be refused for another reason, and on a topic that was made anew another one lies there.
+    """
     value = record.value or b""
     whole = record.cut or Cut(len(value), hashlib.sha256(value).hexdigest())
     letter = DeadLetter(
@@ -111,7 +115,9 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
         value_sha256=whole.sha256,
     )
     event = Event[DeadLetter](
-        id=deterministic_id(DEAD_LETTERS, record.topic, record.partition, record.offset),
+        id=deterministic_id(
+            DEAD_LETTERS, record.place(), record.appended_ms, whole.sha256, error.reason, letter.detail
+        ),
         source="headgate/query",
         type=DEAD_LETTER_TYPE,
         subject=record.topic,

@@ -96,8 +96,14 @@ def spark_jars() -> tuple[Path, ...]:
 
 
 def class_path_of(session: SparkSession) -> str:
-    """What its JVM loads classes from."""
+    """What its JVM loads classes from.
+
+    Raises:
+        Py4JError: it has died, or the session was stopped, as it is where the query failed.
+    """
     jvm: Any = session.sparkContext._jvm
+    if jvm is None:
+        raise Py4JError("the session was stopped")
     return str(jvm.System.getProperty("java.class.path"))
 
 

@@ -5,6 +5,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from deploy.app import Sessions, new_registry, run_parts, serving
 from deploy.class_archives import ClassArchive
 from deploy.settings import Settings
 from policies.errors import UserError
+from streaming.session import class_path_of
 
 SECONDS = 30.0
 """Nothing here takes so long; a mistake must not hang the suite."""
@@ -210,3 +212,9 @@ def test_a_jvm_that_has_died_by_then_is_no_reason_to_fail(spark: Spark, monkeypa
     monkeypatch.setattr(app, "class_path_of", died)
     spark.sessions.open()
     spark.sessions.archive()
+
+
+def test_a_session_that_was_stopped_has_no_class_path() -> None:
+    stopped = cast("SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=None)))
+    with pytest.raises(Py4JError, match="was stopped"):
+        class_path_of(stopped)

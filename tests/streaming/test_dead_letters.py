@@ -68,11 +68,17 @@ def test_of_a_large_one_its_head_is_kept_and_what_tells_it_again() -> None:
     assert (kept.value_bytes, kept.value_sha256) == (len(value), hashlib.sha256(value).hexdigest())
 
 
-def test_the_id_depends_on_where_the_record_lies_and_on_nothing_else() -> None:
-    first = record()
-    assert letter(first)["id"] == letter(record(b"other", appended_ms=0))["id"]
-    others = [record(offset=43), record(partition=1), record(topic="headgate.observed.bookies")]
-    assert len({letter(r)["id"] for r in (first, *others)}) == 4
+def test_no_id_stands_for_two_letters_and_the_same_letter_has_the_same() -> None:
+    places = [record(offset=43), record(partition=1), record(topic="headgate.observed.bookies")]
+    said = [
+        BadRecordError(DeadLetterReason.FROM_THE_FUTURE, ERROR.detail),
+        BadRecordError(ERROR.reason, "data.broker: another fault"),
+    ]
+    # Another record lies there where the topic was made anew.
+    letters = [dead_letter(r, ERROR) for r in (record(), *places, record(b"other"), record(appended_ms=0))]
+    letters += [dead_letter(record(), error) for error in said]
+    assert len({json.loads(each.value)["id"] for each in letters}) == len(letters)
+    assert dead_letter(record(), ERROR) == letters[0]
 
 
 @pytest.mark.parametrize(
