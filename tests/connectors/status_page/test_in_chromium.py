@@ -2,9 +2,7 @@
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from connectors.answers import Answer
 from connectors.prometheus import MetricsServer
 from tests.connectors.prometheus.loop import members
+from tests.connectors.status_page.chromium import Chromium
 from tests.connectors.status_page.world import World, log_dirs
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -41,8 +40,9 @@ addEventListener("securitypolicyviolation", (event) => {
 class Served:
     """A world behind a real server, with a script of the test's own that writes down what it sees."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, chromium: Chromium) -> None:
         self.world = world
+        self._chromium = chromium
         self.asked = 0
         self._server = MetricsServer(
             CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, site=self._answer
@@ -70,21 +70,21 @@ class Served:
     def change(self) -> None:
         """What happens while the page is open."""
 
-    def dom(self, profile: Path, *options: str, width: int = 1280) -> str:
+    def dom(self, *, width: int = 1280, is_dark: bool = False) -> str:
         """What the page has become after some seconds of its own time."""
-        command = [
-            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            f"--user-data-dir={profile}", f"--window-size={width},900", "--virtual-time-budget=12000",
-            "--timeout=60000", "--dump-dom", *options, f"http://127.0.0.1:{self._server.port}/",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert "</html>" in done.stdout, done.stderr
-        return done.stdout
+        return self._chromium.dom(f"http://127.0.0.1:{self._server.port}/", width=width, is_dark=is_dark)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    assert CHROMIUM is not None
+    with Chromium(CHROMIUM, tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with Served(World().everything()) as served:
+def served(chromium: Chromium) -> Iterator[Served]:
+    with Served(World().everything(), chromium) as served:
         yield served
 
 
@@ -93,7 +93,7 @@ def noted(dom: str, name: str) -> str | None:
     return found[1] if found else None
 
 
-def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served, tmp_path: Path) -> None:
+def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served) -> None:
     world = served.world
     world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
 
@@ -102,7 +102,7 @@ def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served, tmp_path
         world.read(members(1), log_dirs(0.01, cluster="calm"), cluster="calm")
 
     served.change = fills  # type: ignore[method-assign]
-    dom = served.dom(tmp_path)
+    dom = served.dom()
     assert served.asked >= 4
     assert re.search(r'<article class="card critical" id="cluster-calm"', dom)
     assert re.search(r'id="live"[^>]*>live<', dom)
@@ -110,7 +110,7 @@ def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served, tmp_path
     assert noted(dom, "violation") is None
 
 
-def test_what_has_not_changed_is_not_touched(served: Served, tmp_path: Path) -> None:
+def test_what_has_not_changed_is_not_touched(served: Served) -> None:
     world = served.world
     world.read(members(1), log_dirs(0.1, cluster="other"), cluster="other")
 
@@ -119,12 +119,12 @@ def test_what_has_not_changed_is_not_touched(served: Served, tmp_path: Path) -> 
         world.read(members(1), log_dirs(0.08, cluster="other"), cluster="other")
 
     served.change = another  # type: ignore[method-assign]
-    dom = served.dom(tmp_path)
+    dom = served.dom()
     assert "80.0 GB free" in dom
     assert re.search(r'<article class="card warning" id="cluster-payments"[^>]* data-kept', dom)
 
 
-def test_what_is_unfolded_stays_so_when_it_changes(served: Served, tmp_path: Path) -> None:
+def test_what_is_unfolded_stays_so_when_it_changes(served: Served) -> None:
     world = served.world
     world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
 
@@ -133,47 +133,46 @@ def test_what_is_unfolded_stays_so_when_it_changes(served: Served, tmp_path: Pat
         world.read(members(1), log_dirs(0.5, cluster="calm"), cluster="calm")
 
     served.change = less  # type: ignore[method-assign]
-    dom = served.dom(tmp_path)
+    dom = served.dom()
     assert "500 GB free" in dom
     assert re.search(r'<details class="row calm" id="cluster-calm"[^>]* open=', dom)
 
 
-def test_a_server_that_does_not_answer_any_more_is_said(served: Served, tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_any_more_is_said(served: Served) -> None:
     def fails() -> None:
         served.asked = 2  # and so each time after it
         raise RuntimeError
 
     served.change = fails  # type: ignore[method-assign]
-    dom = served.dom(tmp_path)
+    dom = served.dom()
     assert re.search(r'id="live"[^>]*class="dead">no answer for \d+ s<', dom)
     assert 'id="cluster-payments"' in dom
 
 
 @pytest.mark.parametrize("width", [375, 768, 960, 1440])
-def test_it_fits_its_window(served: Served, tmp_path: Path, width: int) -> None:
+def test_it_fits_its_window(served: Served, width: int) -> None:
     served.world.read(members(1), log_dirs(0.1, log_dir="/" + "x" * 300, broker=1), cluster="c" * 200)
-    found = noted(served.dom(tmp_path, width=width), "width")
+    found = noted(served.dom(width=width), "width")
     assert found == f"{width} of {width}"
 
 
-def test_on_a_phone_an_alert_that_nobody_repeated_leaves_room_for_its_name(served: Served, tmp_path: Path) -> None:
+def test_on_a_phone_an_alert_that_nobody_repeated_leaves_room_for_its_name(served: Served) -> None:
     served.world.later(hours=28)
-    dom = served.dom(tmp_path, width=375)
+    dom = served.dom(width=375)
     assert "not repeated in time" in dom
     assert int(noted(dom, "narrowest") or 0) > 60  # a letter is ten wide
 
 
-def test_it_is_dark_where_that_is_preferred(served: Served, tmp_path: Path) -> None:
-    light = served.dom(tmp_path / "light", "--blink-settings=preferredColorScheme=1")
-    dark = served.dom(tmp_path / "dark", "--blink-settings=preferredColorScheme=0")
+def test_it_is_dark_where_that_is_preferred(served: Served) -> None:
+    light, dark = served.dom(), served.dom(is_dark=True)
     assert (noted(light, "ground"), noted(dark, "ground")) == ("rgb(244, 246, 244)", "rgb(15, 21, 20)")
 
 
 @pytest.mark.parametrize(
     "name", ["<img src=x onerror=document.title='owned'>", "<script>document.title='owned'</script>"]
 )
-def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(tmp_path: Path, name: str) -> None:
-    with Served(World()) as served:
+def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(chromium: Chromium, name: str) -> None:
+    with Served(World(), chromium) as served:
         served.world.read(members(1, cluster=name), log_dirs(0.1, name, f"/{name}"), cluster=name)
 
         def comes() -> None:
@@ -181,7 +180,7 @@ def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(tmp_path: Path
             served.world.read(log_dirs(0.01, name, f"/{name}/2"), cluster=name)
 
         served.change = comes  # type: ignore[method-assign]
-        dom = served.dom(tmp_path)
+        dom = served.dom()
     assert "owned</title>" not in dom
     assert noted(dom, "violation") is None
     assert "&lt;" in dom
