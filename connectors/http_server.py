@@ -17,8 +17,8 @@ from policies.errors import UserError
 _CONNECTION_SECONDS = 60.0
 """An answer to a slow client takes seconds; one who sends a byte now and then is ended."""
 _MAX_CONNECTIONS = 64
-_STOP_SECONDS = 0.2
-"""It looks so often whether it is to stop: a request wakes it at once."""
+_LOOK_SECONDS = 0.2
+"""It looks so often whether a connection takes too long: a request wakes it at once, and so does its end."""
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class HttpServer(Closing):
             listening = self._server.socket
             self._server.socket = tls.wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_STOP_SECONDS,), name=name, daemon=True
+            target=self._server.serve_forever, args=(_LOOK_SECONDS,), name=name, daemon=True
         )
         self._thread.start()
 
@@ -67,6 +67,8 @@ class HttpServer(Closing):
 
     def close(self) -> None:
         """Stop listening and return when the port is free. May be called twice."""
+        with suppress(OSError):  # not every system can
+            self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes its thread
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

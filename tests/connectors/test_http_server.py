@@ -3,6 +3,7 @@
 import errno
 import http.client
 import socket
+import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -58,6 +59,14 @@ def test_closed_it_leaves_its_port_to_the_next() -> None:
     server.close()
     with serving(server.port) as successor:
         assert get(successor.port) == b"ok"
+
+
+def test_it_is_closed_at_once_and_not_when_it_looks_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_LOOK_SECONDS", 3600.0)
+    closing = threading.Thread(target=serving().close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
 
 
 @pytest.mark.parametrize(("host", "family"), [("", socket.AF_INET), ("::1", socket.AF_INET6)], ids=["all", "IPv6"])
