@@ -64,6 +64,11 @@ def on_this_machine(seconds: float) -> float:
     return seconds * max(1.0, slowness_at_first(), _slowness())
 
 
+def is_soon(took_seconds: float, seconds: float) -> bool:
+    """Whether it took no longer than `on_this_machine(seconds)`, which is measured, in a second, only if need be."""
+    return took_seconds < seconds or took_seconds < on_this_machine(seconds)
+
+
 def paced(seconds: float) -> float:
     """A time that a test sets up, such as a session's timeout: longer on a slow machine, the same in a whole run."""
     return round(seconds * min(max(1.0, slowness_at_first()), _MOST_PACE), 1)
