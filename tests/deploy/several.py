@@ -11,13 +11,23 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 
 _RUN_ALL = """
-import contextlib, io, json, sys
-from deploy.cli import main
-for arguments in json.loads(sys.argv[1]):
-    out, err, sys.argv, status = io.StringIO(), io.StringIO(), ["headgate", *arguments], 0
+import contextlib, importlib, io, json, os, runpy, sys
+
+def load_anew():
+    for name, module in [*sys.modules.items()]:
+        if (getattr(module, "__file__", None) or "").startswith((os.getcwd() + os.sep, *before)):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+usual, before = sys.path, []
+for packages, module, *arguments in json.loads(sys.argv[1]):
+    if before != packages:
+        load_anew()
+    before, sys.path, sys.argv = packages, [*packages, *usual], [module, *arguments]
+    out, err, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main()
+            runpy.run_module(module, run_name="__main__")
         except SystemExit as end:
             status = end.code or 0
     print(json.dumps([status, out.getvalue(), err.getvalue()]), flush=True)
@@ -32,18 +42,21 @@ class Ended(NamedTuple):
     err: str
 
 
-def run_several(commands: Sequence[Sequence[object]], *, path: Sequence[Path] = (ROOT,)) -> list[Ended]:
-    """Run them one after the other.
+class Command(NamedTuple):
+    """What follows `headgate`, or `python -m` and another module; and the folders in which packages are installed."""
 
-    Args:
-        commands: what follows `headgate`.
-        path: where Python finds packages.
-    """
-    asked = json.dumps([[str(word) for word in command] for command in commands])
+    arguments: Sequence[object]
+    packages: Sequence[Path] = ()
+    module: str = "deploy.cli"
+
+
+def run_several(commands: Sequence[Command]) -> list[Ended]:
+    """Run them one after the other; where others have other packages, Headgate is loaded anew."""
+    asked = json.dumps([[[*map(str, c.packages)], c.module, *map(str, c.arguments)] for c in commands])
     done = subprocess.run(
         [sys.executable, "-P", "-c", _RUN_ALL, asked],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [Ended(*json.loads(line)) for line in done.stdout.splitlines()]

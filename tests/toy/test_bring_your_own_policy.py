@@ -4,34 +4,16 @@ Each command runs in a process of its own that has the package on its path, so t
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from policies.registry import POLICIES
-from tests.deploy.several import Ended, run_several
+from tests.deploy.several import Command, Ended, run_several
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = Path(__file__).parent / "package"
+INSTALLED = [Path(__file__).parent / "package"]
 """What `pip install` would put into site-packages."""
 USER_ERROR = 2
-
-
-def python(*arguments: object, packages: Path = PACKAGE) -> "subprocess.CompletedProcess[str]":
-    """Run Python where the packages are installed."""
-    path = os.pathsep.join(map(str, (ROOT, packages)))
-    command = [sys.executable, "-P", *map(str, arguments)]
-    return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
-def headgate(*arguments: object, packages: Path = PACKAGE) -> "subprocess.CompletedProcess[str]":
-    """Run the command."""
-    return python("-m", "deploy.cli", *arguments, packages=packages)
 
 
 def write(file: Path, text: str) -> Path:
@@ -54,18 +36,34 @@ def test_this_process_knows_nothing_of_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def ended(references: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
-    """What commands that know the policy came to."""
-    folder = tmp_path_factory.mktemp("commands")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("commands")
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path) -> dict[str, Ended]:
+    """What commands came to that know the policy, or a package that is broken; one process has run them all."""
     events = write(folder / "events.jsonl", reading(0, 0) + reading(1, 3) + reading(2, 0))
     settings = write(folder / "settings.yaml", "policies: {replication: {hold: 90s, heartbeat: 1h}}")
+    hosted = (Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider", "--assert=plain")
     commands = {
-        "replay": ("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"),
-        "check good": ("check", write(folder / "good.yaml", GOOD)),
-        "check bad": ("check", write(folder / "bad.yaml", BAD)),
-        "check reference": ("check", references / "settings.yaml"),
+        "generate": Command(("--folder", folder / "references"), INSTALLED, module="deploy.generate"),
+        "replay": Command(("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"), INSTALLED),
+        "check good": Command(("check", write(folder / "good.yaml", GOOD)), INSTALLED),
+        "check bad": Command(("check", write(folder / "bad.yaml", BAD)), INSTALLED),
+        "check reference": Command(("check", folder / "references" / "settings.yaml"), INSTALLED),
+        "hosted": Command(hosted, INSTALLED, module="pytest"),
+    } | {
+        module: Command(("check", write(folder / "empty.yaml", "")), [broken(folder / str(number), module)])
+        for number, module in enumerate(BROKEN)
     }
-    return dict(zip(commands, run_several(list(commands.values()), path=(ROOT, PACKAGE)), strict=True))
+    return dict(zip(commands, run_several([*commands.values()]), strict=True))
+
+
+@pytest.fixture(scope="module")
+def references(ended: dict[str, Ended], folder: Path) -> Path:
+    assert (ended["generate"].status, ended["generate"].err) == (0, "")
+    return folder / "references"
 
 
 def test_replay_gives_its_decisions_and_its_alert(ended: dict[str, Ended]) -> None:
@@ -123,14 +121,6 @@ def test_check_names_the_place_of_every_mistake_in_them(ended: dict[str, Ended])
     assert len(check.err.splitlines()) == len(MISTAKES)
 
 
-@pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("reference")
-    ended = python("-m", "deploy.generate", "--folder", folder)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("page", "said"),
     [
@@ -154,29 +144,33 @@ def test_the_settings_page_with_it_is_a_good_settings_file(ended: dict[str, Ende
     assert ended["check reference"].status == 0
 
 
-def test_the_operator_and_the_exporter_host_it() -> None:
-    ended = python("-m", "pytest", Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+def test_the_operator_and_the_exporter_host_it(ended: dict[str, Ended]) -> None:
+    assert ended["hosted"].status == 0, ended["hosted"].out + ended["hosted"].err
 
 
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [
-        ("import no_such_library", "it cannot be loaded (ModuleNotFoundError: No module named 'no_such_library')"),
-        ("KIND = 'replication'", "it must name a policies.policy.PolicyKind, and names a str"),
-        (
-            "from dataclasses import replace\nfrom policies.throttle.registration import KIND as THROTTLE\n"
-            "KIND = replace(THROTTLE, name='broken')",
-            "policy broken: topic observed.log-dirs is read by policy throttle",
-        ),
-    ],
-)
-def test_a_package_that_is_broken_is_one_line_whatever_the_command(module: str, said: str, tmp_path: Path) -> None:
-    info = tmp_path / "broken-1.0.dist-info"
+BROKEN = {
+    "import no_such_library": "it cannot be loaded (ModuleNotFoundError: No module named 'no_such_library')",
+    "KIND = 'replication'": "it must name a policies.policy.PolicyKind, and names a str",
+    "from dataclasses import replace\nfrom policies.throttle.registration import KIND as THROTTLE\n"
+    "KIND = replace(THROTTLE, name='broken')": "policy broken: topic observed.log-dirs is read by policy throttle",
+}
+"""What is said of a package with this module."""
+
+
+def broken(folder: Path, module: str) -> Path:
+    """An installed package with it."""
+    info = folder / "broken-1.0.dist-info"
     write(info / "METADATA", "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     write(info / "entry_points.txt", "[headgate.policies]\nbroken = broken:KIND\n")
-    write(tmp_path / "broken.py", module)
-    ended = headgate("check", write(tmp_path / "settings.yaml", ""), packages=tmp_path)
-    assert (ended.returncode, ended.stdout) == (USER_ERROR, "")
-    assert said in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    write(folder / "broken.py", module)
+    return folder
+
+
+@pytest.mark.parametrize(("module", "said"), BROKEN.items())
+def test_a_package_that_is_broken_is_one_line_whatever_the_command(
+    module: str, said: str, ended: dict[str, Ended]
+) -> None:
+    check = ended[module]
+    assert (check.status, check.out) == (USER_ERROR, "")
+    assert said in check.err
+    assert len(check.err.splitlines()) == 1
