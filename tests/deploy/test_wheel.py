@@ -26,26 +26,44 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def headgate(site: Path, folder: Path, *arguments: str) -> str:
-    """The command of the unpacked wheel; nothing of the repository is in its way."""
+EACH = """
+import sys
+sys.path.insert(0, {site!r})
+from deploy import cli
+assert cli.__file__.startswith({site!r})
+for arguments in {commands!r}:
+    sys.argv = ["headgate", *arguments]
+    try:
+        cli.main()
+    except SystemExit as end:
+        assert not end.code, (arguments, end.code)
+    print({end!r}, flush=True)
+"""
+END = "-- that was one command --"
+
+
+def headgate(site: Path, folder: Path, *commands: tuple[str, ...]) -> list[str]:
+    """What commands of the unpacked wheel say, in one process; nothing of the repository is in its way."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HEADGATE"))}
-    begin = f"import sys; sys.path.insert(0, {str(site)!r}); import deploy.cli as cli"
-    code = f"{begin}; assert cli.__file__.startswith({str(site)!r}); cli.main()"
     run = subprocess.run(
-        [sys.executable, "-P", "-c", code, *arguments],
+        [sys.executable, "-P", "-c", EACH.format(site=str(site), commands=commands, end=END)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    return run.stdout
+    return run.stdout.split(END)[:-1]
 
 
 def test_it_checks_replays_and_says_what_it_can_do(unpacked: Path, tmp_path: Path) -> None:
     (tmp_path / "headgate.yaml").write_text(LIMITS)
     recorded(tmp_path, *EVENING)
-    assert "demo" in headgate(unpacked, tmp_path, "--help")
-    assert "is good" in headgate(unpacked, tmp_path, "check", "headgate.yaml")
-    assert "throttle-factor" in headgate(unpacked, tmp_path, "replay", "-s", "headgate.yaml", "evening.jsonl")
-    assert "--for" in headgate(unpacked, tmp_path, "pause", "--help")
+    said = {
+        ("--help",): "demo",
+        ("check", "headgate.yaml"): "is good",
+        ("replay", "-s", "headgate.yaml", "evening.jsonl"): "throttle-factor",
+        ("pause", "--help"): "--for",
+    }
+    found = headgate(unpacked, tmp_path, *said)
+    assert [command for (command, part), out in zip(said.items(), found, strict=True) if part not in out] == []
 
 
 def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:
