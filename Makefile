@@ -33,10 +33,13 @@ ARCHIVES := $(BIN)/python -m tests.system.class_archives
 # Files go to the workers whole, so that tests share servers, and the longest first.
 SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
+# Each worker reads all tests first: not those that it leaves out. Who has none left takes half of the other's.
+UNIT := -m "not system and not streaming" --ignore tests/system -n $(WORKERS) --dist worksteal
+
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
 unit: $(VENV)/.dev ## Tests without servers: about two minutes on 2 cores
-	$(BIN)/python -m pytest -m "not system and not streaming" -n $(WORKERS)
+	$(BIN)/python -m pytest $(UNIT)
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
 	@$(ARCHIVES)
@@ -62,7 +65,7 @@ long: $(VENV)/.dev ## The same with every kill, outage and repetition
 	$(SYSTEM) -m long
 
 thorough: $(VENV)/.dev ## Unit tests with hundreds of examples a property, drawn anew each time
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not system and not streaming" -n $(WORKERS) --timeout 3600
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(UNIT) --timeout 3600
 
 WALKS = 2000
 walk: $(VENV)/.dev ## Random walks over switches of a fleet that does nothing at its time: WALKS=20000 for a long one

@@ -64,7 +64,6 @@ def pytest_sessionstart() -> None:
 
 def pytest_collection_finish() -> None:
     """From here on what tests leave behind is looked for, and nothing else."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
