@@ -12,12 +12,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import structlog
 
-from deploy.settings import Settings
 from policies.errors import UserError
+
+if TYPE_CHECKING:
+    from deploy.settings import Settings
 
 _AGAIN_SECONDS = 0.2
 
@@ -29,7 +32,7 @@ class InUseError(UserError):
 
 
 @contextmanager
-def sole_query(settings: Settings) -> Iterator[None]:
+def sole_query(settings: "Settings") -> Iterator[None]:
     """Be the only query on a checkpoint: two would overwrite each other's state.
 
     On one that is elsewhere, the only one of this data folder.
@@ -51,7 +54,7 @@ def sole_query(settings: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def sole_query_in_turn(settings: Settings, stop: threading.Event) -> Iterator[bool]:
+def sole_query_in_turn(settings: "Settings", stop: threading.Event) -> Iterator[bool]:
     """The same, when whoever has it has ended; gives whether it came to that before `stop` was set."""
     with ExitStack() as stack:
         told = ""

@@ -14,9 +14,13 @@ from policies.errors import UserError
 
 _HOLD = """
 import sys
-from deploy.settings import Settings
+from pathlib import Path
+from types import SimpleNamespace
 from deploy.sole_use import sole_query
-with sole_query(Settings(data_dir=sys.argv[1])):
+data, folder = map(Path, sys.argv[1:])
+place = SimpleNamespace(folder=folder, uri=folder.as_uri())
+# As of `Settings`, which take a second to load.
+with sole_query(SimpleNamespace(checkpoint=lambda: place, made_data_dir=lambda: data)):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -44,9 +48,8 @@ def test_queries_on_two_checkpoints_do_not_meet(settings: Settings, tmp_path: Pa
 
 
 def test_a_killed_query_leaves_its_checkpoint_to_the_next(settings: Settings) -> None:
-    held = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(settings.data_dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    folders = [str(settings.data_dir), str(settings.checkpoint().folder)]
+    held = subprocess.Popen([sys.executable, "-c", _HOLD, *folders], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with held:
         assert held.stdout is not None
         assert held.stdout.readline() == b"held\n"
