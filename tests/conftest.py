@@ -32,6 +32,8 @@ if _PROFILE == "headgate":
     providers._get_local_constants = lambda: providers._local_constants
 
 
+_SHARING = ("tests/toy/", "tests/deploy/test_wheel.py", "tests/connectors/status_page/test_in_chromium.py")
+
 # What is logged in a test is for who reads of its failure: drawing each traceback in colours takes half a second.
 structlog.configure(
     processors=[
@@ -66,6 +68,11 @@ def pytest_collection_finish() -> None:
     """From here on what tests leave behind is looked for, and nothing else."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who has no tests left takes the last ones of another: not those that share what takes seconds to make."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SHARING))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

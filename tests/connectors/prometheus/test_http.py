@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connectors.http_access import HttpAccess
 from connectors.prometheus import MetricsServer
 from policies.errors import UserError
+from tests.system.waiting import eventually
 
 LOOPBACK = "127.0.0.1"
 
@@ -275,7 +276,7 @@ def test_closing_frees_the_port_and_leaves_no_thread() -> None:
     assert get(server, "/metrics")[0].status == 200
     server.close()
     server.close()
-    assert threading.active_count() <= before
+    eventually("who was answered is gone, too", lambda: threading.active_count() <= before)
     with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=port, healthy={}, ready={}) as again:
         assert get(again, "/metrics")[0].status == 200
 
