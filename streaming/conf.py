@@ -21,8 +21,8 @@ PYTHON = "spark.pyspark.python"
 
 _STATE = "spark.sql.streaming.stateStore"
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_LONGEST_SOCKET_FOLDER = 64
-"""Characters: a socket's name has 43 more, and the system allows 107."""
+_LONGEST_SOCKET_FOLDER = 60
+"""Characters: a socket's name has 43 more, and Spark refuses what comes to more than macOS allows."""
 
 RESTS_ON = MappingProxyType(
     {
