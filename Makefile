@@ -60,6 +60,7 @@ compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars and ZooKeepers (fetched wit
 	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py $(PYTEST)
 	$(BIN)/python -m tests.system.compatibility_table
 
+# What shows once more, for longer or in more shapes, what a test of `system` shows on real servers: each night.
 long: $(VENV)/.dev ## The same with every kill, outage and repetition
 	@$(ARCHIVES)
 	$(SYSTEM) -m long

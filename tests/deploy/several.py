@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,12 +50,17 @@ class Command(NamedTuple):
     module: str = "deploy.cli"
 
 
-def run_several(commands: Sequence[Command]) -> list[Ended]:
-    """Run them one after the other; where others have other packages, Headgate is loaded anew."""
+def run_several(commands: Sequence[Command], environment: Mapping[str, str] | None = None) -> list[Ended]:
+    """Run them one after the other; where others have other packages, Headgate is loaded anew.
+
+    Args:
+        commands: in their order.
+        environment: laid over the present one.
+    """
     asked = json.dumps([[[*map(str, c.packages)], c.module, *map(str, c.arguments)] for c in commands])
     done = subprocess.run(
         [sys.executable, "-P", "-c", _RUN_ALL, asked],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **(environment or {}), "PYTHONPATH": str(ROOT)},
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.system.waiting import eventually
 
@@ -48,6 +49,7 @@ class Reader:
         options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         self._options = {"bootstrap.servers": servers, **options}
         self._consumer = Consumer(self._options)
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         self._prefix = prefix
         self._next = dict.fromkeys(topics, 0)
         self.of: dict[str, list[Kept]] = defaultdict(list)
@@ -61,7 +63,7 @@ class Reader:
 
     def read(self) -> None:
         """Take in everything up to now."""
-        ends = {topic: self._end(topic) for topic in self._next}
+        ends = eventually("the ends of all topics", self._ends)
         self._assign([topic for topic, end in ends.items() if self._next[topic] < end])
         eventually("all topics are read", lambda: self._has_read(ends))
 
@@ -75,21 +77,21 @@ class Reader:
     def _assign(self, topics: Sequence[str]) -> None:
         self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in topics])
 
-    def _end(self, topic: str) -> int:
-        """Asked again while a partition has no leader."""
-        return eventually(f"the end of {topic}", lambda: self._watermark(topic)) - 1
-
-    def _watermark(self, topic: str) -> int | None:
-        """One more than the offset after the last record."""
+    def _ends(self) -> dict[str, int] | None:
+        """By topic, the offset after its last record; None while a partition has no leader."""
+        last: Any = OffsetSpec.latest  # has no types
+        wanted = {TopicPartition(f"{self._prefix}.{topic}", 0): last() for topic in self._next}
+        asked = self._admin.list_offsets(wanted, request_timeout=_TIMEOUT_SECONDS)
         try:
-            partition = TopicPartition(f"{self._prefix}.{topic}", 0)
-            return 1 + int(self._consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)[1])
+            found = {partition.topic: future.result().offset for partition, future in asked.items()}
         except KafkaException:
             return None
+        return {topic.removeprefix(f"{self._prefix}."): offset for topic, offset in found.items()}
 
     def _has_read(self, ends: dict[str, int]) -> bool:
-        while any(self._next[topic] < end for topic, end in ends.items()):
-            messages = self._consumer.consume(1000, timeout=1.0)
+        # Asked for more than there is, the client would wait for it until its time is up.
+        while missing := sum(max(0, end - self._next[topic]) for topic, end in ends.items()):
+            messages = self._consumer.consume(min(missing, 1000), timeout=1.0)
             if not messages:
                 return False
             for message in messages:

@@ -215,7 +215,13 @@ class WatchedLoop:
 
 @contextmanager
 def watched_loop(
-    *, zookeeper: str, loop_kafka: str, folder: Path, port: int, isolation: Mapping[str, Any]
+    *,
+    zookeeper: str,
+    loop_kafka: str,
+    folder: Path,
+    port: int,
+    isolation: Mapping[str, Any],
+    stream: Mapping[str, Any] | None = None,
 ) -> Iterator[WatchedLoop]:
     """`headgate run` on one cluster `c1`. It must end well and without a traceback.
 
@@ -225,6 +231,7 @@ def watched_loop(
         folder: for its settings, data and log.
         port: where it is to serve its metrics.
         isolation: `policies.isolation`.
+        stream: of the query, where it is not as by default.
     """
     prefix = f"i{uuid.uuid4().hex[:8]}"
     settings = {
@@ -232,6 +239,7 @@ def watched_loop(
         "topics": {"prefix": prefix},
         "data_dir": str(folder / "data"),
         "http": {"port": port},
+        "stream": dict(stream or {}),
         "clusters": {CLUSTER: {"zookeeper": {"servers": zookeeper, **_ZOOKEEPER}, "bookies": _BOOKIES}},
         "policies": {"isolation": dict(isolation)},
     }

@@ -130,6 +130,8 @@ class BundleService:
         self.name = name
         self.log = folder / f"{name.replace(':', '-')}.jsonl"
         self._console = folder / f"{name.replace(':', '-')}.console"
+        self._lines: list[dict[str, Any]] = []
+        self._read_bytes = 0
         arguments = ["--zookeeper", servers, "--member", name, "--bundles", bundles, "--log", str(self.log)]
         with self._console.open("ab") as console:
             self.process = subprocess.Popen(
@@ -165,11 +167,13 @@ class BundleService:
 
     def lines(self, did: str | None = None) -> list[dict[str, Any]]:
         """What it did, so far."""
-        if not self.log.exists():
-            return []
-        whole = self.log.read_text().rpartition("\n")[0].splitlines()
-        lines = [json.loads(line) for line in whole]
-        return lines if did is None else [line for line in lines if line["did"] == did]
+        if self.log.exists():
+            with self.log.open("rb") as log:
+                log.seek(self._read_bytes)
+                whole = log.read().rpartition(b"\n")
+            self._read_bytes += len(whole[0]) + len(whole[1])
+            self._lines += map(json.loads, whole[0].splitlines())
+        return [line for line in self._lines if did in (None, line["did"])]
 
     def await_line(self, did: str, after: float = 0.0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:

@@ -15,12 +15,11 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.ownership.contact import boot_seconds
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import registration_path
-from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, series, write_settings
 from tests.system.owners import BundleService
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually
@@ -160,8 +159,7 @@ class SessionsLoop:
         """The value of one exported series; 0 when there is none."""
         answer = http_get(self._port, "/metrics")
         assert answer is not None, "nobody serves /metrics"
-        samples = (s for family in text_string_to_metric_families(answer[1]) for s in family.samples)
-        return next((s.value for s in samples if s.name == name and s.labels == labels), 0.0)
+        return next((value for given, value in series(answer[1], name) if given == labels), 0.0)
 
 
 @contextmanager

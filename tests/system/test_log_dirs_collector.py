@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from tests.system.brokers import kill_broker, start_broker
 from tests.system.waiting import eventually, on_this_machine
 
 TIMEOUT_SECONDS = 5.0
+WAITED_SECONDS = 0.9 * TIMEOUT_SECONDS
+"""So long takes at least who waits for a broker that hangs."""
 DEAD_SERVER = "127.0.0.1:1"
 
 
@@ -96,31 +99,35 @@ def test_a_broker_that_hangs_is_a_timeout_and_delays_nobody(kafka: EmbeddedKafka
     assert watch.outcomes() == BOTH_OK
     os.kill(kafka.pids[2], signal.SIGSTOP)
     try:
-        for _ in range(3):
+        for _ in range(2):
             cluster, brokers = watch.poll()
             assert cluster.outcome is Outcome.OK
             assert brokers[1].outcome is Outcome.OK
             assert brokers[2].outcome is Outcome.TIMEOUT
             assert brokers[2].detail == f"no answer within {TIMEOUT_SECONDS:g} s"
-            assert watch.seconds["payments/1"] < TIMEOUT_SECONDS / 2
-            assert TIMEOUT_SECONDS * 0.9 < watch.seconds["payments/2"] < TIMEOUT_SECONDS + on_this_machine(2.0)
-        assert watch.count(Outcome.TIMEOUT) == 3
+            assert watch.seconds["payments/1"] < WAITED_SECONDS
+            assert WAITED_SECONDS < watch.seconds["payments/2"] < TIMEOUT_SECONDS + on_this_machine(2.0)
+        assert watch.count(Outcome.TIMEOUT) == 2
     finally:
         os.kill(kafka.pids[2], signal.SIGCONT)
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
 
 
 def test_a_hanging_bootstrap_server_is_not_waited_for(kafka: EmbeddedKafka) -> None:
+    def seconds_to_the_cluster() -> float:
+        watch = Watch(kafka.bootstrap_servers)
+        watch.poll()
+        watch.collector.close()
+        return watch.seconds["payments"]
+
     os.kill(kafka.pids[2], signal.SIGSTOP)
-    watch = Watch(kafka.bootstrap_servers)
     try:
-        for _ in range(4):  # whichever server is drawn first
-            watch.poll()
-            assert watch.seconds["payments"] < TIMEOUT_SECONDS / 2
-            watch.collector.close()
+        with ThreadPoolExecutor(4) as several:  # whichever server each of them draws first
+            asked = [several.submit(seconds_to_the_cluster) for _ in range(4)]
+        assert max(each.result() for each in asked) < WAITED_SECONDS
     finally:
         os.kill(kafka.pids[2], signal.SIGCONT)
-        watch.collector.close()
+    watch = Watch(kafka.bootstrap_servers)
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
     watch.collector.close()
 
@@ -131,7 +138,7 @@ def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(
     assert watch.outcomes() == BOTH_OK
     kill_broker(kafka, 2)
     assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}
-    assert watch.seconds["payments/2"] < TIMEOUT_SECONDS / 2
+    assert watch.seconds["payments/2"] < WAITED_SECONDS
 
     def is_fenced() -> bool:
         return [member.fenced for member in watch.poll()[0].brokers] == [False, True]

@@ -109,7 +109,12 @@ def world(
         metadata.isolate(NAMESPACE, "g1")
         loop = stack.enter_context(
             watched_loop(
-                zookeeper=zookeeper.servers, loop_kafka=loop_kafka, folder=folder, port=free_port(), isolation=isolation
+                zookeeper=zookeeper.servers,
+                loop_kafka=loop_kafka,
+                folder=folder,
+                port=free_port(),
+                isolation=isolation,
+                stream={"trigger_interval": "300ms"},  # a batch for each poll of each kind would take a core
             )
         )
         yield World(zookeeper, metadata, members, loop, folder, bookkeeper_jars)

@@ -16,16 +16,25 @@ TOPICS = ("before", "one", "two", "three", "four", "five")
 ISOLATION = {"quarantine": "on", "grace": "0s", "confirm_after": "2s", "member_missing_after": "2s"}
 
 
-@pytest.fixture
-def cluster(
-    pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path
+@pytest.fixture(scope="module")
+def shared(
+    pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PulsarCluster]:
     """Two bookies in the group `g1`."""
-    with PulsarCluster(tmp_path / "pulsar", pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
+    with PulsarCluster(tmp_path_factory.mktemp("pulsar"), pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
         cluster.add_broker(ensemble_size=2)
         for bookie in cluster.bookies:
             set_bookie_rack(cluster, bookie, "g1")
         yield cluster
+
+
+@pytest.fixture
+def cluster(shared: PulsarCluster) -> Iterator[PulsarCluster]:
+    """With those two bookies and no others, before and after a test."""
+    yield shared
+    for bookie in shared.bookies[2:]:
+        bookie.stop()
+    shared.bookies[0].start()
 
 
 def promised(cluster: PulsarCluster, namespace: str) -> tuple[str, ...]:
@@ -43,7 +52,7 @@ def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
 def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster: PulsarCluster) -> None:
     namespace = "t/without"
     before, *topics = promised(cluster, namespace)
-    first, second = cluster.bookies
+    first, second, *_ = cluster.bookies
     third = cluster.add_bookie()
     with cluster.zookeeper.client() as client:
         produce(cluster, before, 6)
@@ -63,7 +72,7 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
 ) -> None:
     namespace = "t/with"
     before, first_topic, second_topic, *_ = promised(cluster, namespace)
-    first, second = cluster.bookies
+    first, second, *_ = cluster.bookies
     with (
         cluster.zookeeper.client() as client,
         watched_loop(

@@ -8,7 +8,8 @@ import signal
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.system.brokers import alter_topic
 from tests.system.loop import Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
 from tests.system.processes import command_line, is_running
 from tests.system.waiting import eventually, on_this_machine, paced
+from tests.system.zookeeper import free_port
 
 EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
 LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
@@ -63,6 +65,81 @@ def reading(cluster: str, usable_bytes: int) -> bytes:
     return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
 
 
+@dataclass
+class SharedQuery:
+    """A query that tests here have in turn, each with a cluster of its own: what they do to it, it survives."""
+
+    folder: Path
+    settings: dict[str, Any]
+    headgate: Headgate
+
+    @property
+    def servers(self) -> str:
+        return str(self.settings["kafka"]["bootstrap_servers"])
+
+    @property
+    def prefix(self) -> str:
+        return str(self.settings["topics"]["prefix"])
+
+    def decided(self) -> Topic:
+        return Topic(self.servers, f"{self.prefix}.decided.throttle")
+
+    def observe(self, cluster: str, usable_bytes: int) -> None:
+        produce(self.servers, f"{self.prefix}.observed.log-dirs", (cluster, reading(cluster, usable_bytes)))
+
+    def await_ready(self) -> None:
+        await_ready(self.headgate, self.settings["http"]["port"])
+
+    def get(self, path: str) -> tuple[int, str] | None:
+        return http_get(self.settings["http"]["port"], path)
+
+    def metric(self, name: str) -> float:
+        answer = self.get("/metrics")
+        assert answer is not None
+        ((_, value),) = series(answer[1], name)
+        return value
+
+    def kill(self) -> None:
+        """And start it again."""
+        self.headgate.kill()
+        self.headgate = query_in(self.folder)
+
+
+FED, SILENT, ROBBED = "fed", "silent", "robbed"
+
+
+def heartbeat_seconds() -> float:
+    """Of the silent cluster: longer than a start."""
+    return paced(15)
+
+
+@pytest.fixture(scope="module")
+def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedQuery]:
+    folder = tmp_path_factory.mktemp("recovery")
+    settings: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": loop_kafka},
+        "topics": {"prefix": f"t{uuid.uuid4().hex[:8]}"},
+        "data_dir": str(folder / "data"),
+        "http": {"port": free_port()},
+        "clusters": {FED: {}, SILENT: {}, ROBBED: {}},
+        "policies": {
+            "throttle": {**LIMITS, **EAGER, "clusters": {SILENT: {"heartbeat": f"{heartbeat_seconds()}s"}}},
+        },
+        "stream": {"stall_timeout": f"{paced(15)}s"},  # one batch of much garbage is none
+    }
+    create_topics(settings, folder)
+    # As topics of earlier versions are; else brokers refuse what is large only when it is unpacked.
+    for topic in observed_topics():
+        alter_topic(loop_kafka, f"{settings['topics']['prefix']}.{topic}", "compression.type", "producer")
+    query = SharedQuery(folder, settings, query_in(folder))
+    try:
+        query.await_ready()
+        yield query
+        assert query.headgate.stop() == 0, query.headgate.output()
+    finally:
+        query.headgate.__exit__()
+
+
 @pytest.mark.long  # killed once it is in `test_replay_live`, byte for byte, and among the faults of `test_faults`
 @pytest.mark.parametrize("kills", [[2], range(4)], ids=["once", "four times"])
 def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unbroken_run(
@@ -92,46 +169,28 @@ def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unb
         _assert_unbroken(decided, clusters)
 
 
-def test_a_timer_set_before_a_kill_fires_in_time_after_it_and_nothing_else_makes_batches(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
-) -> None:
+def test_a_timer_set_before_a_kill_fires_in_time_after_it_and_nothing_else_makes_batches(shared: SharedQuery) -> None:
     """The heartbeat of a silent cluster: no record comes but ticks, and the slow tick would be late by seconds."""
-    heartbeat_seconds, prefix, port = paced(18), settings["topics"]["prefix"], settings["http"]["port"]
-    settings["policies"]["throttle"]["heartbeat"] = f"{heartbeat_seconds}s"
-    create_topics(settings, tmp_path)
-    with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
-        with query_in(tmp_path) as query:
-            await_ready(query, port)
-            produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 500_000)))
-            eventually("a first decision", lambda: len(decided.data()) == 1)
-            query.kill()
-        with query_in(tmp_path) as query:
-            await_ready(query, port)
-            ready_ms = time.time_ns() // 1_000_000
-            eventually("the heartbeat", lambda: len(_distinct(decided)) == 2)
-            batches = _value(http_get(port, "/metrics"), "headgate_query_batch_duration_seconds_count")
-            assert query.stop() == 0
-        first, beat = decided.entries()[0], decided.entries()[-1]
-        due_ms = first.appended_ms + 1000 * heartbeat_seconds
-        late_seconds = (beat.appended_ms - max(due_ms, ready_ms)) / 1000
-        assert late_seconds < on_this_machine(1), "from its append: with the batch that it took"
-        assert batches <= 1 + 1 + heartbeat_seconds / 20 + 1, "the start, the timer, slow ticks"
-    for name in ("decided.throttle", "decided.alerts", "audit", "timers", "ticks"):
-        with Topic(loop_kafka, f"{prefix}.{name}") as topic:
-            said = {entry.content_type for entry in topic.entries()}
-            assert said == {"application/cloudevents+json; charset=UTF-8"}, name
+    with shared.decided() as decided:
+        shared.observe(SILENT, 500_000)
+        eventually("a first decision", lambda: len(_distinct(decided, SILENT)) == 1)
+        shared.kill()
+        shared.await_ready()
+        ready_ms = time.time_ns() // 1_000_000
+        eventually("the heartbeat", lambda: len(_distinct(decided, SILENT)) == 2)
+        batches = shared.metric("headgate_query_batch_duration_seconds_count")
+        first, *_, beat = [entry for entry in decided.entries() if entry.key == SILENT]
+    due_ms = first.appended_ms + 1000 * heartbeat_seconds()
+    late_seconds = (beat.appended_ms - max(due_ms, ready_ms)) / 1000
+    assert late_seconds < on_this_machine(1), "from its append: with the batch that it took"
+    assert batches <= 1 + 1 + heartbeat_seconds() / 20 + 1, "the start, the timer, slow ticks"
 
 
 def _tick(policy: str, cluster: str) -> bytes:
     return tick_event(Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster), id="1", at=datetime.now(UTC))
 
 
-def _value(answer: tuple[int, str] | None, metric: str) -> float:
-    assert answer is not None
-    ((_, value),) = series(answer[1], metric)
-    return value
-
-
+@pytest.mark.long  # as in `test_faults`, whose checkpoint is deleted while all of them run
 def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
     settings: dict[str, Any], tmp_path: Path, loop_kafka: str, free_tcp_port_factory: Callable[[], int]
 ) -> None:
@@ -194,40 +253,30 @@ def _assert_unbroken(decided: Topic, clusters: list[str]) -> None:
         assert all(len(versions) == 1 for versions in sequences.values())
 
 
-def test_bad_records_become_dead_letters_and_the_query_goes_on(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
-) -> None:
+def test_bad_records_become_dead_letters_and_the_query_goes_on(shared: SharedQuery) -> None:
     """One poison record a topic, one of each fault, and floods of garbage and of invented names before a good one."""
-    prefix, good, port = settings["topics"]["prefix"], reading("a", 500_000), settings["http"]["port"]
-    settings["clusters"] = {"a": {}}
+    servers, prefix, good = shared.servers, shared.prefix, reading(FED, 500_000)
     bad = {
         "malformed": b"\xffgarbage",
-        "too_large": reading("a", 1)[:-1] + b" " * MAX_RECORD_BYTES + b"}",
+        "too_large": reading(FED, 1)[:-1] + b" " * MAX_RECORD_BYTES + b"}",
         "unknown_type": good.replace(b"headgate.log-dirs.v1", b"headgate.weather.v1"),
         "invalid": good.replace(b'"usable_bytes":500000', b'"usable_bytes":NaN'),
     }
     names = [f"forged-{n}" for n in range(3000)]
-    create_topics(settings, tmp_path)
-    # As topics of earlier versions are; else brokers refuse what is large only when it is unpacked.
-    for topic in observed_topics():
-        alter_topic(loop_kafka, f"{prefix}.{topic}", "compression.type", "producer")
-    with (
-        query_in(tmp_path) as query,
-        Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
-        Topic(loop_kafka, f"{prefix}.dead-letters") as dead,
-    ):
+    restarts = shared.metric("headgate_query_restarts_total")
+    with shared.decided() as decided, Topic(servers, f"{prefix}.dead-letters") as dead:
 
         def letters() -> list[dict[str, Any]]:
             return [letter for letter in dead.data() if "value_sha256" in letter]
 
         # Kafka counts compressed bytes: 20 MB of spaces are few.
         for topic, codec in zip(observed_topics(), cycle(("gzip", "zstd", "lz4", "snappy")), strict=False):
-            produce(loop_kafka, f"{prefix}.{topic}", ("a", b" " * 20_000_000), compression=codec)
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", *(("a", record) for record in bad.values()))
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", *[("a", b"garbage")] * 10_000)
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", *((name, reading(name, 1)) for name in names))
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", good))
-        eventually("a decision on the good record", lambda: len(decided.data()) == 1)
+            produce(servers, f"{prefix}.{topic}", (FED, b" " * 20_000_000), compression=codec)
+        produce(servers, f"{prefix}.observed.log-dirs", *((FED, record) for record in bad.values()))
+        produce(servers, f"{prefix}.observed.log-dirs", *[(FED, b"garbage")] * 10_000)
+        produce(servers, f"{prefix}.observed.log-dirs", *((name, reading(name, 1)) for name in names))
+        produce(servers, f"{prefix}.observed.log-dirs", (FED, good))
+        eventually("a decision on the good record", lambda: len(_distinct(decided, FED)) == 1)
         eventually(
             "a letter for the poison of each topic",
             lambda: _poisoned(letters()) == {f"{prefix}.{topic}" for topic in observed_topics()},
@@ -240,57 +289,55 @@ def test_bad_records_become_dead_letters_and_the_query_goes_on(
         assert "usable_bytes" in found["invalid"]["detail"]
         assert "unknown-cluster" in found
         assert len(letters()) < 200, "of 13,000"
-        assert decided.data()[0]["factor"] == pytest.approx(499_999 / 999_998)
-        assert query.process.poll() is None
-        keys = _value(http_get(port, "/metrics"), "headgate_query_state_keys")
-        assert keys <= 2 * len(POLICIES), "invented names have no state"
+        assert _distinct(decided, FED)[0]["factor"] == pytest.approx(499_999 / 999_998)
+        keys = shared.metric("headgate_query_state_keys")
+        assert keys <= (1 + len(shared.settings["clusters"])) * len(POLICIES), "invented names have no state"
 
         # A tick may name a key, which then has a turn; whoever writes there ends nothing and decides nothing.
-        named = [_tick(policy, cluster) for policy in (*POLICIES, "nobody", "") for cluster in ("a", "forged", "")]
-        produce(loop_kafka, f"{prefix}.ticks", *(("x", tick) for tick in (*named, b"{", b"\xff", b" " * 500_000)))
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 600_000)))
-        eventually("a decision after the ticks", lambda: len(decided.data()) == 2)
-        assert _value(http_get(port, "/metrics"), "headgate_query_restarts_total") == 0
+        named = [_tick(policy, cluster) for policy in (*POLICIES, "nobody", "") for cluster in (FED, "forged", "")]
+        produce(servers, f"{prefix}.ticks", *(("x", tick) for tick in (*named, b"{", b"\xff", b" " * 500_000)))
+        shared.observe(FED, 600_000)
+        eventually("a decision after the ticks", lambda: len(_distinct(decided, FED)) == 2)
+        assert shared.headgate.process.poll() is None
+        assert shared.metric("headgate_query_restarts_total") == restarts
 
 
 def _poisoned(letters: list[dict[str, Any]]) -> set[str]:
     return {letter["topic"] for letter in letters if letter["value_bytes"] == 20_000_000}
 
 
-def _distinct(decided: Topic) -> list[dict[str, Any]]:
+def _distinct(decided: Topic, cluster: str) -> list[dict[str, Any]]:
     """Decisions, each once: a batch whose decision was published, and whose commit was not, is repeated."""
-    return list({each["decision_id"]: each for each in decided.data()}.values())
+    return list({each["decision_id"]: each for each in decided.data() if each["cluster"] == cluster}.values())
 
 
 def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again_and_so_is_one_whose_jvm_hangs(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+    shared: SharedQuery,
 ) -> None:
-    settings["stream"] = {"stall_timeout": "10s"}
-    port, prefix = settings["http"]["port"], settings["topics"]["prefix"]
-    create_topics(settings, tmp_path)
-    with query_in(tmp_path) as query, Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
-        await_ready(query, port)
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 500_000)))
-        eventually("a first decision", lambda: len(decided.data()) == 1)
-        os.kill(_jvm(query), signal.SIGKILL)
-        status, why = eventually("/-/healthy says no", lambda: _unless(200, http_get(port, "/-/healthy")))
+    with shared.decided() as decided:
+
+        def decides(usable_bytes: int, count: int) -> None:
+            shared.observe(ROBBED, usable_bytes)
+            eventually(f"decision {count}", lambda: len(_distinct(decided, ROBBED)) == count)
+
+        decides(500_000, 1)
+        os.kill(_jvm(shared.headgate), signal.SIGKILL)
+        status, why = eventually("/-/healthy says no", lambda: _unless(200, shared.get("/-/healthy")))
         assert status == 503
         assert "query failed" in why
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 600_000)))
-        eventually("a decision after the restart", lambda: len(_distinct(decided)) == 2)
-        eventually("/-/healthy says yes", lambda: http_get(port, "/-/healthy") == (200, "ok\n"))
-        assert "query failed, starting it again" in query.output()
+        decides(600_000, 2)
+        eventually("/-/healthy says yes", lambda: shared.get("/-/healthy") == (200, "ok\n"))
+        assert "query failed, starting it again" in shared.headgate.output()
 
-        hanging = _jvm(query)
+        hanging = _jvm(shared.headgate)
         os.kill(hanging, signal.SIGSTOP)
-        produce(loop_kafka, f"{prefix}.observed.log-dirs", ("a", reading("a", 700_000)))
-        eventually("a decision after the second restart", lambda: len(_distinct(decided)) == 3)
+        decides(700_000, 3)
         assert not is_running(hanging)
-        sequences = [d["sequence"] for d in _distinct(decided)]
+        sequences = [d["sequence"] for d in _distinct(decided, ROBBED)]
         assert sequences == list(range(sequences[0], sequences[0] + 3))
-        assert query.stop() == 0
 
 
+@pytest.mark.long  # as in `test_faults`, where one on a damaged checkpoint ends with the remedy, and is mended by it
 def test_a_query_that_keeps_failing_ends_with_one_line_and_a_status(settings: dict[str, Any], tmp_path: Path) -> None:
     checkpoint = tmp_path / "data" / "checkpoint"
     checkpoint.mkdir(parents=True)

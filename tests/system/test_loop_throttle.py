@@ -1,5 +1,6 @@
 """The whole loop on real brokers with small real disks, filled by real producers."""
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, Topic, await_ready, http_get, series, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually, paced
+from tests.system.zookeeper import free_port
 
 MEBIBYTE = 1024 * 1024
 DISK, SOFT, HARD = 160 * MEBIBYTE, 100 * MEBIBYTE, 40 * MEBIBYTE
@@ -34,8 +36,6 @@ class Watched:
 
     def usable_bytes(self, broker: int) -> int:
         """What its disk has free, asked of the system itself."""
-        import os
-
         stat = os.statvfs(self.disks[broker])
         return stat.f_bavail * stat.f_frsize
 
@@ -44,14 +44,29 @@ class Watched:
         return min(self.disks, key=self.usable_bytes)
 
 
-@pytest.fixture
-def watched(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[Watched]:
+@dataclass
+class Loop:
+    """A loop that watches it."""
+
+    watched: Watched
+    headgate: Headgate
+    servers: str
+    prefix: str
+    port: int
+
+    def decided(self) -> Topic:
+        return Topic(self.servers, f"{self.prefix}.decided.throttle")
+
+
+@pytest.fixture(scope="module")
+def watched(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     if (why := why_not_mountable()) is not None:
         pytest.skip(why)
+    folder = tmp_path_factory.mktemp("throttle")
     with ExitStack() as stack:
-        disks = {b: stack.enter_context(small_disk(tmp_path / f"disk-{b}", mebibytes=DISK // MEBIBYTE)) for b in (1, 2)}
+        disks = {b: stack.enter_context(small_disk(folder / f"disk-{b}", mebibytes=DISK // MEBIBYTE)) for b in (1, 2)}
         kafka = EmbeddedKafka(
-            tmp_path / "watched",
+            folder / "watched",
             kafka_jars,
             brokers=2,
             log_dirs={b: [disk / "logs"] for b, disk in disks.items()},
@@ -61,16 +76,19 @@ def watched(kafka_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[Watched]:
         yield Watched(stack.enter_context(kafka), disks)
 
 
-@pytest.fixture
-def settings(watched: Watched, loop_kafka: str, tmp_path: Path, free_port: int) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def loop(watched: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    """One for all tests here: each begins with free disks, and leaves them so."""
+    folder, port, prefix = tmp_path_factory.mktemp("loop"), free_port(), f"t{uuid.uuid4().hex[:8]}"
     kafka = {"bootstrap_servers": watched.kafka.bootstrap_servers, "poll_interval": "300ms", "timeout": "3s"}
-    return {
-        "kafka": {"bootstrap_servers": loop_kafka},
-        "topics": {"prefix": f"t{uuid.uuid4().hex[:8]}"},
-        "data_dir": str(tmp_path / "data"),
-        "http": {"port": free_port},
-        "clusters": {"payments": {"kafka": kafka}},
-        "policies": {
+    file = write_settings(
+        folder / "headgate.yaml",
+        kafka={"bootstrap_servers": loop_kafka},
+        topics={"prefix": prefix},
+        data_dir=str(folder / "data"),
+        http={"port": port},
+        clusters={"payments": {"kafka": kafka}},
+        policies={
             "throttle": {
                 "hard": {"available_bytes_below": HARD},
                 "soft": {"available_bytes_below": SOFT},
@@ -78,7 +96,12 @@ def settings(watched: Watched, loop_kafka: str, tmp_path: Path, free_port: int) 
                 "validity": f"{paced(5)}s",
             }
         },
-    }
+    )
+    with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
+        await_ready(headgate, port)
+        yield Loop(watched, headgate, loop_kafka, prefix, port)
+        assert headgate.stop() == 0
+        assert "Traceback" not in headgate.output(), headgate.output()
 
 
 class Filler:
@@ -115,64 +138,50 @@ class Filler:
 
 
 def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(
-    watched: Watched, settings: dict[str, Any], tmp_path: Path, loop_kafka: str
+    loop: Loop,
 ) -> None:
-    file = write_settings(tmp_path / "headgate.yaml", **settings)
-    decided_topic = f"{settings['topics']['prefix']}.decided.throttle"
-    with Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate:
-        await_ready(headgate, settings["http"]["port"])
-        with Topic(loop_kafka, decided_topic) as decided:
-            eventually("factor 1.0", lambda: _factor(decided) == 1.0)
-            began = _batches_and_sockets(headgate, settings["http"]["port"])
-            filler = Filler(watched)
-            filler.fill_until(lambda: min(map(watched.usable_bytes, watched.disks)) < HARD - 2 * MEBIBYTE)
-            eventually("factor 0.0", lambda: _factor(decided) == 0.0)
-            _assert_fell_by_the_soft_rule(decided, watched)
-            _assert_stays_through_a_saw_tooth(decided, watched)
-            _assert_metrics(settings["http"]["port"], watched)
-            filler.free()
-            eventually("factor 1.0 again", lambda: _factor(decided) == 1.0)
-            _assert_limiting_is_right(decided, watched)
-        _assert_no_batch_keeps_a_socket(headgate, settings["http"]["port"], began)
-        assert headgate.stop() == 0
-        assert "Traceback" not in headgate.output(), headgate.output()
+    watched = loop.watched
+    with loop.decided() as decided:
+        eventually("factor 1.0", lambda: _factor(decided) == 1.0)
+        began = _batches_and_sockets(loop.headgate, loop.port)
+        filler = Filler(watched)
+        filler.fill_until(lambda: min(map(watched.usable_bytes, watched.disks)) < HARD - 2 * MEBIBYTE)
+        eventually("factor 0.0", lambda: _factor(decided) == 0.0)
+        _assert_fell_by_the_soft_rule(decided, watched)
+        _assert_stays_through_a_saw_tooth(decided, watched)
+        _assert_metrics(loop.port, watched)
+        filler.free()
+        eventually("factor 1.0 again", lambda: _factor(decided) == 1.0)
+        _assert_limiting_is_right(decided, watched)
+    _assert_no_batch_keeps_a_socket(loop.headgate, loop.port, began)
 
 
-def test_silence_of_a_killed_broker_never_opens_the_gate(
-    watched: Watched, settings: dict[str, Any], tmp_path: Path, loop_kafka: str
-) -> None:
-    file = write_settings(tmp_path / "headgate.yaml", **settings)
-    prefix = settings["topics"]["prefix"]
-    with Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate:
-        await_ready(headgate, settings["http"]["port"])
+def test_silence_of_a_killed_broker_never_opens_the_gate(loop: Loop) -> None:
+    watched = loop.watched
+    with loop.decided() as decided, Topic(loop.servers, f"{loop.prefix}.decided.alerts") as alerts:
+        eventually("factor 1.0", lambda: _factor(decided) == 1.0)
         # Ballast on one disk alone, so that only the broker to be killed limits.
         ballast = watched.disks[2] / "ballast"
         ballast.write_bytes(b"\0" * (watched.usable_bytes(2) - (SOFT + HARD) // 2))
-        with (
-            Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
-            Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
-        ):
-            slowed = eventually("all of the ballast is seen", lambda: _last_at(decided, 2, watched.usable_bytes(2)))
-            assert slowed["factor"] < 1.0
-            kill_broker(watched.kafka, 2)
-            stale = eventually("it alone is stale", lambda: _last_stale(decided, brokers=1))
-            assert stale["factor"] == slowed["factor"]
-            assert stale["limiting"]["broker"] == 2
-            eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
-            unread = next(a for a in alerts.data() if a["subject"] == "payments/2")
-            assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
-            start_broker(watched.kafka, 2)
-            ballast.unlink()
-            eventually("read again and open", lambda: _factor(decided) == 1.0)
-            eventually(
-                "resolved",
-                lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data()),
-            )
-            killed = [d["sequence"] for d in decided.data()].index(slowed["sequence"])
-            opened = next(i for i, d in enumerate(decided.data()) if i > killed and d["factor"] > slowed["factor"])
-            assert decided.data()[opened]["verdict"] == "raise"
-            assert decided.data()[opened]["brokers"]["stale"] == 0
-        assert headgate.stop() == 0
+        slowed = eventually("all of the ballast is seen", lambda: _last_at(decided, 2, watched.usable_bytes(2)))
+        assert slowed["factor"] < 1.0
+        kill_broker(watched.kafka, 2)
+        stale = eventually("it alone is stale", lambda: _last_stale(decided, brokers=1))
+        assert stale["factor"] == slowed["factor"]
+        assert stale["limiting"]["broker"] == 2
+        eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
+        unread = next(a for a in alerts.data() if a["subject"] == "payments/2")
+        assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
+        start_broker(watched.kafka, 2)
+        ballast.unlink()
+        eventually("read again and open", lambda: _factor(decided) == 1.0)
+        eventually(
+            "resolved",
+            lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data()),
+        )
+        killed = [d["sequence"] for d in decided.data()].index(slowed["sequence"])
+        opened = next(d for d in decided.data()[killed + 1 :] if d["factor"] > slowed["factor"])
+        assert (opened["verdict"], opened["brokers"]["stale"]) == ("raise", 0)
 
 
 def _batches_and_sockets(headgate: Headgate, port: int) -> tuple[float, int]:

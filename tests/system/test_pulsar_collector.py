@@ -1,5 +1,6 @@
 """The admin REST of a real Pulsar, and the collector that reads bookies, groups and affinity through it."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -12,14 +13,18 @@ from prometheus_client import CollectorRegistry
 
 from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
+from connectors.quarantine import AdminRacks
+from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, isolate_brokers, produce, set_affinity, set_persistence
+from tests.system.test_quarantine_actuator import Acting, Meddled
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 
 WHOLE_RANGE = "0x00000000_0xffffffff"
@@ -228,3 +233,26 @@ def test_the_collector_runs_until_it_is_stopped(admin: AdminApi) -> None:
     stop.set()
     thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
+
+
+def test_by_a_real_pulsars_rest_a_bookie_is_put_into_quarantine_too(cluster: Stack) -> None:
+    """The last here: it begins with no groups, and leaves its own."""
+    theirs, free, _ = cluster.bookie_ids
+    settings = PulsarAdmin.model_validate({"admin_url": cluster.admin_url, "timeout": "30s"})
+    with admin_of(cluster.admin_url) as api, cluster.zookeeper.client() as client:
+        client.ensure_path("/bookies")
+        client.set("/bookies", b"{}")
+        eventually("there are no groups", lambda: api.racks() == {})
+        with Acting(Meddled(AdminRacks(api, BookieHttp(cluster.bookie_url, settings)))) as actor:
+            actor.decide(free)
+            actor.awaits("no_groups", free)
+            api.set_rack(theirs, "default", "/r1")
+            actor.decide("nobody:1", theirs)
+            actor.awaits("not_registered", "nobody:1")
+            assert actor.awaits("already_assigned", theirs)["found_group"] == "default"
+            actor.decide(free, sequence=2)
+            assert actor.awaits("done", free)["attempt"] == 1
+        assert json.loads(client.get("/bookies")[0]) == {
+            "default": {theirs: {"rack": "/r1"}},
+            QUARANTINE_GROUP: {free: {"rack": QUARANTINE_RACK, "hostname": "127.0.0.1"}},
+        }

@@ -4,10 +4,12 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
@@ -18,6 +20,7 @@ from deploy.doctor.results import Verdict
 from policies.observations import Outcome
 from tests.system.doctor import examined
 from tests.system.pulsar import PulsarCluster
+from tests.system.test_unload_actuator import Acting, decided
 from tests.system.zookeeper import free_port
 
 _KEY = b"a key that only this test knows, of 256 bits and more"
@@ -56,7 +59,7 @@ class Secured:
             "brokerClientAuthenticationPlugin": authentication,
             "brokerClientAuthenticationParameters": f"token:{token_of('operator')}",
         }
-        cluster.add_broker(properties=properties, token=token_of("operator"))
+        self.member = cluster.add_broker(properties=properties, token=token_of("operator")).broker_id
         self.url = f"https://localhost:{port}"
 
 
@@ -144,3 +147,28 @@ def test_the_doctor_names_the_role_that_must_be_a_superuser(
     assert (answer.is_good, len(answer.remedies)) == (verdict is Verdict.WORKS, len(remedies)), answer
     assert all(part in line for part, line in zip(remedies, answer.remedies, strict=True))
     assert token_of(role) not in str(answers)
+
+
+def bounds_of(secured: Secured, topic: str) -> str:
+    """The bundle of a topic."""
+    url = f"{secured.url}/lookup/v2/topic/persistent/{topic}/bundle"
+    trust = ssl.create_default_context(cafile=secured.cert)
+    return httpx.get(url, verify=trust, headers={"Authorization": f"Bearer {token_of('operator')}"}, timeout=30).text
+
+
+def test_the_token_of_the_file_lets_the_unload_actuator_in_over_tls(secured: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token_of("somebody"))
+    admin = {"admin_url": secured.url, "tls": {"ca_file": secured.cert}, "token_file": file}
+    operator = AdminApi(PulsarAdmin.model_validate({**admin, "token_file": None, "token": token_of("operator")}))
+    operator.lookup("public/default/topic")
+    operator.close()
+    bundle = f"public/default/{bounds_of(secured, 'public/default/topic')}"
+    # By its name the broker is known to TLS, by its address to the others.
+    port, names = secured.url.rpartition(":")[2], {"ca_file": secured.cert, "verify_hostname": False}
+    with Acting({**admin, "tls": names}, member_url="https://{host}:" + port) as actor:
+        actor.decide(decided(bundle, secured.member))
+        assert "status 40" in actor.awaits("failed", bundle)["detail"]
+        file.write_text(token_of("operator"))
+        actor.awaits("done", bundle)
+    assert token_of("operator") not in json.dumps(actor.said)

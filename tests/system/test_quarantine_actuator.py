@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,19 +24,16 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.quarantine import AdminRacks, QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
+from connectors.quarantine import QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
 from connectors.quarantine.store import RacksSnapshot, RackStore
 from connectors.quarantine.worker import QuarantineWorker
 from connectors.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from policies.wire import decision_event
+from tests.cases import case
 from tests.connectors.quarantine.orders import CLUSTER, decision
 from tests.system.loop import Topic, produce
-from tests.system.pulsar import PulsarCluster
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
@@ -226,32 +223,35 @@ def test_a_bookie_that_has_registered_anew_is_not_the_one_that_was_meant(bookies
     assert bookies.quarantined == set()
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        pytest.param(None, "there is no znode /bookies: give any bookie a rack", id="absent"),
-        pytest.param(b'{"default":', "the znode /bookies is not as Pulsar writes it", id="cut short"),
-        pytest.param(b'{"default":["bk1"]}', "the znode /bookies is not as Pulsar writes it", id="another shape"),
-        pytest.param(
-            b'{"default":{"a":{"x":"' + b"y" * (MAX_RACKS_BYTES - 50) + b'"}}}', "more than a znode may have", id="full"
-        ),
-    ],
+NOT_TO_BE_WRITTEN = (
+    ("absent", None, "there is no znode /bookies: give any bookie a rack"),
+    ("cut short", b'{"default":', "the znode /bookies is not as Pulsar writes it"),
+    ("another shape", b'{"default":["bk1"]}', "the znode /bookies is not as Pulsar writes it"),
+    ("full", b'{"default":{"a":{"x":"' + b"y" * (MAX_RACKS_BYTES - 50) + b'"}}}', "more than a znode may have"),
 )
-def test_what_it_cannot_write_is_left_alone_said_and_tried_again(
-    bookies: Bookies, content: bytes | None, why: str
-) -> None:
-    bookies.register("bk11:3181")
-    bookies.client.delete("/bookies")
-    if content is not None:
-        bookies.client.create("/bookies", content)
-    with acting(bookies) as actor:
-        actor.decide("bk11:3181")
-        assert why in actor.awaits("failed")["detail"]
-        found = bookies.client.get("/bookies")[0] if bookies.client.exists("/bookies") else None
-        assert found == content
-        bookies.client.ensure_path("/bookies")
-        bookies.client.set("/bookies", b'{"default":{}}')
-        actor.awaits("done")
+
+
+def test_what_it_cannot_write_is_left_alone_said_and_tried_again(zookeeper: ZooKeeper) -> None:
+    """All at a time, as a second try comes seconds later."""
+    with ExitStack() as stack:
+        acted: list[tuple[Bookies, Acting]] = []
+        for _, content, _ in NOT_TO_BE_WRITTEN:
+            bookies = stack.enter_context(cluster_on(zookeeper))
+            bookies.register("bk11:3181")
+            bookies.client.delete("/bookies")
+            if content is not None:
+                bookies.client.create("/bookies", content)
+            acted.append((bookies, stack.enter_context(acting(bookies))))
+            acted[-1][1].decide("bk11:3181")
+        for (row, content, why), (bookies, actor) in zip(NOT_TO_BE_WRITTEN, acted, strict=True):
+            with case(row):
+                assert why in actor.awaits("failed")["detail"]
+                found = bookies.client.get("/bookies")[0] if bookies.client.exists("/bookies") else None
+                assert found == content
+                bookies.client.ensure_path("/bookies")
+                bookies.client.set("/bookies", b'{"default":{}}')
+        for _, actor in acted:
+            actor.awaits("done")
 
 
 def test_a_znode_that_we_may_not_write_is_said_with_the_remedy_in_sight(bookies: Bookies) -> None:
@@ -426,39 +426,6 @@ def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills
     assert sizes[-1] < len(everyone), "it was killed after its work: the test shows nothing"
     # Each bookie was written once, whoever did it.
     assert bookies.client.exists("/bookies").version == sizes[-1]
-
-
-# --- by the admin REST
-
-
-@pytest.fixture
-def pulsar(pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[PulsarCluster]:
-    with PulsarCluster(tmp_path / "pulsar", pulsar_jars, bookkeeper_jars, bookies=2) as pulsar:
-        yield pulsar
-
-
-def test_by_a_real_pulsars_rest_the_bookie_is_put_into_the_group_too(pulsar: PulsarCluster) -> None:
-    _, bookie_url = pulsar.add_http_bookie()
-    pulsar.add_broker()
-    theirs, free, _ = pulsar.bookie_ids
-    settings = PulsarAdmin.model_validate({"admin_url": pulsar.admin_url, "timeout": "30s"})
-    api = AdminApi(settings)
-    meddled = Meddled(AdminRacks(api, BookieHttp(bookie_url, settings)))
-    with Acting(meddled) as actor:
-        actor.decide(free)
-        actor.awaits("no_groups", free)
-        api.set_rack(theirs, "default", "/r1")
-        actor.decide("nobody:1", theirs)
-        actor.awaits("not_registered", "nobody:1")
-        assert actor.awaits("already_assigned", theirs)["found_group"] == "default"
-        actor.decide(free, sequence=2)
-        assert actor.awaits("done", free)["attempt"] == 1
-    with pulsar.zookeeper.client() as client:
-        assert json.loads(client.get("/bookies")[0]) == {
-            "default": {theirs: {"rack": "/r1"}},
-            QUARANTINE_GROUP: {free: {"rack": QUARANTINE_RACK, "hostname": "127.0.0.1"}},
-        }
-    api.close()
 
 
 # --- end to end

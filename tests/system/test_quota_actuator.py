@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
+from tests.system.zookeeper import free_port
 
 CLUSTER = "payments"
 MEGABYTE = 1_000_000
@@ -72,7 +74,8 @@ class Watched:
         said: list[str] = []
         classes = ":".join(map(str, self._jars))
         servers = self.kafka.bootstrap_servers
-        command = ("-Xmx64m", "-cp", classes, "kafka.admin.ConfigCommand", "--bootstrap-server", servers, *arguments)
+        small = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        command = (*small, "-cp", classes, "kafka.admin.ConfigCommand", "--bootstrap-server", servers, *arguments)
         assert run_java(command, on_line=said.append) == 0, said
         return "\n".join(said)
 
@@ -139,30 +142,44 @@ class Decider:
 
 @pytest.fixture
 def decider(loop_kafka: str) -> Decider:
+    return new_decider(loop_kafka)
+
+
+def new_decider(loop_kafka: str) -> Decider:
+    """With topics of its own."""
     prefix = f"q{uuid.uuid4().hex[:8]}"
     create_topics(KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix))
     return Decider(loop_kafka, prefix)
 
 
-@pytest.fixture
-def settings(watched: Watched, decider: Decider, tmp_path: Path, free_port: int) -> dict[str, Any]:
+def settings_of(
+    decider: Decider, watched: Watched, folder: Path, port: int, entities: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Settings of an actuator: by cluster, the entity whose quota it sets."""
+    kafka = {"bootstrap_servers": watched.kafka.bootstrap_servers, "timeout": "10s"}
     return {
         "kafka": {"bootstrap_servers": decider.servers},
         "topics": {"prefix": decider.prefix},
-        "data_dir": str(tmp_path / "data"),
-        "http": {"port": free_port},
+        "data_dir": str(folder / "data"),
+        "http": {"port": port},
         "clusters": {
-            CLUSTER: {
-                "kafka": {"bootstrap_servers": watched.kafka.bootstrap_servers, "timeout": "10s"},
+            cluster: {
+                "kafka": {**kafka},
                 "quotas": {
-                    "entities": [{"client_id": "default", "base": 2 * MEGABYTE}],
+                    "entities": [{"base": 2 * MEGABYTE, **entity}],
                     "verify_interval": "1s",
                     "max_told_wait": "none",
                 },
             }
+            for cluster, entity in entities.items()
         },
         "policies": {"throttle": {"hard": {"available_bytes_below": 1}, "fallback_factor": 0.25}},
     }
+
+
+@pytest.fixture
+def settings(watched: Watched, decider: Decider, tmp_path: Path, free_port: int) -> dict[str, Any]:
+    return settings_of(decider, watched, tmp_path, free_port, {CLUSTER: {"client_id": "default"}})
 
 
 @contextmanager
@@ -201,34 +218,141 @@ def metric(settings: dict[str, Any], name: str) -> dict[str, float]:
     return {labels: float(value) for labels, value in re.findall(rf"^{name}({{.*}}) (\S+)$", answer[1], re.MULTILINE)}
 
 
-def test_a_factor_is_a_quota_and_at_one_there_is_none_again(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    with acting(settings, tmp_path):
-        decision = decider.decide(0.5)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        seen = watched.tool("--describe", "--entity-type", "clients", "--entity-default")
-        assert "default client-id" in seen
-        assert "producer_byte_rate=1000000.0" in seen
-        series = '{cluster="payments",entity="client-id=<default>"}'
-        assert metric(settings, "headgate_quota_bytes_per_second") == {series: MEGABYTE}
-        applied = said(decider, verdict="set", rate_bytes_per_second=MEGABYTE)
-        assert applied | {
-            "cluster": CLUSTER, "entity": "client-id=<default>", "factor": 0.5, "sequence": 1,
-            "decision_id": decision.decision_id, "reason": "decided", "previous_bytes_per_second": None,
-            "outcome": "applied", "attempt": 1,
-        } == applied  # fmt: skip
-        decider.decide(0.0)
-        has(watched, ANY_CLIENT, 65_536)
-        decider.decide(1.0)
-        has(watched, ANY_CLIENT, None)
-        said(decider, verdict="restore", rate_bytes_per_second=None)
-        eventually("no series", lambda: metric(settings, "headgate_quota_bytes_per_second") == {})
-        assert metric(settings, "headgate_quota_applications_total")['{cluster="payments",outcome="applied"}'] == 3
-        count = metric(settings, "headgate_quota_apply_seconds_count")
-        assert count == {'{cluster="payments"}': 3}
-        took = metric(settings, "headgate_quota_apply_seconds_sum")['{cluster="payments"}']
-        assert took / 3 < on_this_machine(10.0)
+# --- one actuator, of which each test has a cluster, and the client id of the same name
+
+
+@dataclass
+class Acted:
+    """A cluster on which the shared actuator acts."""
+
+    watched: Watched
+    decider: Decider
+    settings: dict[str, Any]
+    cluster: str
+
+    @property
+    def client(self) -> Entity:
+        return Entity(client_id=self.cluster)
+
+    def decide(self, factor: float, **more: Any) -> ThrottleFactor:
+        return self.decider.decide(factor, cluster=self.cluster, **more)
+
+    def has(self, rate: int | None) -> None:
+        has(self.watched, self.client, rate)
+
+    def rate(self) -> int | None:
+        return self.watched.rate(self.client)
+
+    def said(self, **fields: Any) -> dict[str, Any]:
+        return said(self.decider, cluster=self.cluster, **fields)
+
+    def metric(self, name: str) -> dict[str, float]:
+        found = metric(self.settings, name)
+        return {labels: value for labels, value in found.items() if f'cluster="{self.cluster}"' in labels}
+
+
+OF_ONE_ACTUATOR = FACTOR, TIGHTER, STALE, FENCED, SHADOW, BY_HAND, WRITER = (
+    "factor", "tighter", "stale", "fenced", "shadow", "by-hand", "writer",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Acted]:
+    decider, folder = new_decider(loop_kafka), tmp_path_factory.mktemp("act")
+    entities = {name: {"client_id": name} for name in OF_ONE_ACTUATOR}
+    settings = settings_of(decider, cluster, folder, free_port(), entities)
+    with acting(settings, folder):
+        yield Acted(cluster, decider, settings, CLUSTER)
+
+
+@pytest.fixture
+def acted(shared: Acted, watched: Watched, request: pytest.FixtureRequest) -> Acted:
+    """With the cluster that the test names."""
+    return replace(shared, watched=watched, cluster=request.param)
+
+
+@pytest.mark.parametrize("acted", [FACTOR], indirect=True)
+def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> None:
+    decision = acted.decide(0.5)
+    acted.has(MEGABYTE)
+    seen = acted.watched.tool("--describe", "--entity-type", "clients", "--entity-name", FACTOR)
+    assert f"client-id '{FACTOR}'" in seen
+    assert "producer_byte_rate=1000000.0" in seen
+    series = f'{{cluster="{FACTOR}",entity="client-id={FACTOR}"}}'
+    assert acted.metric("headgate_quota_bytes_per_second") == {series: MEGABYTE}
+    applied = acted.said(verdict="set", rate_bytes_per_second=MEGABYTE)
+    assert applied | {
+        "entity": f"client-id={FACTOR}", "factor": 0.5, "sequence": decision.sequence,
+        "decision_id": decision.decision_id, "reason": "decided", "previous_bytes_per_second": None,
+        "outcome": "applied", "attempt": 1,
+    } == applied  # fmt: skip
+    acted.decide(0.0)
+    acted.has(65_536)
+    acted.decide(1.0)
+    acted.has(None)
+    acted.said(verdict="restore", rate_bytes_per_second=None)
+    eventually("no series", lambda: acted.metric("headgate_quota_bytes_per_second") == {})
+    labels = f'{{cluster="{FACTOR}"}}'
+    assert acted.metric("headgate_quota_applications_total")[f'{{cluster="{FACTOR}",outcome="applied"}}'] == 3
+    assert acted.metric("headgate_quota_apply_seconds_count") == {labels: 3}
+    assert acted.metric("headgate_quota_apply_seconds_sum")[labels] / 3 < on_this_machine(10.0)
+
+
+@pytest.mark.parametrize("acted", [TIGHTER], indirect=True)
+def test_a_quota_that_is_tighter_already_is_left_alone(acted: Acted) -> None:
+    acted.watched.set(acted.client, 30_000)
+    acted.decide(0.5)
+    assert acted.said(reason="tighter")["outcome"] == "unchanged"
+    assert acted.rate() == 30_000
+
+
+@pytest.mark.parametrize("acted", [STALE], indirect=True)
+def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Acted) -> None:
+    acted.decide(0.5, valid_seconds=2.0)
+    acted.has(MEGABYTE)
+    acted.has(500_000)
+    assert acted.said(reason="stale")["factor"] == 0.25
+    acted.decide(0.75)
+    acted.has(1_500_000)
+
+
+@pytest.mark.parametrize("acted", [FENCED], indirect=True)
+def test_passed_decisions_are_ignored_until_the_one_in_force_expires(acted: Acted) -> None:
+    acted.decide(0.5, sequence=7, valid_seconds=4.0)
+    acted.has(MEGABYTE)
+    acted.decide(1.0, sequence=6, valid_seconds=1.0)
+    assert acted.said(reason="fenced")["sequence"] == 6
+    assert acted.rate() == MEGABYTE
+    acted.has(500_000)  # expired: the fallback
+    acted.decide(0.75, sequence=1)  # the query lost its checkpoint and counts anew
+    acted.has(1_500_000)
+
+
+@pytest.mark.parametrize("acted", [SHADOW], indirect=True)
+def test_shadow_mode_applies_nothing_says_what_it_would_and_takes_back_what_was_applied(acted: Acted) -> None:
+    acted.decide(0.5, mode=Mode.SHADOW)
+    would = acted.said(reason="shadow", verdict="keep")
+    assert (would["rate_bytes_per_second"], would["outcome"]) == (MEGABYTE, "unchanged")
+    assert acted.rate() is None
+    acted.decide(0.5)
+    acted.has(MEGABYTE)
+    acted.decide(0.5, mode=Mode.SHADOW)
+    acted.has(None)
+
+
+@pytest.mark.parametrize("acted", [BY_HAND], indirect=True)
+def test_a_change_by_hand_is_what_is_put_back_in_the_end(acted: Acted) -> None:
+    acted.decide(0.5)
+    acted.has(MEGABYTE)
+    acted.said(verdict="set", reason="decided")
+    acted.watched.set(acted.client, 1_700_000)
+    acted.has(MEGABYTE)
+    assert acted.said(reason="changed_by_hand")["previous_bytes_per_second"] == 1_700_000
+    acted.decide(1.0)
+    acted.has(1_700_000)
+
+
+# --- actuators of their own
 
 
 def test_what_was_there_before_is_put_back_exactly(
@@ -258,16 +382,6 @@ def test_what_was_there_before_is_put_back_exactly(
         assert "consumer_byte_rate=777.0" in seen
         assert "producer_byte_rate=3333333.0" in seen
     watched.tool("--alter", "--entity-type", "users", "--entity-default", "--delete-config", "consumer_byte_rate")
-
-
-def test_a_quota_that_is_tighter_already_is_left_alone(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    watched.set(ANY_CLIENT, 30_000)
-    with acting(settings, tmp_path):
-        decider.decide(0.5)
-        assert said(decider, reason="tighter")["outcome"] == "unchanged"
-        assert watched.rate(ANY_CLIENT) == 30_000
 
 
 def test_killed_between_two_decisions_it_still_restores_exactly(
@@ -300,60 +414,6 @@ def test_stopped_in_order_it_leaves_quotas_and_release_puts_them_back(
         assert headgate.wait() == 0, headgate.output()
     assert watched.rate(ANY_CLIENT) is None
     said(decider, reason="released", outcome="applied")
-
-
-def test_without_a_successor_the_fallback_holds_until_a_decision_comes(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    with acting(settings, tmp_path):
-        decider.decide(0.5, valid_seconds=2.0)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        has(watched, ANY_CLIENT, 500_000)
-        assert said(decider, reason="stale")["factor"] == 0.25
-        decider.decide(0.75)
-        has(watched, ANY_CLIENT, 1_500_000)
-
-
-def test_passed_decisions_are_ignored_until_the_one_in_force_expires(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    with acting(settings, tmp_path):
-        decider.decide(0.5, sequence=7, valid_seconds=4.0)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        decider.decide(1.0, sequence=6, valid_seconds=1.0)
-        assert said(decider, reason="fenced")["sequence"] == 6
-        assert watched.rate(ANY_CLIENT) == MEGABYTE
-        has(watched, ANY_CLIENT, 500_000)  # expired: the fallback
-        decider.decide(0.75, sequence=1)  # the query lost its checkpoint and counts anew
-        has(watched, ANY_CLIENT, 1_500_000)
-
-
-def test_shadow_mode_applies_nothing_says_what_it_would_and_takes_back_what_was_applied(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    with acting(settings, tmp_path):
-        decider.decide(0.5, mode=Mode.SHADOW)
-        would = said(decider, reason="shadow", verdict="keep")
-        assert (would["rate_bytes_per_second"], would["outcome"]) == (MEGABYTE, "unchanged")
-        assert watched.rate(ANY_CLIENT) is None
-        decider.decide(0.5)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        decider.decide(0.5, mode=Mode.SHADOW)
-        has(watched, ANY_CLIENT, None)
-
-
-def test_a_change_by_hand_is_what_is_put_back_in_the_end(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    with acting(settings, tmp_path):
-        decider.decide(0.5)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        said(decider, verdict="set", reason="decided")
-        watched.set(ANY_CLIENT, 1_700_000)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        assert said(decider, reason="changed_by_hand")["previous_bytes_per_second"] == 1_700_000
-        decider.decide(1.0)
-        has(watched, ANY_CLIENT, 1_700_000)
 
 
 def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again(
@@ -439,7 +499,7 @@ class Writer:
     """A real producer that wants to write at a fixed rate; counts what Kafka has taken."""
 
     def __init__(self, servers: str, topic: str, bytes_per_second: int) -> None:
-        self._producer = Producer({"bootstrap.servers": servers, "client.id": "writer", "linger.ms": 5, "acks": 1})
+        self._producer = Producer({"bootstrap.servers": servers, "client.id": WRITER, "linger.ms": 5, "acks": 1})
         self._topic, self._bytes_per_second = topic, bytes_per_second
         self._stop = threading.Event()
         self._taken: list[tuple[float, int]] = []
@@ -470,27 +530,26 @@ class Writer:
             self._taken.append((time.monotonic(), len(message.value())))
 
 
-def test_a_producer_slows_to_the_rate_and_is_back_within_seconds(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    admin = AdminClient({"bootstrap.servers": watched.kafka.bootstrap_servers})
+@pytest.mark.parametrize("acted", [WRITER], indirect=True)
+def test_a_producer_slows_to_the_rate_and_is_back_within_seconds(acted: Acted) -> None:
+    servers = acted.watched.kafka.bootstrap_servers
     topic = f"orders-{uuid.uuid4().hex[:6]}"
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
-    with acting(settings, tmp_path):
-        writer = Writer(watched.kafka.bootstrap_servers, topic, 2 * MEGABYTE)
-        try:
-            eventually("it writes freely", lambda: writer.rate(3) > 1.7 * MEGABYTE)
-            started = time.monotonic()
-            decider.decide(0.5)
-            # Kafka counts the last eleven seconds: a producer may write until its average is above the quota.
-            eventually("it is slowed down", lambda: writer.rate(1) < 1.3 * MEGABYTE)
-            slowed_seconds = time.monotonic() - started
-            eventually("it writes at the rate", lambda: 0.85 < writer.rate(5) / MEGABYTE < 1.15)
-            started = time.monotonic()
-            decider.decide(1.0)
-            eventually("it writes freely again", lambda: writer.rate(1) > 1.7 * MEGABYTE)
-            released_seconds = time.monotonic() - started
-        finally:
-            writer.close()
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_SECONDS)
+    writer = Writer(servers, topic, 2 * MEGABYTE)
+    try:
+        eventually("it writes freely", lambda: writer.rate(3) > 1.7 * MEGABYTE)
+        started = time.monotonic()
+        acted.decide(0.5)
+        # Kafka counts the last eleven seconds: a producer may write until its average is above the quota.
+        eventually("it is slowed down", lambda: writer.rate(1) < 1.3 * MEGABYTE)
+        slowed_seconds = time.monotonic() - started
+        eventually("it writes at the rate", lambda: 0.85 < writer.rate(5) / MEGABYTE < 1.15)
+        started = time.monotonic()
+        acted.decide(1.0)
+        eventually("it writes freely again", lambda: writer.rate(1) > 1.7 * MEGABYTE)
+        released_seconds = time.monotonic() - started
+    finally:
+        writer.close()
     assert slowed_seconds < on_this_machine(30)
     assert released_seconds < on_this_machine(30)

@@ -10,7 +10,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from policies.batches import BATCHES
-from policies.registry import POLICIES, decided_topics, observed_topics, topic_of
+from policies.registry import AUDIT, POLICIES, decided_topics, observed_topics, topic_of
+from policies.timers import TICKS, TIMERS
 from policies.wire import observation_event
 from streaming.dead_letters import KEPT_BYTES
 from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
@@ -74,13 +75,17 @@ def test_a_live_run_that_was_killed_in_the_middle_is_replayed_byte_for_byte(
     live = read_all(loop_kafka, [f"{prefix}.{topic}" for topic in decided_topics()])
     written = {str(line["payload"]) for line in live}
     assert len(written) > 20
+    for name in ("decided.throttle", "decided.alerts", AUDIT, TIMERS, TICKS):
+        with Topic(loop_kafka, f"{prefix}.{name}") as kept:
+            said = {entry.content_type for entry in kept.entries()}
+            assert said == {"application/cloudevents+json; charset=UTF-8"}, name
 
     replayed = replay(file, "--from", "2020-01-01T00:00:00Z")
     assert sorted(replayed) == sorted(written)
     assert len(set(replayed)) == len(replayed), "each once"
-    kept = [f"{prefix}.{topic}" for topic in (*observed_topics(), BATCHES)]
+    taken_from = [f"{prefix}.{topic}" for topic in (*observed_topics(), BATCHES)]
     recording = tmp_path / "night.jsonl"
-    recording.write_text("".join(f"{json.dumps(line)}\n" for line in read_all(loop_kafka, kept)))
+    recording.write_text("".join(f"{json.dumps(line)}\n" for line in read_all(loop_kafka, taken_from)))
     assert replay(file, str(recording)) == replayed
 
 

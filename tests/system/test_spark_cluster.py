@@ -4,17 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from policies.registry import decided_topics
 from tests.system.loop import await_ready
-from tests.system.rounds import Run, decisions, has_decided
+from tests.system.rounds import Run, has_decided
 from tests.system.spark_cluster import SparkCluster
+from tests.system.test_replay_live import read_all, replay
 from tests.system.waiting import eventually
 
 SMALL = {
@@ -37,32 +38,26 @@ def query_failures(run: Run) -> int:
 
 
 def test_a_cluster_whose_executor_is_killed_decides_as_one_process_does(
-    spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_tcp_port_factory: Callable[[], int]
+    spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_port: int
 ) -> None:
-    """Round by round, so that both take the same readings at a time."""
-    local = Run(tmp_path / "local", loop_kafka, free_tcp_port_factory(), {})
-    wide = Run(tmp_path / "wide", loop_kafka, free_tcp_port_factory(), {"master": spark_cluster.master, "spark": SMALL})
-    rounds, failures = range(1, 6), 0
-    with ExitStack() as stack:
-        runs = [(run, stack.enter_context(run.query()), stack.enter_context(run.decided())) for run in (local, wide)]
-        for run, query, _ in runs:
-            await_ready(query, run.port)
-        for round_ in rounds:
-            for run, _, _ in runs:
-                run.observe(round_)
+    """The one process is that of a replay, of the same batches."""
+    run = Run(tmp_path / "run", loop_kafka, free_port, {"master": spark_cluster.master, "spark": SMALL})
+    with run.query() as query, run.decided() as decided:
+        await_ready(query, run.port)
+        for round_ in range(1, 6):
+            run.observe(round_)
             if round_ == 3:
                 before = spark_cluster.executors()
                 assert len(before) == 2, "work is shared"
-                failures = query_failures(wide)
+                failures = query_failures(run)
                 os.kill(before[0], signal.SIGKILL)
-            for run, query, decided in runs:
-                eventually(f"round {round_} of {run.folder.name}", partial(has_decided, decided, round_))
-                assert query.process.poll() is None
+            eventually(f"round {round_}", partial(has_decided, decided, round_))
+            assert query.process.poll() is None
         eventually("an executor in place of the killed one", lambda: len(spark_cluster.executors()) == 2)
-        alone, shared = (decisions(decided) for _, _, decided in runs)
-        assert shared == alone
-        assert all(query.stop() == 0 for _, query, _ in runs)
-    assert query_failures(wide) == failures, "a task is repeated, not the query"
+        assert query.stop() == 0
+    assert query_failures(run) == failures, "a task is repeated, not the query"
+    shared = read_all(loop_kafka, [f"{run.prefix}.{topic}" for topic in decided_topics()])
+    assert {str(each["payload"]) for each in shared} == set(replay(run.file, "--from", "2020-01-01T00:00:00Z"))
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """The Pulsar actuator on real brokers: unloading, looking up, keeping its hands off; and end to end over Kafka."""
 
 import json
-import ssl
 import threading
 import time
 import uuid
@@ -33,7 +32,6 @@ from tests.system.loop import Topic, produce
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.test_pulsar_security import Secured, token_of
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 RANGE = "0x00000000_0xffffffff"
@@ -314,41 +312,6 @@ def test_a_broker_with_a_session_lets_go_of_what_zookeeper_says_is_another_s(fle
             assert not serves(fleet.second, bundle)
             assert fleet.owner(bundle) in (None, fleet.first.broker_id)
     print(f"zookeeper names another: {outcomes}")  # noqa: T201
-
-
-# --- let in
-
-
-def bounds_of(secured: Secured, topic: str) -> str:
-    """The bundle of a topic."""
-    url = f"{secured.url}/lookup/v2/topic/persistent/{topic}/bundle"
-    trust = ssl.create_default_context(cafile=secured.cert)
-    return httpx.get(url, verify=trust, headers={"Authorization": f"Bearer {token_of('operator')}"}, timeout=30).text
-
-
-def test_the_token_of_the_file_lets_it_in_over_tls(
-    pulsar_jars: tuple[Path, ...],
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "token"
-    file.write_text(token_of("somebody"))
-    with PulsarCluster(tmp_path / "secured", pulsar_jars, bookkeeper_jars, bookies=0) as cluster:
-        secured = Secured(cluster, tmp_path)
-        admin = {"admin_url": secured.url, "tls": {"ca_file": secured.cert}, "token_file": file}
-        operator = AdminApi(PulsarAdmin.model_validate({**admin, "token_file": None, "token": token_of("operator")}))
-        operator.lookup("public/default/topic")
-        operator.close()
-        member = cluster.brokers[0].broker_id
-        bundle = f"public/default/{bounds_of(secured, 'public/default/topic')}"
-        # By its name the broker is known to TLS, by its address to the others.
-        port, names = secured.url.rpartition(":")[2], {"ca_file": secured.cert, "verify_hostname": False}
-        with Acting({**admin, "tls": names}, member_url="https://{host}:" + port) as actor:
-            actor.decide(decided(bundle, member))
-            assert "status 40" in actor.awaits("failed", bundle)["detail"]
-            file.write_text(token_of("operator"))
-            actor.awaits("done", bundle)
-        assert token_of("operator") not in json.dumps(actor.said)
 
 
 # --- end to end

@@ -10,6 +10,7 @@ import pytest
 
 from deploy.settings import EMBEDDED_CLUSTER
 from policies.canary import CANARY
+from tests.deploy.several import Command, run_several
 from tests.system.loop import Headgate, await_ready, http_get
 from tests.system.processes import is_running
 from tests.system.waiting import eventually, on_this_machine
@@ -22,8 +23,7 @@ def test_up_watches_its_own_disks_answers_questions_leaves_nothing_behind_and_re
     arguments = ["up", "--data-dir", str(tmp_path / "data"), "--port", str(free_port)]
     with Headgate(arguments, tmp_path / "first.log") as first:
         pids = _watches(first, free_port, tmp_path)
-        _refuses_a_second(arguments, first, tmp_path)
-        _answers_questions(tmp_path)
+        _answers_questions(tmp_path, second=arguments, first=first.process.pid)
         _measures_itself(first, free_port)
         assert first.stop() == 0, first.output()
         assert not [pid for pid in pids if is_running(pid)]
@@ -51,32 +51,23 @@ def _watches(headgate: Headgate, port: int, folder: Path) -> list[int]:
     return headgate.children()
 
 
-def _refuses_a_second(arguments: list[str], first: Headgate, folder: Path) -> None:
-    with Headgate(arguments, folder / "second.log") as second:
-        assert second.wait() == 2
-        assert str(first.process.pid) in second.output()
-        assert "Traceback" not in second.output()
-
-
-def _answers_questions(folder: Path) -> None:
-    """What is in force, what fires and why, from the topics of the running loop."""
-    environment = {"HEADGATE_DATA_DIR": str(folder / "data")}
-
-    def ask(*question: str) -> tuple[int, str]:
-        with Headgate(question, folder / f"{question[0]}.log", environment) as asked:
-            return asked.wait(), asked.output()
-
-    status, said = ask("status")
-    assert (status, "Producers of embedded" in said) == (0, True), said
-    status, said = ask("decisions", "emb", "--json")
-    assert (status, [d["subject"] for d in json.loads(said)]) == (0, ["embedded"]), said
-    assert ask("alerts", "--json")[0] == 0
-    status, said = ask("explain", "embedded", "--json")
-    explained = json.loads(said)
+def _answers_questions(folder: Path, *, second: list[str], first: int) -> None:
+    """What is in force, what fires and why, from the topics of the running loop, beside which there is no second."""
+    questions = (
+        ["status"], ["decisions", "emb", "--json"], ["alerts", "--json"], ["explain", "embedded", "--json"],
+        ["explain", "embeded"], second,
+    )  # fmt: skip
+    asked = run_several([*map(Command, questions)], {"HEADGATE_DATA_DIR": str(folder / "data")})
+    status, decisions, alerts, explain, mistaken, refused = asked
+    assert (status.status, "Producers of embedded" in status.out) == (0, True), status
+    assert (decisions.status, [d["subject"] for d in json.loads(decisions.out)]) == (0, ["embedded"]), decisions
+    assert alerts.status == 0, alerts
+    explained = json.loads(explain.out)
     assert explained["decision"]["explanation"].startswith("Producers of embedded")
     assert [o["id"] for o in explained["observations"]] == explained["decision"]["evidence"]
-    status, said = ask("explain", "embeded")
-    assert (status, "like it are: embedded" in said, "Traceback" in said) == (2, True, False), said
+    assert (mistaken.status, "like it are: embedded" in mistaken.out + mistaken.err) == (2, True), mistaken
+    assert (refused.status, str(first) in refused.out + refused.err) == (2, True), refused
+    assert not [each for each in asked if "Traceback" in each.out + each.err]
 
 
 def _measures_itself(headgate: Headgate, port: int) -> None:

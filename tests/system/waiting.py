@@ -23,6 +23,8 @@ DEADLINE_SECONDS = 240.0
 """On an idle machine nothing that a test awaits takes a quarter of this."""
 
 _POLL_SECONDS = 0.05
+_SLOWEST_POLL_SECONDS = 0.25
+"""What takes long is asked for less and less often: asking costs whoever is awaited its processor."""
 _TOLD_EACH_SECONDS = 20.0
 
 _UNIT = (sys.executable, "-c", "import kazoo.client, confluent_kafka, httpx")
@@ -45,7 +47,7 @@ def eventually(what: str, find: Callable[[], Value | None]) -> Value:
     """
     began = time.monotonic()
     for told in count(1):
-        found = _found_before(find, began + told * _TOLD_EACH_SECONDS)
+        found = _found_before(find, began, began + told * _TOLD_EACH_SECONDS)
         if found is not None:
             return found
         waited = time.monotonic() - began
@@ -56,7 +58,8 @@ def eventually(what: str, find: Callable[[], Value | None]) -> Value:
 
 def within(seconds: float, find: Callable[[], Value | None]) -> Value | None:
     """What `find` gives in this time, or None: for who then does something else."""
-    return _found_before(find, time.monotonic() + on_this_machine(seconds))
+    began = time.monotonic()
+    return _found_before(find, began, began + on_this_machine(seconds))
 
 
 def on_this_machine(seconds: float) -> float:
@@ -101,11 +104,11 @@ def _unit_seconds() -> float:
     return time.monotonic() - began
 
 
-def _found_before(find: Callable[[], Value | None], deadline: float) -> Value | None:
+def _found_before(find: Callable[[], Value | None], began: float, deadline: float) -> Value | None:
     while True:
         found = find()
         if found is not None and found is not False:
             return found
         if time.monotonic() >= deadline:
             return None
-        time.sleep(_POLL_SECONDS)
+        time.sleep(min(max(_POLL_SECONDS, (time.monotonic() - began) / 40), _SLOWEST_POLL_SECONDS))
