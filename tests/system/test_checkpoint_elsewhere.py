@@ -11,7 +11,7 @@ from policies.errors import UserError
 from tests.progress import tell
 from tests.system.loop import await_ready
 from tests.system.rounds import Run, decisions, has_decided
-from tests.system.storages import Hdfs, ObjectStore, Storage, hdfs_jars, object_store_python, s3a_jars
+from tests.system.storages import HADOOP, Hdfs, ObjectStore, Storage, hdfs_jars, object_store_python, s3a_jars
 from tests.system.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -57,6 +57,13 @@ def test_on_an_object_store_a_killed_query_goes_on_where_it_was(
         stream = {"checkpoint_dir": store.uri, "spark": store.spark(jars)}
         run = Run(tmp_path / "run", loop_kafka, free_port, stream)
         assert _killed_twice(run, store) == undisturbed
+
+
+def test_who_lacks_the_connector_of_a_storage_is_told_which(loop_kafka: str, tmp_path: Path, free_port: int) -> None:
+    with Run(tmp_path / "run", loop_kafka, free_port, {"checkpoint_dir": "s3a://headgate/x"}).query() as query:
+        assert query.wait() != 0
+        assert f"spark.jars.packages: org.apache.hadoop:hadoop-aws:{HADOOP}" in query.output()
+        assert "Traceback" not in query.output(), query.output()
 
 
 def _killed_twice(run: Run, storage: Storage) -> dict[str, list[dict[str, Any]]]:
