@@ -3,27 +3,27 @@
 All brokers know their whole trends first, at whatever pace the query takes. Then the fleet speaks at its own pace, and
 what counts is whether the lag stays flat. `p99` is per observation, from its append to the end of the batch it was in:
 the age of a batch's oldest record when it began, and the batch. Rates that a machine cannot carry show as lag.
+With `--backlog` all records are there before the measured time, so the load takes nothing of the machine within it.
 
     python bench/fleet.py                                      1,000 clusters of 30 brokers with 4 volumes
     python bench/fleet.py --clusters 1 --brokers 1000 --volumes 12
     python bench/fleet.py --master spark://127.0.0.1:7077 --partitions 2
+    python bench/fleet.py --workers 2 --partitions 2 --clusters 100 --backlog 20     on a Spark cluster of its own
     python bench/fleet.py --speed 0.25 0.5 1 --record fleet.jsonl     where it breaks, for docs/draw_fleet.py
     python bench/fleet.py --against HEAD~20
 """
 
 import argparse
-import itertools
 import json
-import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-
+from bench.fleet_load import AT_ONCE_SECONDS, PREFIX, Fleet, Said
 from bench.processes import cpu_seconds, own_cpu_seconds, resident_bytes
 from bench.turns import Figures, run
 from connectors.kafka.connection import KafkaConnection
@@ -37,50 +37,16 @@ from streaming.progress import BatchProgress, ProgressListener
 from streaming.query import Wiring, start_query
 from streaming.session import start_session, stop_session
 from streaming.settings import StreamSettings
+from tests.system.spark_cluster import SparkCluster
 
-PREFIX = "headgate"
-OBSERVED = f"{PREFIX}.observed.log-dirs"
-POLL_SECONDS = 10
 WARM_POLLS = 12
 """So many readings have a volume's trend whole."""
-_GB = 10**9
-_AT_ONCE = 0.05
-"""Seconds of the fleet's observations that are sent together."""
 _LONGEST_DRAIN = 120
 """Seconds until what is left of one pace is decided on, before the next begins."""
 
 
-@dataclass(frozen=True)
-class Fleet:
-    """What there is to watch."""
-
-    clusters: int
-    brokers: int
-    volumes: int
-
-    @property
-    def per_second(self) -> float:
-        """Observations, each of one broker."""
-        return self.clusters * self.brokers / POLL_SECONDS
-
-    def observations(self, poll: int) -> Iterator[tuple[str, bytes]]:
-        """Of one poll, brokers of all clusters in turn: (cluster, record)."""
-        for broker, cluster in itertools.product(range(self.brokers), range(self.clusters)):
-            yield f"c{cluster}", self._record(cluster, broker, poll)
-
-    def _record(self, cluster: int, broker: int, poll: int) -> bytes:
-        """Written as text: building models would cost more than all that is measured."""
-        free = 50 * _GB - poll * 10**6 + broker
-        volumes = ",".join(
-            f'{{"log_dir":"/data/{each}","total_bytes":{100 * _GB},"usable_bytes":{free}}}'
-            for each in range(self.volumes)
-        )
-        return (
-            '{"specversion":"1.0","type":"headgate.log-dirs.v1","source":"bench","time":"2026-11-21T08:00:00.000Z",'
-            f'"id":"{poll:08}-{cluster:08}-{broker:08}","subject":"c{cluster}/{broker}",'
-            '"datacontenttype":"application/json",'
-            f'"data":{{"cluster":"c{cluster}","outcome":"ok","broker":{broker},"volumes":[{volumes}]}}}}'
-        ).encode()
+Executors = Callable[[], list[int]]
+"""Gives the pids of those that run, where there are such."""
 
 
 @dataclass
@@ -106,6 +72,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1, help="of topics and state")
     parser.add_argument("--most", type=int, default=20_000, help="records a batch: stream.max_records_per_batch")
     parser.add_argument("--master", help="a Spark master on this machine; by default local[2]")
+    parser.add_argument("--workers", type=int, default=0, help="start a Spark cluster of so many, with one core each")
+    parser.add_argument("--backlog", type=int, default=0, help="polls that wait to be decided on, in place of a pace")
     parser.add_argument("--batches", type=Path, help="write what Spark says of each batch there, as JSON lines")
     run(__doc__ or "", measure, parser)
 
@@ -114,17 +82,29 @@ def measure(given: argparse.Namespace) -> Figures:
     """One fleet at one pace."""
     fleet = Fleet(given.clusters, given.brokers, given.volumes)
     stream: dict[str, Any] = {"shuffle_partitions": given.partitions, "max_records_per_batch": given.most}
-    if given.master:
-        stream |= {"master": given.master, "spark": {"spark.executor.memory": "1g", "spark.executor.cores": 1}}
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        with EmbeddedKafka(folder / "kafka", jars=ensure_jars("kafka", default_cache_dir())) as kafka:
-            topics = TopicSettings(prefix=PREFIX, partitions=given.partitions)
-            create_topics(KafkaConnection(bootstrap_servers=kafka.bootstrap_servers), topics)
-            return _measured(given, fleet, kafka.bootstrap_servers, folder, StreamSettings.model_validate(stream))
+        executors: Executors = list
+        if given.workers:
+            cluster = stack.enter_context(SparkCluster(folder / "spark-cluster", given.workers))
+            given.master, executors = cluster.master, cluster.executors
+        if given.master:
+            stream |= {"master": given.master, "spark": {"spark.executor.memory": "1g", "spark.executor.cores": 1}}
+        kafka = stack.enter_context(EmbeddedKafka(folder / "kafka", jars=ensure_jars("kafka", default_cache_dir())))
+        topics = TopicSettings(prefix=PREFIX, partitions=given.partitions)
+        create_topics(KafkaConnection(bootstrap_servers=kafka.bootstrap_servers), topics)
+        settings = StreamSettings.model_validate(stream)
+        return _measured(given, fleet, kafka.bootstrap_servers, folder, settings, executors)
 
 
-def _measured(given: argparse.Namespace, fleet: Fleet, servers: str, folder: Path, settings: StreamSettings) -> Figures:
+def _measured(
+    given: argparse.Namespace,
+    fleet: Fleet,
+    servers: str,
+    folder: Path,
+    settings: StreamSettings,
+    executors: Executors,
+) -> Figures:
     batches = Batches()
     spark = start_session(settings, ensure_jars("spark", default_cache_dir()), folder / "spark.log")
     try:
@@ -133,12 +113,15 @@ def _measured(given: argparse.Namespace, fleet: Fleet, servers: str, folder: Pat
         limits = {"soft": {"available_ratio_below": 0.05}, "hard": {"available_ratio_below": 0.01}}
         host = PolicyHost({"throttle": ThrottleSettings.model_validate(limits)}, _names(fleet))
         start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
-        _warm(fleet, servers, batches)
+        said = Said(fleet, servers)
+        _warm(said, batches)
         gateway: Any = spark.sparkContext._gateway
         figures: Figures = {}
-        fleet_said = _Said(fleet, servers)
+        processor = _Processor(gateway.proc.pid, executors)
+        if given.backlog:
+            return _worked_off(said, given.backlog, batches, processor)
         for speed in given.speed:
-            found = _at_pace(fleet_said, speed, given.seconds, batches, gateway.proc.pid)
+            found = _at_pace(said, speed, given.seconds, batches, processor)
             found["checkpoint, MiB"] = _bytes_in(folder / "checkpoint") / 2**20
             if given.record:
                 _record(given.record, {"clusters": fleet.clusters, "volumes": fleet.volumes, "speed": speed, **found})
@@ -150,37 +133,68 @@ def _measured(given: argparse.Namespace, fleet: Fleet, servers: str, folder: Pat
 
 
 @dataclass
-class _Said:
-    """What a fleet has said so far: no reading comes twice."""
+class _Processor:
+    """What the query takes of it: the driver, and executors where there are such.
 
-    fleet: Fleet
-    servers: str
-    polls: int = WARM_POLLS
+    Args:
+        driver: pid of its JVM.
+        executors: gives theirs.
+    """
 
-    def speak(self, seconds: int, speed: float) -> None:
-        """Go on at this pace."""
-        given = (self.fleet, self.servers, seconds, speed, self.polls)
-        load = multiprocessing.Process(target=_speak, args=given, daemon=True)
-        load.start()
-        load.join()
-        self.polls += 1 + int(seconds * speed / POLL_SECONDS)
+    driver: int
+    executors: Executors
+
+    def spent(self) -> Figures:
+        """Seconds so far."""
+        jvms = [self.driver, *self.executors()]
+        alone = [own_cpu_seconds(jvm) for jvm in jvms]
+        whole = sum(map(cpu_seconds, jvms))
+        return {"whole": whole, "driver": alone[0], "executors": sum(alone[1:]), "python": whole - sum(alone)}
+
+    def since(self, before: Figures) -> Figures:
+        """Seconds from then on."""
+        return {part: seconds - before[part] for part, seconds in self.spent().items()}
 
 
-def _at_pace(said: _Said, speed: float, seconds: int, batches: Batches, jvm: int) -> Figures:
+def _worked_off(said: Said, polls: int, batches: Batches, processor: _Processor) -> Figures:
+    """What waits is decided on as fast as it goes while nobody writes, from the end of a batch to that of the last."""
+    until = batches.observed() + said.write(polls)
+    written = len(batches.taken)
+    while len(batches.taken) == written:
+        time.sleep(AT_ONCE_SECONDS)
+    seen, before, began = len(batches.taken), processor.spent(), time.monotonic()
+    while batches.observed() < until:
+        time.sleep(AT_ONCE_SECONDS)
+    took, spent = time.monotonic() - began, processor.since(before)
+    taken = batches.taken[seen:]
+    observed = sum(batch.input_records for batch in taken)
+    return {
+        "decided on a second": observed / took,
+        "observations a batch": observed / len(taken),
+        "batch, ms": 1000 * _mean([batch.duration_seconds for batch in taken]),
+        "CPU ms an observation": 1000 * spent["whole"] / observed,
+        "of it in the driver": 1000 * spent["driver"] / observed,
+        "of it in executors' JVMs": 1000 * spent["executors"] / observed,
+        "of it in Python": 1000 * spent["python"] / observed,
+        "cores": spent["whole"] / took,
+        "of it executors, with Python": (spent["whole"] - spent["driver"]) / took,
+    }
+
+
+def _at_pace(said: Said, speed: float, seconds: int, batches: Batches, processor: _Processor) -> Figures:
     """One pace, from when all that was said before is decided on."""
     offered = said.fleet.per_second * speed * seconds
-    whole, jvm_alone = cpu_seconds(jvm), own_cpu_seconds(jvm)
+    spent_before = processor.spent()
     seen, before, began = len(batches.taken), batches.observed(), time.monotonic()
     said.speak(seconds, speed)
-    took = time.monotonic() - began
-    whole, jvm_alone = cpu_seconds(jvm) - whole, own_cpu_seconds(jvm) - jvm_alone
+    took, spent = time.monotonic() - began, processor.since(spent_before)
     taken = batches.taken[seen:]
     millions = max(1, sum(batch.input_records for batch in taken)) / 1e6
     figures = _figures(taken, offered, took) | {
-        "CPU seconds a million observations": whole / millions,
-        "of it in Python": (whole - jvm_alone) / millions,
-        "cores": whole / took,
-        "resident, MiB": resident_bytes(jvm) / 2**20,
+        "CPU seconds a million observations": spent["whole"] / millions,
+        "of it in Python": spent["python"] / millions,
+        "cores": spent["whole"] / took,
+        "resident, MiB": sum(map(resident_bytes, [processor.driver, *processor.executors()])) / 2**20,
     }
     while batches.observed() - before < 0.99 * offered and time.monotonic() - began < took + _LONGEST_DRAIN:
         time.sleep(0.1)
@@ -210,34 +224,13 @@ def _names(fleet: Fleet) -> frozenset[str]:
     return frozenset(f"c{cluster}" for cluster in range(fleet.clusters))
 
 
-def _warm(fleet: Fleet, servers: str, batches: Batches) -> None:
+def _warm(said: Said, batches: Batches) -> None:
     """Whole trends, one poll after the other."""
-    producer = _producer(servers)
-    for poll in range(WARM_POLLS):
-        for cluster, record in fleet.observations(poll):
-            producer.produce(OBSERVED, key=cluster, value=record)
-            producer.poll(0)
-        producer.flush()
-        until = (poll + 1) * fleet.clusters * fleet.brokers
+    until = 0
+    for _ in range(WARM_POLLS):
+        until += said.write(1)
         while batches.observed() < until:
-            time.sleep(0.1)
-
-
-def _speak(fleet: Fleet, servers: str, seconds: int, speed: float, first_poll: int) -> None:
-    producer, began, sent = _producer(servers), time.monotonic(), 0
-    polls = itertools.chain.from_iterable(fleet.observations(poll) for poll in itertools.count(first_poll))
-    while (passed := time.monotonic() - began) < seconds:
-        due = int(passed * fleet.per_second * speed) - sent
-        for cluster, record in itertools.islice(polls, due):
-            producer.produce(OBSERVED, key=cluster, value=record)
-        sent += due
-        producer.poll(0)
-        time.sleep(_AT_ONCE)
-    producer.flush()
-
-
-def _producer(servers: str) -> Producer:
-    return Producer({"bootstrap.servers": servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+            time.sleep(AT_ONCE_SECONDS)
 
 
 def _figures(taken: list[BatchProgress], offered: float, took: float) -> Figures:
