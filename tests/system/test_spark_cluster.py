@@ -11,8 +11,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from policies.registry import decided_topics
-from tests.system.loop import await_ready
+from policies.registry import AUDIT, decided_topics
+from policies.timers import TICKS, TIMERS
+from tests.system.loop import Topic, await_ready
 from tests.system.rounds import Run, has_decided
 from tests.system.spark_cluster import SparkCluster
 from tests.system.test_replay_live import read_all, replay
@@ -56,6 +57,10 @@ def test_a_cluster_whose_executor_is_killed_decides_as_one_process_does(
         eventually("an executor in place of the killed one", lambda: len(spark_cluster.executors()) == 2)
         assert query.stop() == 0
     assert query_failures(run) == failures, "a task is repeated, not the query"
+    for name in ("decided.throttle", AUDIT, TIMERS, TICKS):
+        with Topic(loop_kafka, f"{run.prefix}.{name}") as kept:
+            said = {entry.content_type for entry in kept.entries()}
+            assert said == {"application/cloudevents+json; charset=UTF-8"}, name
     shared = read_all(loop_kafka, [f"{run.prefix}.{topic}" for topic in decided_topics()])
     assert {str(each["payload"]) for each in shared} == set(replay(run.file, "--from", "2020-01-01T00:00:00Z"))
 
