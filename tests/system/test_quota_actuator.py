@@ -32,7 +32,7 @@ from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
-from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine, paced
 from tests.system.zookeeper import free_port
 
 CLUSTER = "payments"
@@ -308,7 +308,7 @@ def test_a_quota_that_is_tighter_already_is_left_alone(acted: Acted) -> None:
 
 @pytest.mark.parametrize("acted", [STALE], indirect=True)
 def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Acted) -> None:
-    acted.decide(0.5, valid_seconds=2.0)
+    acted.decide(0.5, valid_seconds=paced(3.0))
     acted.has(MEGABYTE)
     acted.has(500_000)
     assert acted.said(reason="stale")["factor"] == 0.25
@@ -318,7 +318,7 @@ def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Ac
 
 @pytest.mark.parametrize("acted", [FENCED], indirect=True)
 def test_passed_decisions_are_ignored_until_the_one_in_force_expires(acted: Acted) -> None:
-    acted.decide(0.5, sequence=7, valid_seconds=4.0)
+    acted.decide(0.5, sequence=7, valid_seconds=paced(4.0))
     acted.has(MEGABYTE)
     acted.decide(1.0, sequence=6, valid_seconds=1.0)
     assert acted.said(reason="fenced")["sequence"] == 6
