@@ -6,6 +6,7 @@ Nothing here is decided any more: facts and verdicts in, the facts that remain o
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import is_
 
 from msgspec.structs import replace as changed
 
@@ -82,7 +83,8 @@ def _after(verdict: MemberVerdict, published: Published, now_ms: int) -> MemberF
         member = changed(member, recovering=False, awaited_ms=now_ms if _owns_any(claims) else None)
     elif facts.has_published and member.awaited_ms is not None:
         member = changed(member, awaited_ms=None)  # its load data is no longer awaited once it is there
-    return replace(facts, member=member, claims=tuple(claims))
+    is_same = member is facts.member and all(map(is_, claims, facts.claims)) and len(claims) == len(facts.claims)
+    return facts if is_same else replace(facts, member=member, claims=tuple(claims))
 
 
 def _published_claim(facts: ClaimFacts, published: Published) -> ClaimFacts:
