@@ -308,11 +308,6 @@ def test_whoever_reads_may_stop_reading(evening: Path, settings: Path) -> None:
         assert process.wait(20) in (0, 1)
 
 
-def test_as_a_process_it_says_the_same(headgate: Headgate, evening: Path, settings: Path) -> None:
-    out, err = replaying("-s", settings, evening).communicate(timeout=20)
-    assert (out.decode(), err) == (headgate("replay", "-s", settings, evening).out, b"")
-
-
 # As live: with the batches
 
 

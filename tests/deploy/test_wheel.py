@@ -7,7 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from deploy.commands import app
 from deploy.generate import REFERENCE
 from tests.deploy.test_cli_replay import EVENING, LIMITS, recorded
 
@@ -38,32 +40,40 @@ for arguments in {commands!r}:
     except SystemExit as end:
         assert not end.code, (arguments, end.code)
     print({end!r}, flush=True)
+    print({end!r}, file=sys.stderr)
 """
 END = "-- that was one command --"
 
 
-def headgate(site: Path, folder: Path, *commands: tuple[str, ...]) -> list[str]:
-    """What commands of the unpacked wheel say, in one process; nothing of the repository is in its way."""
+def headgate(site: Path, folder: Path, *commands: tuple[str, ...]) -> list[tuple[str, str]]:
+    """What commands of the unpacked wheel say on standard output and error, in one process.
+
+    Nothing of the repository is in its way.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HEADGATE"))}
     run = subprocess.run(
         [sys.executable, "-P", "-c", EACH.format(site=str(site), commands=commands, end=END)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    return run.stdout.split(END)[:-1]
+    return list(zip(run.stdout.split(f"{END}\n")[:-1], run.stderr.split(f"{END}\n")[:-1], strict=True))
 
 
-def test_it_checks_replays_and_says_what_it_can_do(unpacked: Path, tmp_path: Path) -> None:
+def test_it_checks_replays_and_says_what_it_can_do(
+    unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "headgate.yaml").write_text(LIMITS)
     recorded(tmp_path, *EVENING)
-    said = {
-        ("--help",): "demo",
-        ("check", "headgate.yaml"): "is good",
-        ("replay", "-s", "headgate.yaml", "evening.jsonl"): "throttle-factor",
-        ("pause", "--help"): "--for",
-    }
-    found = headgate(unpacked, tmp_path, *said)
-    assert [command for (command, part), out in zip(said.items(), found, strict=True) if part not in out] == []
+    replay = ("replay", "-s", "headgate.yaml", "evening.jsonl")
+    helped, checked, replayed, paused = headgate(
+        unpacked, tmp_path, ("--help",), ("check", "headgate.yaml"), replay, ("pause", "--help")
+    )
+    assert "demo" in helped[0]
+    assert "is good" in checked[0]
+    assert "--for" in paused[0]
+    monkeypatch.chdir(tmp_path)
+    assert replayed == (CliRunner().invoke(app, replay).stdout, ""), "as a process it says the same"
+    assert "throttle-factor" in replayed[0]
 
 
 def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:

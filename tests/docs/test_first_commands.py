@@ -1,12 +1,14 @@
 """The first commands of pages that need no server, as they stand."""
 
+import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from deploy import cli
 from tests.docs.blocks import ROOT, Block, blocks
-from tests.system.reader import Reader
 
 PROPERTIES = """\
 node.id=1
@@ -21,9 +23,30 @@ def first_of(page: str) -> Block:
     return next(block for block in blocks() if block.page == page and block.is_shell)
 
 
+class Reader:
+    """Somebody in a folder whose shell knows one program and `>`; starting it anew each time would take a second."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+        monkeypatch.chdir(folder)
+
+    def does(self, block: Block) -> None:
+        """Run the commands, one after the other."""
+        for command in block.commands():
+            words, _, file = command.partition(" > ")
+            self._monkeypatch.setattr(sys, "argv", shlex.split(words))
+            assert sys.argv[0] == "headgate"
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+            said = self._capsys.readouterr()
+            assert ended.value.code == 0, f"{command}\n{said.out}{said.err}"
+            if file:
+                (self.folder / file).write_text(said.out)
+
+
 @pytest.fixture
-def reader(tmp_path: Path) -> Reader:
-    return Reader(tmp_path / "reader")
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Reader:
+    return Reader(tmp_path, monkeypatch, capsys)
 
 
 def test_who_comes_from_strimzis_plugin_gets_settings_that_are_good(reader: Reader) -> None:

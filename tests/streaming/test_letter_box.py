@@ -32,9 +32,9 @@ def test_a_reading_of_a_cluster_that_nobody_named_is_a_dead_letter_and_has_no_st
 
 
 def test_a_few_a_minute_are_written_for_one_name_and_the_rest_is_counted() -> None:
-    turns, written, told = unnamed(), 0, []
+    turns, written, told, forged = unnamed(), 0, [], of("forged")
     for second in range(300):
-        turn = turns.take(second, *(turns.record(of("forged"), appended=second) for _ in range(50)))
+        turn = turns.take(second, *(turns.record(forged, appended=second) for _ in range(50)))
         written += len(letters(turn))
         told += counted(turn)
     last = turns.take(400)
