@@ -41,8 +41,8 @@ VALIDITY_SECONDS = 300
 HEARTBEAT_SECONDS = 60
 
 
-def dead_letter(reason: str = "malformed") -> Record:
-    data = {"topic": OBSERVED, "reason": reason, "value_base64": "x" * 5_000_000}
+def dead_letter(reason: str = "malformed", value_bytes: int = 5_000_000) -> Record:
+    data = {"topic": OBSERVED, "reason": reason, "value_base64": "x" * value_bytes}
     event = {"specversion": "1.0", "id": "1", "source": "query", "type": DEAD_LETTER_TYPE, "data": data}
     return Record(DEAD_LETTERS, None, json.dumps(event).encode(), 0)
 
@@ -315,7 +315,7 @@ def test_where_no_cluster_is_named_only_so_many_invented_ones_are_shown(monkeypa
 def test_series_of_dead_letters_do_not_grow_with_what_anybody_writes() -> None:
     view = LoopView(PREFIX, {})
     before = len(series(view, "headgate_dead_letters_total", START))
-    view.take([dead_letter(f"invented-{n}") for n in range(100)], live=True)
+    view.take([dead_letter(f"invented-{n}", value_bytes=100) for n in range(100)], live=True)
     assert len(series(view, "headgate_dead_letters_total", START)) == before + 1
 
 
