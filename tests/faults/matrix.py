@@ -136,7 +136,9 @@ class Matrix:
             self._judge.excuse()
         elif kind.loses_offsets:
             self._judge.look_away()
-        seconds, faulty = self._settle(kind.name, over, is_repeated=kind.lift is not None)
+        # What came to a topic that was made anew before Spark saw that it was, Spark leaves out.
+        is_repeated = kind.lift is not None or kind.loses_offsets
+        seconds, faulty = self._settle(kind.name, over, is_repeated=is_repeated)
         if (is_said := kind.is_said) is not None:
             eventually(f"{kind.name} is said", lambda: is_said(self._world))
         if kind.lift is not None:
