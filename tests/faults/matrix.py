@@ -108,7 +108,7 @@ class Matrix:
 
     def run(self, kinds: Sequence[Kind], ends_at: float = float("inf")) -> Result:
         """Inject them in turn; ends early where the loop does not recover, or at a time of the monotonic clock."""
-        self._settle("at the beginning", time.monotonic())
+        self._settle("at the beginning", time.monotonic(), begins_anew=True)
         for number, kind in enumerate(kinds, 1):
             if time.monotonic() > ends_at:
                 break
@@ -148,7 +148,7 @@ class Matrix:
         if self._judge.is_blind:
             self._begin_anew()
             self._world.reset()
-            _, then = self._settle(f"reset after {kind.name}", time.monotonic())
+            _, then = self._settle(f"reset after {kind.name}", time.monotonic(), begins_anew=True)
             faulty = _both(faulty, then)
         if not self._judge.is_exact:
             faulty = _both(faulty, Faulty((), ("no batch was told of since: nothing can be compared",)))
@@ -173,13 +173,16 @@ class Matrix:
         decided = (r.data for r in self._world.reader.of[_THROTTLE] if r.key == cluster and r.value)
         return {d["sequence"]: d["factor"] for d in decided if d["sequence"] >= self._first[cluster]}
 
-    def _settle(self, what: str, since: float, *, is_repeated: bool = False) -> tuple[float, Faulty]:
+    def _settle(
+        self, what: str, since: float, *, is_repeated: bool = False, begins_anew: bool = False
+    ) -> tuple[float, Faulty]:
         """Say something last of each cluster, and wait until it is decided, shown and carried out; then judge.
 
         Args:
             what: is awaited.
             since: when the harm was over.
             is_repeated: whether it is said over and over, as collectors do: a clock that leapt is found by that.
+            begins_anew: whether the query begins a new run.
         """
         self._world.reader.read()
         collected = len(self._world.reader.of[_LOG_DIRS])
@@ -194,7 +197,7 @@ class Matrix:
         try:
             eventually(f"{what}: decided, shown and carried out", is_done)
             seconds = time.monotonic() - since
-            faulty = self._judged()
+            faulty = self._judged(begins_anew=begins_anew)
         finally:
             self._stream.go_on()
         return seconds, faulty
@@ -226,13 +229,15 @@ class Matrix:
         audit = (r.data for r in reversed(self._world.reader.of["audit"]))
         return any(d.get("decision_id") == last and "outcome" in d for d in audit)
 
-    def _judged(self) -> Faulty:
-        """What is being written just now is told of a moment later."""
+    def _judged(self, *, begins_anew: bool) -> Faulty:
+        """What is being written just now is told of a moment later; a judge that is blind sees by a new run alone."""
         deadline = time.monotonic() + on_this_machine(_TOLD_SECONDS)
         faulty = self._judge.look()
         while (
-            not self._judge.is_exact or faulty.lost or faulty.wrong != tuple(self._judge.wrong)
-        ) and time.monotonic() < deadline:
+            (not self._judge.is_exact or faulty.lost or faulty.wrong != tuple(self._judge.wrong))
+            and (begins_anew or not self._judge.is_blind)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.3)
             faulty = self._judge.look()
         return Faulty(faulty.lost, (*faulty.wrong, *self._out_of_order()))
