@@ -26,7 +26,8 @@ from policies.switching.references import LedgerKind, Reference
 from policies.units import from_millis
 from policies.wire import observation_event
 from streaming.collisions import Collisions, Incomplete, Question, find_collisions, tune
-from streaming.session import start_session, stop_session
+from streaming.conf import OF_SMALL_BATCHES
+from streaming.session import set_unless_said, start_session, stop_session
 from streaming.settings import StreamSettings
 from tests.examples import examples
 
@@ -48,6 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(error))
     session = start_session(StreamSettings(driver_memory="512m"), (), tmp_path_factory.mktemp("spark") / "spark.log")
     tune(session)
+    set_unless_said(session, OF_SMALL_BATCHES)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     stop_session(session)
