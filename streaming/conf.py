@@ -170,5 +170,10 @@ def _local(scratch: Path) -> dict[str, str]:
         # Whoever speaks to the driver needs the secret of this run; only where it is alone Spark makes that itself.
         "spark.authenticate": "true",
         "spark.local.dir": str(scratch),
-        **(sockets if len(str(scratch)) <= _LONGEST_SOCKET_FOLDER else {}),
+        **(sockets if _may_hold_sockets(str(scratch)) else {}),
     }
+
+
+def _may_hold_sockets(folder: str) -> bool:
+    """Whether Spark's Python workers find sockets there: they look for a state's socket in small letters."""
+    return len(folder) <= _LONGEST_SOCKET_FOLDER and folder == folder.lower()

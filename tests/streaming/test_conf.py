@@ -60,8 +60,13 @@ def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "expected"),
-    [(str(RUN), str(RUN)), ("/srv/" + "x" * 55, "/srv/" + "x" * 55), ("/srv/" + "x" * 56, None)],
-    ids=["short", "as long as Spark takes", "too long for a socket"],
+    [
+        (str(RUN), str(RUN)),
+        ("/srv/" + "x" * 55, "/srv/" + "x" * 55),
+        ("/srv/" + "x" * 56, None),
+        ("/home/Anna/run", None),
+    ],
+    ids=["short", "as long as Spark takes", "too long for a socket", "Python looks for it in small letters"],
 )
 def test_sockets_are_never_in_the_folder_of_all(folder: str, expected: str | None) -> None:
     options = in_force(settings(), "local[2]", {}, Path(folder))
