@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from bench.eager import TOTAL_BYTES
 from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
+from tests.eager import TOTAL_BYTES
 from tests.system.waiting import eventually
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from bench.appended import Load, Throttled, quantile
-from bench.eager import SETTINGS
 from bench.turns import Figures, run
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
@@ -26,6 +25,7 @@ from streaming.host import PolicyHost
 from streaming.query import Wiring, start_query
 from streaming.session import start_session
 from streaming.settings import StreamSettings
+from tests.eager import EAGER
 from tests.system.waiting import eventually
 
 PREFIX = "headgate"
@@ -68,7 +68,7 @@ def _broker(folder: Path) -> EmbeddedKafka:
 
 
 def _start(servers: str, folder: Path, settings: StreamSettings) -> None:
-    host = PolicyHost({"throttle": ThrottleSettings.model_validate(SETTINGS)})
+    host = PolicyHost({"throttle": ThrottleSettings.model_validate(EAGER)})
     spark = start_session(settings, ensure_jars("spark", default_cache_dir()), folder / "spark.log")
     start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
 

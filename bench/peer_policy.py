@@ -7,12 +7,12 @@ has: msgspec and pydantic, neither Spark nor clients.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench.eager import SETTINGS
 from policies.throttle import ThrottleSettings
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, recall, remember
 from streaming.output import Output
 from streaming.turn import take_turn
+from tests.eager import EAGER
 
 POLICY = "throttle"
 
@@ -30,7 +30,7 @@ class HostedPolicy:
     """Throttle, for whatever clusters come."""
 
     def __init__(self, prefix: str) -> None:
-        self._host = PolicyHost({POLICY: ThrottleSettings.model_validate(SETTINGS)})
+        self._host = PolicyHost({POLICY: ThrottleSettings.model_validate(EAGER)})
         self._prefix = prefix
 
     def step(self, cluster: str, kept: bytes | None, records: Sequence[ObservedRecord], now_ms: int) -> Hosted:

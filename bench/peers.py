@@ -26,7 +26,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.appended import Appended, Load, Throttled, quantile
-from bench.eager import SETTINGS
 from bench.peer_policy import POLICY
 from bench.processes import cpu_seconds, resident_bytes, tree
 from bench.turns import ROOT, Figures, table
@@ -35,6 +34,7 @@ from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
+from tests.eager import EAGER
 from tests.system.loop import write_settings
 from tests.system.waiting import eventually, within
 
@@ -181,7 +181,7 @@ def _command(contender: str, folder: Path, servers: str) -> list[str]:
         kafka={"bootstrap_servers": servers},
         topics={"prefix": contender},
         clusters={f"c{number}": {"kafka": {"bootstrap_servers": servers}} for number in range(10)},
-        policies={POLICY: SETTINGS},
+        policies={POLICY: EAGER},
         data_dir=str(folder / "data"),
         http={"port": 19_467},
     )

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.eager import SETTINGS, TOTAL_BYTES
 from bench.turns import Figures, run
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
@@ -26,6 +25,7 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
+from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.loop import Headgate, Topic, await_ready, produce, write_settings
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
@@ -100,7 +100,7 @@ def _loop() -> Iterator[str]:
                 data_dir=str(folder / "data"),
                 http={"port": port},
                 clusters={"a": {}, "b": {}},
-                policies={"throttle": SETTINGS},
+                policies={"throttle": EAGER},
             )
             with Headgate(["topics", "create", "-s", str(file)], folder / "topics.log") as create:
                 assert create.wait() == 0, create.output()

@@ -15,6 +15,7 @@ import pytest
 
 from deploy.jvm import JvmCommand, JvmProcess, end_orphan, find_java, run_java, tail
 from policies.errors import UserError
+from tests.system.processes import is_running
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
@@ -51,14 +52,6 @@ def has_ended(pid: int) -> bool:
 
 def is_readable(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], PATIENCE_SECONDS)[0])
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs: one that has ended but whose parent did not ask for it counts as ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def install_java(home: Path, script: str) -> Path:

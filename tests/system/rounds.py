@@ -9,11 +9,10 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
+from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.loop import Headgate, Topic, make_topics, produce, write_settings
 
 CLUSTERS = ("a", "b", "c", "d", "e")
-EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
-LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
 DECIDED = ("verdict", "reason", "factor", "previous_factor", "raw_factor", "volumes", "brokers", "mode")
 """Of a decision, what no clock has a part in."""
 
@@ -38,7 +37,7 @@ class Run:
             topics={"prefix": self.prefix, "partitions": 1},
             data_dir=str(folder / "data"),
             http={"port": port},
-            policies={"throttle": {**LIMITS, **EAGER}},
+            policies={"throttle": EAGER},
             clusters={cluster: {} for cluster in CLUSTERS},
             # Four JVMs that start at once on a busy machine are slow, and not stalled.
             stream={"shuffle_partitions": 2, "stall_timeout": "20m", **stream},
@@ -59,7 +58,7 @@ class Run:
 
 def reading(cluster: str, round_: int, number: int) -> bytes:
     usable = 100_000 * (1 + (round_ * 3 + number) % 8)
-    volume = VolumeReading(log_dir="/data", total_bytes=1_000_000, usable_bytes=usable)
+    volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable)
     data = LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,))
     return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
 

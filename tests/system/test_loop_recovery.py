@@ -25,14 +25,12 @@ from policies.throttle.readings import VolumeReading
 from policies.timers import Tick, TickReason, tick_event
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import KEPT_BYTES
+from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
 from tests.system.loop import Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
 from tests.system.processes import command_line, is_running
 from tests.system.waiting import eventually, on_this_machine, paced
 from tests.system.zookeeper import free_port
-
-EAGER = {"min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "heartbeat": "1h"}
-LIMITS = {"hard": {"available_bytes_below": 1}, "soft": {"available_bytes_below": 999_999}}
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def settings(loop_kafka: str, tmp_path: Path, free_port: int) -> dict[str, Any]:
         "topics": {"prefix": f"t{uuid.uuid4().hex[:8]}"},
         "data_dir": str(tmp_path / "data"),
         "http": {"port": free_port},
-        "policies": {"throttle": {**LIMITS, **EAGER}},
+        "policies": {"throttle": EAGER},
     }
 
 
@@ -60,7 +58,7 @@ def query_in(folder: Path) -> Headgate:
 
 def reading(cluster: str, usable_bytes: int) -> bytes:
     """A record that says so much is free, of 1 MB."""
-    volume = VolumeReading(log_dir="/data", total_bytes=1_000_000, usable_bytes=usable_bytes)
+    volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable_bytes)
     data = LogDirs(cluster=cluster, outcome=Outcome.OK, broker=1, volumes=(volume,))
     return observation_event(data, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
 
@@ -123,7 +121,7 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "http": {"port": free_port()},
         "clusters": {FED: {}, SILENT: {}, ROBBED: {}},
         "policies": {
-            "throttle": {**LIMITS, **EAGER, "clusters": {SILENT: {"heartbeat": f"{heartbeat_seconds()}s"}}},
+            "throttle": {**EAGER, "clusters": {SILENT: {"heartbeat": f"{heartbeat_seconds()}s"}}},
         },
         "stream": {"stall_timeout": f"{paced(15)}s"},  # one batch of much garbage is none
     }

@@ -9,7 +9,7 @@ import pytest
 from policies.switching.readings import CommandName
 from policies.switching.references import LedgerKind
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import eventually, paced
 
 NAMES = "whole", "brief", "foreign", "back", "refused", "anew", "anew-killed"
 WHOLE, BRIEF, FOREIGN, BACK, REFUSED, ANEW, KILLED = NAMES
@@ -26,7 +26,7 @@ CLUSTERS = {
     ANEW: REMAPPED,
     KILLED: REMAPPED,
 }
-BACK_SECONDS, LONGEST_BACK_SECONDS = 25, 90
+BACK_SECONDS = 40
 """In which a switch that went live can be cleaned up in vain and taken back, and after which the copies go."""
 
 
@@ -42,7 +42,7 @@ def loop(loop_kafka: str, clusters: Clusters, tmp_path_factory: pytest.TempPathF
     watched = {name: BrokerCluster(clusters, name, loop.kafka, loop.prefix) for name in NAMES}
     for brokers in watched.values():
         brokers.make()
-    window = f"{min(on_this_machine(BACK_SECONDS), LONGEST_BACK_SECONDS):.0f}s"
+    window = f"{paced(BACK_SECONDS):.0f}s"
     back = {**SHARED, "rollback_window": window, "cleanup_after": window}
     policy = {"rollback_window": "2s", "cleanup_after": "2s", "clusters": {**CLUSTERS, BACK: back}}
     stream = {"trigger_interval": "400ms"}  # else a batch for each poll of each cluster would take a core

@@ -1,7 +1,7 @@
 """Settings of the throttle policy with which each reading changes its cluster's factor, so each is decided on."""
 
 TOTAL_BYTES = 1_000_000
-SETTINGS = {
+EAGER = {
     "hard": {"available_bytes_below": 1},
     "soft": {"available_bytes_below": TOTAL_BYTES - 1},
     "min_hold": "0s",
