@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from policies.errors import UserError
 from streaming.conf import NO_PERF_DATA, PYTHON, at_launch, in_force
+from streaming.local_files import make_files_without_processes
 from streaming.master import is_local, is_on_this_machine
 from streaming.scratch import Scratch
 from streaming.settings import StreamSettings
@@ -69,6 +70,7 @@ def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
     master = _master(settings, given)
     os.environ["PYSPARK_PYTHON"] = _python(master, given)
     conf.setAll([*settings.spark.items(), *in_force(settings, master, given, scratch).items()]).setMaster(master)
+    make_files_without_processes(gateway.jvm, conf._jconf)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
     _require_connector(session)
     if not is_local(master):
