@@ -21,6 +21,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
@@ -38,6 +39,7 @@ from connectors.prometheus.http import MetricsServer
 from connectors.status_page.site import StatusSite
 from connectors.version import VERSION
 from deploy.batch_log import BatchLog
+from deploy.causes import cause_in_one_line
 from deploy.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
 from deploy.checkpoint_move import follow_move
 from deploy.class_archives import Archiving, ClassArchive
@@ -50,7 +52,9 @@ from deploy.supervisor import QuerySupervisor
 from policies.decisions import Alert, Decision
 from policies.errors import UserError
 from streaming.batch_clock import BatchClock
+from streaming.master import is_local
 from streaming.query import Wiring
+from streaming.rehearsal import rehearse
 from streaming.remote_checkpoint import last_plan
 from streaming.session import class_path_of, is_alive, spark_jars, start_session, stop_session
 
@@ -60,6 +64,8 @@ _READY_CHECK_SECONDS = 0.1
 _SIGNAL_CHECK_SECONDS = 0.5
 _SLOW_TICK_SECONDS = 20.0
 """Without a batch for so long one is made: it shows that the query lives."""
+_UNTAKEN_SECONDS = 5.0
+"""Whoever has not taken a session that is started for so long stands by."""
 
 _disable_created_metrics: Callable[[], None] = disable_created_metrics
 
@@ -84,10 +90,12 @@ class Sessions:
         self._archiving = Archiving()
         self._opened: SparkSession | None = None
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
+        self._taken = threading.Event()
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
 
     def open(self) -> SparkSession:
         """The session that was started ahead, if it lives still, then new ones."""
+        self._taken.set()
         first, self._first = self._first, None
         self._opened = self._start() if first is None else self._alive(first.result())
         return self._opened
@@ -108,10 +116,35 @@ class Sessions:
     def start_ahead(self) -> None:
         """Start one that `open` gives at once: for who stands by."""
         if self._first is None:
+            self._taken = threading.Event()
             self._first = self._starter.submit(self._start)
+
+    def while_untaken(self, use: Callable[[SparkSession, threading.Event], None]) -> None:
+        """Have this done with the session that was started ahead, where nobody takes it for a while.
+
+        Args:
+            use: given the session, and what is set when somebody takes it: then there is no more time.
+        """
+        if self._first is not None:
+            self._starter.submit(self._use, use, self._first, self._taken)
+
+    def _use(
+        self,
+        use: Callable[[SparkSession, threading.Event], None],
+        started: Future[SparkSession],
+        taken: threading.Event,
+    ) -> None:
+        session = started.result()
+        if taken.wait(_UNTAKEN_SECONDS):
+            return
+        try:
+            use(session, taken)
+        except (Py4JError, PySparkException, OSError) as error:  # it will do without
+            _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
 
     def close(self) -> None:
         """End the session that was started ahead, if nobody has taken it, and whatever is made beside it."""
+        self._taken.set()
         self._archiving.stop()
         first, self._first = self._first, None
         if first is not None:
@@ -189,13 +222,7 @@ def query_parts(
         batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
     supervisor = QuerySupervisor(
         open_session=lambda: _opened(sessions, settings),
-        wiring=lambda: Wiring(
-            settings.loop_kafka().for_spark(),
-            settings.topics.prefix,
-            settings.checkpoint().uri,
-            BatchClock(health.clock_watch.ahead_ms),
-            settings.loop_kafka().signatures(),
-        ),
+        wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms)),
         host=host,
         settings=settings.stream,
         checkpoint=folder,
@@ -211,6 +238,19 @@ def query_parts(
     # The ticker stops first: a tick would keep the query from having decided on all there is.
     logging = [] if batch_log is None else [Part("batch log", batch_log.run)]
     return [Part("ticker", ticker.run), query, *logging, *retirement]
+
+
+def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
+    """Rehearse the query, which is another's still; without any trace, and given up once the session is `taken`."""
+    if is_local(settings.stream.master) and rehearse(
+        session, _wiring(settings), settings.policy_host(), settings.stream, taken
+    ):
+        _log.info("Spark is warm")
+
+
+def _wiring(settings: Settings) -> Wiring:
+    kafka = settings.loop_kafka()
+    return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri, signatures=kafka.signatures())
 
 
 def _untold(_number: int) -> None:

@@ -1,9 +1,10 @@
-"""The query: run by one process at a time; others alike stand by, with Spark's session started."""
+"""The query: run by one process at a time; others alike stand by, with Spark's session started and warm."""
 
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -13,7 +14,7 @@ from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Part, first_said
 from connectors.shares.lease import Lease
 from connectors.shares.membership import Group
-from deploy.app import Sessions, query_parts, require_own_checkpoint, run_parts, take_checkpoint
+from deploy.app import Sessions, query_parts, require_own_checkpoint, run_parts, take_checkpoint, warm_up
 from deploy.settings import Settings
 from deploy.shared_parts import Held, Work, passing_registry
 from deploy.sole_use import sole_query_in_turn
@@ -50,6 +51,7 @@ class Decider:
         self._registry = registry
         self._sessions = sessions
         self._publisher = publisher
+        sessions.while_untaken(partial(warm_up, settings))
 
     def work(self) -> Work:
         """What is held by one."""
@@ -71,6 +73,7 @@ class Decider:
             yield [Part("query", lambda stop: turn.run(stop, registry), turn.healthy, turn.ready)]
             if not lease.holds(DECIDER_SHARE):
                 self._sessions.start_ahead()
+                self._sessions.while_untaken(partial(warm_up, self._settings))
 
     def parts(self, registry: CollectorRegistry, lease: Lease) -> list[Part]:
         """What runs while it is this process's turn, on the checkpoint as it is now."""

@@ -63,6 +63,9 @@ OF_SMALL_BATCHES = MappingProxyType(
 )
 """What others may say otherwise, of the query alone: a join of a million rows is better off with Spark's own."""
 
+OF_ONE_PROCESS = MappingProxyType({"spark.python.daemon.module": "streaming.worker_daemon"})
+"""What others may say otherwise, where our code is at hand before Spark sends it."""
+
 _LOOPBACK = MappingProxyType({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
 """With no executors elsewhere nothing needs to listen for them."""
 
@@ -149,7 +152,8 @@ def in_force(settings: "StreamSettings", master: str, given: Mapping[str, str], 
     place = settings.checkpoint
     manager = FILE_MANAGERS["file"] if place is None else place.file_manager
     here = _LOOPBACK if is_on_this_machine(master) else {}
-    proposed = {**TUNING, **here, **({} if manager is None else {_FILE_MANAGER: manager})}
+    alone = OF_ONE_PROCESS if is_local(master) else {}
+    proposed = {**TUNING, **alone, **here, **({} if manager is None else {_FILE_MANAGER: manager})}
     return {
         **{name: value for name, value in proposed.items() if name not in given},
         **RESTS_ON,

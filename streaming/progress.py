@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from policies.units import to_millis
-from streaming.query import BATCH_TIMES
+from streaming.query import BATCH_TIMES, QUERY_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class BatchProgress:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Hands each batch's progress to a function.
+    """Hands the progress of each of the query's batches to a function.
 
     PySpark's own bridge asks the JVM for every field of a progress one by one, which costs as much as a micro-batch
     (136 ms measured). This one asks for its JSON form once.
@@ -51,8 +51,10 @@ class ProgressListener(StreamingQueryListener):
         """Nothing to say before the first batch."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Hand the batch on; the event is the JVM's own."""
-        self._on_batch(read_progress(json.loads(event.progress().json())))
+        """Hand the batch on, unless it was one of a rehearsal; the event is the JVM's own."""
+        progress = json.loads(event.progress().json())
+        if progress.get("name") == QUERY_NAME:
+            self._on_batch(read_progress(progress))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing: without records there is no batch, and a tick comes in time."""

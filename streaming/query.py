@@ -55,21 +55,8 @@ class Wiring:
 
 def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
     """Start the query from its checkpoint, or from the oldest records when there is none."""
-    set_unless_said(spark, OF_SMALL_BATCHES)
-    routed = _routed(_source(spark, wiring, settings), wiring, host.clusters)
-    if settings.shuffle_partitions == 1:
-        # With one state partition there is nothing to shuffle: one stage less in each batch.
-        routed = routed.coalesce(1)
-    keyed = routed.groupBy("policy", "cluster")
-    decided = keyed.transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock, wiring.signatures),
-        outputStructType=OUTPUT_SCHEMA,
-        outputMode="Append",
-        timeMode="ProcessingTime",
-    )
     writer = (
-        decided.withColumn("headers", _headers())
-        .drop("signature")
+        decided(spark, wiring, host, settings)
         .writeStream.format("kafka")
         .queryName(QUERY_NAME)
         .outputMode("append")
@@ -80,6 +67,22 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         .trigger(processingTime=f"{millis_of(settings.trigger_interval)} milliseconds")
     )
     return writer.start()
+
+
+def decided(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> DataFrame:
+    """All that is decided on what is observed, as Kafka's sink takes it."""
+    set_unless_said(spark, OF_SMALL_BATCHES)
+    routed = _routed(_source(spark, wiring, settings), wiring, host.clusters)
+    if settings.shuffle_partitions == 1:
+        # With one state partition there is nothing to shuffle: one stage less in each batch.
+        routed = routed.coalesce(1)
+    outputs = routed.groupBy("policy", "cluster").transformWithState(
+        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock, wiring.signatures),
+        outputStructType=OUTPUT_SCHEMA,
+        outputMode="Append",
+        timeMode="ProcessingTime",
+    )
+    return outputs.withColumn("headers", _headers()).drop("signature")
 
 
 def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> DataFrame:

@@ -190,6 +190,46 @@ def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:
     assert (spark.started, spark.stopped) == (["session 1"], ["session 1"])
 
 
+def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_UNTAKEN_SECONDS", 0.0)
+    used, ended = threading.Event(), threading.Event()
+
+    def use(session: SparkSession, taken: threading.Event) -> None:
+        assert str(session) == "session 1"
+        used.set()
+        assert taken.wait(SECONDS)
+        ended.set()
+
+    spark.sessions.while_untaken(use)
+    assert used.wait(SECONDS)
+    assert str(spark.sessions.open()) == "session 1", "nobody waits for what is done meanwhile"
+    assert ended.wait(SECONDS)
+
+
+def test_a_session_that_is_taken_at_once_is_used_by_nobody_else(spark: Spark) -> None:
+    used: list[SparkSession] = []
+    spark.sessions.while_untaken(lambda session, taken: used.append(session))
+    spark.sessions.open()
+    spark.sessions.while_untaken(lambda session, taken: used.append(session))
+    spark.sessions.close()
+    assert used == []
+
+
+def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_UNTAKEN_SECONDS", 0.0)
+    tried = threading.Event()
+
+    def use(_session: SparkSession, _taken: threading.Event) -> None:
+        tried.set()
+        raise Py4JError("the topic is not there")
+
+    spark.sessions.while_untaken(use)
+    assert tried.wait(SECONDS)
+    assert str(spark.sessions.open()) == "session 1"
+    spark.sessions.start_ahead()
+    assert str(spark.sessions.open()) == "session 2"
+
+
 def test_what_was_loaded_is_archived_beside_what_others_have_loaded(
     spark: Spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

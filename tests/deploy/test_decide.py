@@ -21,16 +21,19 @@ Make = Callable[..., Settings]
 
 
 class Sessions:
-    """Spark, of which only is noted when it is started ahead."""
+    """Spark, of which only is noted when it is started ahead, and how often something is done with it until then."""
 
     def __init__(self) -> None:
-        self.ahead = 0
+        self.ahead = self.used = 0
 
     def open(self) -> Any:
         raise AssertionError("no query is started here")
 
     def start_ahead(self) -> None:
         self.ahead += 1
+
+    def while_untaken(self, _use: Any) -> None:
+        self.used += 1
 
 
 class Publisher:
@@ -113,4 +116,4 @@ def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(make: M
     with decider(make(), sessions).work().open("query", frozenset(), lease):
         if is_lost:
             lease.lose()
-    assert sessions.ahead == ahead
+    assert (sessions.ahead, sessions.used) == (ahead, 1 + ahead), "and warmed up, as the first one was"

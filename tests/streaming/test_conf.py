@@ -58,6 +58,14 @@ def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
     assert name not in in_force(settings(), "local[2]", {name: "other"}, RUN)
 
 
+def test_workers_are_forked_with_our_code_loaded_where_it_is_at_hand() -> None:
+    module = "spark.python.daemon.module"
+    given = settings(**ELSEWHERE)
+    assert in_force(settings(), "local[2]", {}, RUN)[module] == "streaming.worker_daemon"
+    assert module not in in_force(settings(), "local[2]", {module: "other"}, RUN)
+    assert module not in in_force(given, given.master, {}, RUN)
+
+
 @pytest.mark.parametrize(
     ("folder", "expected"),
     [

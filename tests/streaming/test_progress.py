@@ -1,6 +1,7 @@
 """What is read from Spark's progress of a micro-batch."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -117,24 +118,33 @@ def test_all_state_operators_count() -> None:
     assert (read.state_keys, read.state_bytes) == (8, 102400)
 
 
+class Event:
+    """As the JVM's: a batch of the query of this name."""
+
+    def __init__(self, name: str) -> None:
+        self.asked = 0
+        self._name = name
+
+    def progress(self) -> "Event":
+        return self
+
+    def json(self) -> str:
+        self.asked += 1
+        return json.dumps({"name": self._name, "timestamp": "2026-11-21T08:00:00.000Z", "batchId": 3})
+
+
 def test_the_listener_asks_for_json_once_and_hands_the_batch_on() -> None:
-    class Event:
-        """As the JVM's."""
-
-        asked = 0
-
-        def progress(self) -> "Event":
-            return self
-
-        def json(self) -> str:
-            Event.asked += 1
-            return '{"timestamp": "2026-11-21T08:00:00.000Z", "batchId": 3}'
-
     batches: list[BatchProgress] = []
-    listener = ProgressListener(batches.append)
-    listener.onQueryStarted(Event())
-    listener.onQueryProgress(Event())
-    listener.onQueryIdle(Event())
-    listener.onQueryTerminated(Event())
+    listener, event = ProgressListener(batches.append), Event("headgate")
+    listener.onQueryStarted(event)
+    listener.onQueryProgress(event)
+    listener.onQueryIdle(event)
+    listener.onQueryTerminated(event)
     assert batches == [BatchProgress(3, 0.0, 0, 0.0, 0, 0.0, 0, 0, 1795248000000)]
-    assert Event.asked == 1
+    assert event.asked == 1
+
+
+def test_a_batch_of_a_rehearsal_is_none_of_the_querys() -> None:
+    batches: list[BatchProgress] = []
+    ProgressListener(batches.append).onQueryProgress(Event("headgate-rehearsal"))
+    assert batches == []

@@ -163,7 +163,7 @@ def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
         first, second = start("decide", both), start("decide", both)
         assert [each.metric("headgate_shares_held") for each in (first, second)] == [1, 0]
         decides(500_000)
-        eventually("the second has what it needs", lambda: "Spark is started" in second.output())
+        eventually("the second has rehearsed", lambda: "Spark is warm" in second.output())
         first.kill()
         killed = time.monotonic()
         decides(300_000)
