@@ -6,7 +6,9 @@ drawn anew for each intent and written before the ledger is created, so this hol
 
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -101,6 +103,10 @@ class CopyJournal(Protocol):
         """
         ...
 
+    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
+        """The same for many copies under their own ids at once; gives of each what `intend` gives or raises."""
+        ...
+
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
         """Write down that the copy is equal.
 
@@ -108,6 +114,12 @@ class CopyJournal(Protocol):
             CopyJournalError: it cannot be written.
             CopyJournalConflictError: the record was changed since it was read.
         """
+        ...
+
+    def complete_all(
+        self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
+    ) -> Sequence[CopyRecord | CopyJournalError]:
+        """The same for many at once; gives of each what `complete` gives or raises."""
         ...
 
     def forget(self, record: CopyRecord) -> None:
@@ -159,9 +171,7 @@ class ZnodeCopyJournal:
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         """See `CopyJournal`."""
-        token = secrets.token_hex(_TOKEN_BYTES)
-        note = _Note(source=self._source, target=self._target, token=token, target_id=target_id)
-        data = msgspec.json.encode(note)
+        data = self._intent(target_id)
         try:
             _, stat = self._ask("create_async", self._node(ledger_id), data, makepath=True, include_data=True)
         except NodeExistsError:
@@ -171,19 +181,52 @@ class ZnodeCopyJournal:
             return found
         return self._record(ledger_id, data, stat)
 
+    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
+        """See `CopyJournal`: one transaction, where nothing is known of any and their folders are there."""
+        notes = {ledger_id: self._intent() for ledger_id in ledger_ids}
+
+        def create(transaction: Any) -> None:
+            for ledger_id, data in notes.items():
+                transaction.create(self._node(ledger_id), data)
+
+        try:
+            if len(notes) == len(ledger_ids) > 1 and self._together(create) is not None:
+                # What is made together is made at one time; kazoo tells it of none.
+                stat = self._ask("exists_async", self._node(ledger_ids[0]))
+                if stat is not None:
+                    return [self._record(ledger_id, data, stat) for ledger_id, data in notes.items()]
+        except CopyJournalError as error:
+            return [error] * len(ledger_ids)
+        return [_outcome(partial(self.intend, ledger_id)) for ledger_id in ledger_ids]
+
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
         """See `CopyJournal`."""
         if record.copied == copied:
             return record
-        note = _Note(
-            source=record.source, target=record.target, token=record.token, copied=copied, target_id=record.target_id
-        )
-        node = self._node(record.ledger_id)
         try:
-            stat = self._ask("set_async", node, msgspec.json.encode(note), version=record.version)
+            stat = self._ask("set_async", self._node(record.ledger_id), _completed(record, copied), record.version)
         except (BadVersionError, NoNodeError):
             raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
         return replace(record, copied=copied, version=stat.version)
+
+    def complete_all(
+        self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
+    ) -> Sequence[CopyRecord | CopyJournalError]:
+        """See `CopyJournal`: one transaction, where none was changed by others."""
+
+        def write(transaction: Any) -> None:
+            for record, copied in copies:
+                transaction.set_data(self._node(record.ledger_id), _completed(record, copied), record.version)
+
+        try:
+            if len(copies) > 1 and all(record.copied != copied for record, copied in copies):
+                stats = self._together(write)
+                if stats is not None:
+                    written = zip(copies, stats, strict=True)
+                    return [replace(record, copied=copied, version=stat.version) for (record, copied), stat in written]
+        except CopyJournalError as error:
+            return [error] * len(copies)
+        return [_outcome(partial(self.complete, record, copied)) for record, copied in copies]
 
     def forget(self, record: CopyRecord) -> None:
         """See `CopyJournal`."""
@@ -213,6 +256,10 @@ class ZnodeCopyJournal:
         """Whether nothing was ever journalled for this target. Raises as `find`."""
         return self._ask("exists_async", f"{self._path}/{self._target}") is None
 
+    def _intent(self, target_id: int | None = None) -> bytes:
+        token = secrets.token_hex(_TOKEN_BYTES)
+        return msgspec.json.encode(_Note(source=self._source, target=self._target, token=token, target_id=target_id))
+
     def _node(self, ledger_id: int) -> str:
         return f"{self._path}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
 
@@ -230,11 +277,36 @@ class ZnodeCopyJournal:
         )
 
     def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
+        return self._answered(lambda client: getattr(client, request)(*arguments, **options))
+
+    def _together(self, add: Callable[[Any], None]) -> list[Any] | None:
+        """What each step of a transaction gave; None: one of them was not possible, so none was done."""
+
+        def commit(client: Any) -> Any:
+            transaction = client.transaction()
+            add(transaction)
+            return transaction.commit_async()
+
+        given: list[Any] = self._answered(commit)
+        return None if any(isinstance(each, Exception) for each in given) else given
+
+    def _answered(self, ask: Callable[[Any], Any]) -> Any:
         try:
-            client = self._session.client()
-            asked = getattr(client, request)(*arguments, **options)
-            return asked.get(timeout=self._session.connection.timeout_seconds)
+            return ask(self._session.client()).get(timeout=self._session.connection.timeout_seconds)
         except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except _FAILURES as error:
             raise CopyJournalError(f"the journal of copies: {detail_of(error)}") from None
+
+
+def _completed(record: CopyRecord, copied: CopiedLedger) -> bytes:
+    return msgspec.json.encode(
+        _Note(source=record.source, target=record.target, token=record.token, copied=copied, target_id=record.target_id)
+    )
+
+
+def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | CopyJournalError:
+    try:
+        return write()
+    except CopyJournalError as error:
+        return error

@@ -275,13 +275,13 @@ class RemoteCopier:
         """Whether its JVM still runs."""
         return self._jvm.is_current(self._generation)
 
-    def start(self, name: str, request: str, wait_ms: int) -> str:
-        """Begin something under a name; what came of it, or how far it is when that time is over."""
-        return str(self._jvm.call(self._generation, self._java.start, name, request, wait_ms))
+    def start(self, requests: str) -> None:
+        """Begin what is asked, each under its name."""
+        self._jvm.call(self._generation, self._java.start, requests)
 
-    def answer(self, name: str, wait_ms: int) -> str:
-        """What came of it, or how far it is when that time is over."""
-        return str(self._jvm.call(self._generation, self._java.answer, name, wait_ms))
+    def answers(self, wait_ms: int) -> str:
+        """What came of all that has ended since, and at times how far the others are; waits so long for the first."""
+        return str(self._jvm.call(self._generation, self._java.answers, wait_ms))
 
     def limit(self, bytes_per_second: int) -> None:
         """How much is copied in a second from now on; 0 is no limit."""

@@ -43,6 +43,8 @@ class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of something, or how far it is."""
 
     status: str
+    name: str = ""
+    """Of the task."""
     entries: int = 0
     bytes: int = 0
     source: LedgerFacts | None = None
@@ -51,6 +53,11 @@ class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     detail: str | None = None
     new_id: int | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it only says how far it is."""
+        return self.status in ("queued", "running")
 
 
 _OURS = frozenset({"copied", "own_closed", "own_partial"})

@@ -259,17 +259,17 @@ class KillsAfterIntent:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        record = self._journal.intend(ledger_id, target_id)
+    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
+        records = self._journal.intend_all(ledger_ids)
         if self._armed and self._jvm.pid is not None:
             os.kill(self._jvm.pid, signal.SIGKILL)
             eventually("the JVM is dead", lambda: self._jvm.pid is None)
         self._armed = False
-        return record
+        return records
 
 
 class FailsToComplete:
-    """A journal that cannot be written when a copy is complete, once."""
+    """A journal that cannot be written when copies are complete, once."""
 
     def __init__(self, journal: ZnodeCopyJournal) -> None:
         self._journal, self._armed = journal, True
@@ -277,11 +277,13 @@ class FailsToComplete:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        if self._armed:
+    def complete_all(
+        self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
+    ) -> Sequence[CopyRecord | CopyJournalError]:
+        if self._armed and copies:
             self._armed = False
-            raise CopyJournalError("the journal is away")
-        return self._journal.complete(record, copied)
+            return [CopyJournalError("the journal is away")] * len(copies)
+        return self._journal.complete_all(copies)
 
 
 def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> None:
@@ -294,6 +296,29 @@ def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> 
         # The copier starts a JVM in place of the dead one, in the same breath.
         assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
     assert two.ledgers.read(two.new, ledger_id) == [b"1", b"2"]
+
+
+def test_many_killed_between_their_intents_and_creation_are_copied_all_the_same(two: Two) -> None:
+    ids = [next(_ids) for _ in range(24)]
+    for number, each in enumerate(ids):
+        two.ledgers.write(two.old, each, some_entries(number))
+    two.jvm.start()
+    with two.copier(wrap=lambda journal: KillsAfterIntent(journal, two.jvm)) as copier:
+        assert {result.outcome for result in copier.copy_many(ids)} == {CopyOutcome.COPIED}
+    for each in ids:
+        assert two.ledgers.read(two.new, each) == two.ledgers.read(two.old, each)
+
+
+def test_many_that_fail_between_completion_and_their_note_count_as_built(two: Two) -> None:
+    ids = [next(_ids) for _ in range(24)]
+    for each in ids:
+        two.ledgers.write(two.old, each, [b"1"])
+    with two.copier(wrap=FailsToComplete) as copier:
+        first = [result.outcome for result in copier.copy_many(ids)]
+        assert set(first) <= {CopyOutcome.JOURNAL_FAILED, CopyOutcome.COPIED}
+        assert CopyOutcome.JOURNAL_FAILED in first
+        assert {result.outcome for result in copier.copy_many(ids)} == {CopyOutcome.BUILT}
+    assert all(record.copied for each in ids if (record := two.journal().find(each)))
 
 
 def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(two: Two, ledger_id: int) -> None:

@@ -2,6 +2,7 @@ package headgate;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -13,14 +14,16 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -28,6 +31,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.client.LedgerMetadataUtils;
 import org.apache.bookkeeper.client.api.DigestType;
 import org.apache.bookkeeper.client.api.LedgerEntries;
 import org.apache.bookkeeper.client.api.LedgerEntry;
@@ -49,8 +53,8 @@ import org.apache.zookeeper.data.Stat;
  * given: Python says which one a copy has, and asks here for a new one where that is wanted.
  *
  * Python decides and remembers (connectors/bookkeeper/copier.py); here is only what must not cross a process per entry.
- * Requests and answers are JSON, so that no object of this JVM is ever held by Python. Calls return at once, or when the
- * time they are given is over.
+ * Requests and answers are JSON, so that no object of this JVM is ever held by Python, and many go in one call, which
+ * costs more than a small copy does here. Calls return at once, or when the time they are given is over.
  *
  * Compiled at start by Janino, which ships with PySpark: a JDK is not needed. So there are no lambdas here, and what
  * generic methods return is cast.
@@ -129,16 +133,52 @@ public final class LedgerCopier {
         }
     }
 
-    /** One piece of work: what came of it, and how far it is. */
-    private static final class Job {
+    /** One piece of work, and how far it is. Once it has ended, also when it is given up, it stands among what has. */
+    private final class Job implements Callable {
+        final JsonNode request;
+        final String name;
         final AtomicLong entries = new AtomicLong();
         final AtomicLong bytes = new AtomicLong();
-        volatile boolean started;
-        Future future;
+        final FutureTask task;
+        private volatile boolean started;
+
+        Job(JsonNode request) {
+            this.request = request;
+            name = request.get("name").asText();
+            task = new FutureTask(this) {
+                protected void done() {
+                    ended.add(Job.this);
+                }
+            };
+        }
+
+        public Object call() {
+            started = true;
+            return work(this);
+        }
+
+        /** What came of it, once it has ended. */
+        ObjectNode answer() throws Exception {
+            return reached(task.isCancelled() ? said("cancelled") : (ObjectNode) task.get());
+        }
+
+        ObjectNode progress() {
+            return reached(said(started ? "running" : "queued"));
+        }
+
+        private ObjectNode said(String status) {
+            return JSON.createObjectNode().put("status", status);
+        }
+
+        private ObjectNode reached(ObjectNode answer) {
+            return answer.put("name", name).put("entries", entries.get()).put("bytes", bytes.get());
+        }
     }
 
     private static final int BUSY_TRIES = 6;
     private static final long FIRST_PAUSE_MILLIS = 50;
+    private static final int GROUP = 16;
+    private static final long GATHER_MILLIS = 20;
     private static final ObjectMapper JSON = new ObjectMapper();
     private final Cluster source;
     private final Cluster target;
@@ -149,8 +189,10 @@ public final class LedgerCopier {
     private final Semaphore reads;
     private final ExecutorService workers;
     private final Map jobs = new ConcurrentHashMap();
+    private final BlockingQueue ended = new LinkedBlockingQueue();
     private volatile long bytesPerSecond;
     private long freeNanos;
+    private long reportedNanos;
 
     public LedgerCopier(String text) throws Exception {
         JsonNode settings = JSON.readTree(text);
@@ -185,58 +227,63 @@ public final class LedgerCopier {
         TimeUnit.NANOSECONDS.sleep(nanos);
     }
 
-    /**
-     * Begin something under a name by which it is asked for: a copy, a deletion, a look, or a new id. Gives the answer,
-     * too, when it comes in that time, as it mostly does: a call from Python costs more than a small copy here.
-     */
-    public String start(String name, String text, long millis) throws Exception {
-        final JsonNode request = JSON.readTree(text);
-        final Job job = new Job();
-        job.future = workers.submit(new Callable() {
-            public Object call() {
-                job.started = true;
-                return work(request, job);
-            }
-        });
-        jobs.put(name, job);
-        return answer(name, millis);
+    /** Begin what is asked, each under a name of its own: copies, deletions, looks, new ids. */
+    public void start(String requests) throws Exception {
+        for (Iterator each = JSON.readTree(requests).elements(); each.hasNext();) {
+            Job job = new Job((JsonNode) each.next());
+            jobs.put(job.name, job);
+            workers.execute(job.task);
+        }
     }
 
-    /** What came of it, or how far it is when the time is over. An answer is given once. */
-    public String answer(String name, long millis) throws Exception {
-        Job job = (Job) jobs.get(name);
-        try {
-            String answer = (String) job.future.get(millis, TimeUnit.MILLISECONDS);
-            jobs.remove(name);
-            return answer;
-        } catch (TimeoutException still) {
-            ObjectNode running = JSON.createObjectNode().put("status", job.started ? "running" : "queued");
-            return running.put("entries", job.entries.get()).put("bytes", job.bytes.get()).toString();
-        } catch (CancellationException cancelled) {
-            jobs.remove(name);
-            return JSON.createObjectNode().put("status", "cancelled").toString();
+    /**
+     * What came of all that has ended since, each said once, and now and then how far the others are. Waits so long for the
+     * first; when more is at work, a moment for more of them, as what an answer costs who asks is mostly what the call does.
+     */
+    public String answers(long millis) throws Exception {
+        ArrayNode answers = JSON.createArrayNode();
+        Job job = (Job) ended.poll(millis, TimeUnit.MILLISECONDS);
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(GATHER_MILLIS);
+        for (; job != null; job = more(answers.size(), until)) {
+            jobs.remove(job.name);
+            answers.add(job.answer());
         }
+        if (answers.isEmpty() || System.nanoTime() - reportedNanos > TimeUnit.MILLISECONDS.toNanos(millis)) {
+            reportedNanos = System.nanoTime();
+            for (Iterator each = jobs.values().iterator(); each.hasNext();) {
+                answers.add(((Job) each.next()).progress());
+            }
+        }
+        return answers.toString();
+    }
+
+    private Job more(int answers, long until) throws Exception {
+        boolean isEnough = answers >= GROUP || jobs.isEmpty();
+        return (Job) ended.poll(isEnough ? 0 : until - System.nanoTime(), TimeUnit.NANOSECONDS);
     }
 
     /** Give it up: what it waits for ends at once. */
     public void cancel(String name) {
         Job job = (Job) jobs.get(name);
         if (job != null) {
-            job.future.cancel(true);
+            job.task.cancel(true);
         }
     }
 
     /** End all work and both clients. */
     public void close() throws Exception {
-        workers.shutdownNow();
+        workers.shutdown();
+        for (Iterator each = jobs.values().iterator(); each.hasNext();) {
+            ((Job) each.next()).task.cancel(true);
+        }
         source.close();
         target.close();
     }
 
-    private String work(JsonNode request, Job job) {
+    private ObjectNode work(Job job) {
         ObjectNode answer = JSON.createObjectNode();
         try {
-            answer.put("status", done(request, job, answer));
+            answer.put("status", done(job.request, job, answer));
         } catch (Failure failure) {
             answer.put("status", "failed").put("phase", failure.phase).put("code", failure.code);
             answer.put("detail", failure.getMessage());
@@ -245,7 +292,7 @@ public final class LedgerCopier {
         } catch (Throwable error) {
             answer.put("status", "failed").put("phase", "copier").put("detail", error.toString());
         }
-        return answer.put("entries", job.entries.get()).put("bytes", job.bytes.get()).toString();
+        return answer;
     }
 
     private String done(JsonNode request, Job job, ObjectNode answer) throws Exception {
@@ -306,8 +353,7 @@ public final class LedgerCopier {
         long id = request.get("ledger_id").asLong();
         long targetId = targetIdOf(request);
         byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
-        Future created = created(source, id);
-        ReadHandle from = openSource(id, created, answer);
+        ReadHandle from = openSource(id, answer);
         if (from == null) {
             return "source_open";
         }
@@ -322,10 +368,9 @@ public final class LedgerCopier {
         } finally {
             from.closeAsync();
         }
-        created = created(target, targetId);
         ReadHandle back = open(target, targetId, "target-verify");
         try {
-            ObjectNode copied = facts(target, back.getLedgerMetadata(), created);
+            ObjectNode copied = facts(target, back.getLedgerMetadata());
             answer.set("target", copied.put("entries_digest", pour(back, null, "target-verify", null)));
         } finally {
             back.closeAsync();
@@ -334,7 +379,7 @@ public final class LedgerCopier {
     }
 
     /** The source's ledger and its facts; null when it is not closed, also where its last entries cannot be read. */
-    private ReadHandle openSource(long id, Future created, ObjectNode answer) throws Exception {
+    private ReadHandle openSource(long id, ObjectNode answer) throws Exception {
         ReadHandle handle = null;
         LedgerMetadata metadata;
         Failure failure = null;
@@ -345,7 +390,7 @@ public final class LedgerCopier {
             failure = unreadable;
             metadata = metadata(source, id, "source-metadata");
         }
-        answer.set("source", facts(source, metadata, created));
+        answer.set("source", facts(source, metadata));
         if (metadata.getState() == LedgerMetadata.State.CLOSED) {
             if (failure != null) {
                 throw failure;
@@ -390,9 +435,8 @@ public final class LedgerCopier {
     /** What stands under the id already. Only our own is read; a foreign one may have a writer and another password. */
     private String existing(ReadHandle from, long id, byte[] provenance, Job job, ObjectNode answer) throws Exception {
         LedgerMetadata wanted = from.getLedgerMetadata();
-        Future created = created(target, id);
         LedgerMetadata there = metadata(target, id, "target-inspect");
-        ObjectNode facts = facts(target, there, created);
+        ObjectNode facts = facts(target, there);
         answer.set("target", facts);
         if (!Arrays.equals(provenance, (byte[]) there.getCustomMetadata().get(provenanceName))) {
             return "foreign";
@@ -560,7 +604,7 @@ public final class LedgerCopier {
         try {
             Versioned found = (Versioned) get(cluster.client().getLedgerManager().readLedgerMetadata(id), phase);
             LedgerMetadata metadata = (LedgerMetadata) found.getValue();
-            ObjectNode facts = facts(cluster, metadata, created(cluster, id));
+            ObjectNode facts = facts(cluster, metadata);
             answer.set(cluster.side, facts);
             if (own ? !isOwn(request, metadata) : !isOld(request, facts)) {
                 return "refused";
@@ -609,13 +653,13 @@ public final class LedgerCopier {
         return (ReadHandle) get(opened, phase);
     }
 
-    private ObjectNode facts(Cluster cluster, LedgerMetadata metadata, Future created) throws Exception {
+    private ObjectNode facts(Cluster cluster, LedgerMetadata metadata) throws Exception {
         ObjectNode facts = JSON.createObjectNode();
         facts.put("ledger_id", metadata.getLedgerId()).put("state", metadata.getState().name().toLowerCase());
         facts.put("last_entry_id", metadata.getLastEntryId()).put("length_bytes", metadata.getLength());
         facts.put("ensemble_size", metadata.getEnsembleSize()).put("write_quorum", metadata.getWriteQuorumSize());
         facts.put("ack_quorum", metadata.getAckQuorumSize());
-        facts.put("created_ms", (Long) get(created, cluster.side + "-metadata"));
+        facts.put("created_ms", created(cluster, metadata));
         ObjectNode custom = facts.putObject("custom_metadata");
         for (Iterator each = metadata.getCustomMetadata().entrySet().iterator(); each.hasNext();) {
             Map.Entry property = (Map.Entry) each.next();
@@ -625,15 +669,20 @@ public final class LedgerCopier {
     }
 
     /** When ZooKeeper made the ledger's node, by its own clock; null when it is gone. */
-    private static Future created(Cluster cluster, long id) throws Failure {
+    private Long created(Cluster cluster, LedgerMetadata metadata) throws Exception {
+        // Read with the metadata, unless these say a time of their own, or are of a version that the client reads without.
+        if (metadata.getCtime() >= 0 && !LedgerMetadataUtils.shouldStoreCtime(metadata)) {
+            return Long.valueOf(metadata.getCtime());
+        }
         final CompletableFuture asked = new CompletableFuture();
-        ((ZKMetadataDriverBase) cluster.client().getMetadataClientDriver()).getZk().exists(cluster.pathOf(id), false,
+        String path = cluster.pathOf(metadata.getLedgerId());
+        ((ZKMetadataDriverBase) cluster.client().getMetadataClientDriver()).getZk().exists(path, false,
             new AsyncCallback.StatCallback() {
                 public void processResult(int code, String at, Object context, Stat stat) {
                     asked.complete(stat == null ? null : Long.valueOf(stat.getCtime()));
                 }
             }, null);
-        return asked;
+        return (Long) get(asked, cluster.side + "-metadata");
     }
 
     private Object get(Future future, String phase) throws Failure, InterruptedException {

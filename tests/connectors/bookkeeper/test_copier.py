@@ -1,15 +1,16 @@
 """How a copy or a deletion ends, by what the journal knows and what Java answers, and what is never asked of Java."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from connectors.bookkeeper import copier as module
+from connectors.bookkeeper import java_tasks
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
 from connectors.bookkeeper.copy_journal import (
@@ -61,6 +62,12 @@ class Journal:
         self.records[record.ledger_id] = replace(record, copied=copied)
         return self.records[record.ledger_id]
 
+    def intend_all(self, ledger_ids: Sequence[int]) -> list[CopyRecord | CopyJournalError]:
+        return [_outcome(partial(self.intend, each)) for each in ledger_ids]
+
+    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> list[CopyRecord | CopyJournalError]:
+        return [_outcome(partial(self.complete, *each)) for each in copies]
+
     def forget(self, record: CopyRecord) -> None:
         self._called("forget")
         del self.records[record.ledger_id]
@@ -69,16 +76,28 @@ class Journal:
         return ledger_id in self.from_target
 
 
+def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | CopyJournalError:
+    try:
+        return write()
+    except CopyJournalError as error:
+        return error
+
+
 class Java:
-    """What stands for the JVM and for the copier in it: answers what a test has it answer, one after the other."""
+    """What stands for the JVM and for the copier in it: answers what a test has it answer, one after the other.
+
+    An answer is given about everything that was begun and has not ended.
+    """
 
     def __init__(self) -> None:
-        self.answers: list[dict[str, Any] | Exception] = []
+        self.answers_ahead: list[dict[str, Any] | Exception] = []
+        self.fails_to_start: Exception | None = None
         self.requests: list[dict[str, Any]] = []
         self.cancelled: list[str] = []
         self.settings: list[dict[str, Any]] = []
         self.limits: list[int] = []
         self.is_usable, self.closed = True, 0
+        self.open: list[str] = []
         self.journal: Journal | None = None
         self.journalled_at_start: list[list[str]] = []
 
@@ -87,21 +106,27 @@ class Java:
         self.is_usable = True
         return self
 
-    def start(self, name: str, request: str, wait_ms: int) -> str:
+    def start(self, requests: str) -> None:
         assert self.journal is not None
-        self.requests.append(json.loads(request))
-        self.journalled_at_start.append(list(self.journal.calls))
-        return self.answer(name, wait_ms)
+        if self.fails_to_start is not None:
+            raise self.fails_to_start
+        for request in json.loads(requests):
+            self.open.append(request.pop("name"))
+            self.requests.append(request)
+            self.journalled_at_start.append(list(self.journal.calls))
 
-    def answer(self, name: str, wait_ms: int) -> str:
-        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def answers(self, wait_ms: int) -> str:
+        said = self.answers_ahead.pop(0) if len(self.answers_ahead) > 1 else self.answers_ahead[0]
         if isinstance(said, Exception):
             raise said
-        return json.dumps(said)
+        about = list(self.open)
+        if said["status"] not in ("queued", "running"):
+            del self.open[: len(about)]
+        return json.dumps([{**said, "name": name} for name in about])
 
     def cancel(self, name: str) -> None:
         self.cancelled.append(name)
-        self.answers = [{"status": "cancelled", "detail": "given up"}]
+        self.answers_ahead = [{"status": "cancelled", "detail": "given up"}]
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
@@ -119,7 +144,7 @@ class World:
         self.copier = LedgerCopier(self.java, OLD, NEW, self.journal, **more)  # type: ignore[arg-type]
 
     def copy(self, *answers: dict[str, Any] | Exception, **more: Any) -> CopyResult:
-        self.java.answers = list(answers)
+        self.java.answers_ahead = list(answers)
         return self.copier.copy(LEDGER, **more)
 
     def copied(self) -> "World":
@@ -175,6 +200,7 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
         ({"status": "cancelled"}, CopyOutcome.TIMED_OUT),
         (JvmDiedError("killed by signal 9"), CopyOutcome.JVM_DIED),
         (JavaError("a bug"), CopyOutcome.INTERNAL_ERROR),
+        ({"status": "copied", "entries": "many"}, CopyOutcome.INTERNAL_ERROR),
     ],
     ids=str,
 )
@@ -185,6 +211,14 @@ def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
     assert world.copy(answer).outcome is outcome
     is_whole = outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT)
     assert (world.journal.records[LEDGER].copied is not None) is is_whole
+
+
+def test_java_that_cannot_be_asked_is_an_outcome_and_the_next_copy_asks_again() -> None:
+    world = World()
+    world.java.fails_to_start = JvmDiedError("killed by signal 9")
+    assert world.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.JVM_DIED
+    world.java.fails_to_start = None
+    assert world.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
 
 
 @pytest.mark.parametrize(
@@ -225,7 +259,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         now[0] += step[0]
         return now[0]
 
-    monkeypatch.setattr(module, "time", type("Clock", (), {"monotonic": staticmethod(monotonic)}))
+    monkeypatch.setattr(java_tasks, "time", type("Clock", (), {"monotonic": staticmethod(monotonic)}))
     return lambda seconds: step.__setitem__(0, seconds)
 
 
@@ -301,7 +335,7 @@ def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> No
 
 def test_of_many_each_has_its_result() -> None:
     world = World(concurrency=2)
-    world.java.answers = [{"status": "source_open"}]
+    world.java.answers_ahead = [{"status": "source_open"}]
     results = list(world.copier.copy_many(range(5)))
     assert sorted(result.ledger_id for result in results) == list(range(5))
     assert {result.outcome for result in results} == {CopyOutcome.SOURCE_OPEN}
@@ -309,7 +343,7 @@ def test_of_many_each_has_its_result() -> None:
 
 def test_a_wrong_id_among_many_is_raised() -> None:
     world = World()
-    world.java.answers = [{"status": "source_open"}]
+    world.java.answers_ahead = [{"status": "source_open"}]
     with pytest.raises(ValueError, match="no ledger id"):
         list(world.copier.copy_many([1, -1]))
 
@@ -331,7 +365,7 @@ DELETIONS = [
 def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: DeleteOutcome) -> None:
     world = World().copied()
     provenance = world.journal.records[LEDGER].provenance
-    world.java.answers = [answer]
+    world.java.answers_ahead = [answer]
     assert world.copier.delete_own(LEDGER).outcome is outcome
     assert (LEDGER in world.journal.records) is (outcome not in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT))
     assert world.java.requests == [
@@ -344,7 +378,7 @@ def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
     answer: dict[str, Any] | Exception, outcome: DeleteOutcome
 ) -> None:
     world = World().copied()
-    world.java.answers = [answer]
+    world.java.answers_ahead = [answer]
     assert world.copier.delete_old(LEDGER).outcome is outcome
     assert LEDGER in world.journal.records, "the journal keeps what was copied"
     assert world.java.requests == [

@@ -138,13 +138,12 @@ class Java:
         self.fails = fails
         self.asked: list[tuple[Any, ...]] = []
 
-    def start(self, name: str, request: str, wait_ms: int) -> str:
-        self._note("start", name, request, wait_ms)
-        return "{}"
+    def start(self, requests: str) -> None:
+        self._note("start", requests)
 
-    def answer(self, name: str, wait_ms: int) -> str:
-        self._note("answer", name, wait_ms)
-        return "{}"
+    def answers(self, wait_ms: int) -> str:
+        self._note("answers", wait_ms)
+        return "[]"
 
     def cancel(self, name: str) -> None:
         self._note("cancel", name)
@@ -162,11 +161,11 @@ def test_a_remote_copier_passes_on_what_it_is_asked(jvm: BookKeeperJvm) -> None:
     started(jvm, Process(None))
     java = Java()
     copier = RemoteCopier(jvm, 1, java)
-    assert copier.start("7/0", "{}", 250) == "{}"
-    assert copier.answer("7/0", 250) == "{}"
+    copier.start("[{}]")
+    assert copier.answers(250) == "[]"
     copier.cancel("7/0")
     copier.close()
-    assert java.asked == [("start", "7/0", "{}", 250), ("answer", "7/0", 250), ("cancel", "7/0"), ("close",)]
+    assert java.asked == [("start", "[{}]"), ("answers", 250), ("cancel", "7/0"), ("close",)]
     assert copier.is_usable
 
 
@@ -175,7 +174,7 @@ def test_a_remote_copier_of_a_jvm_that_is_gone_is_not_usable(jvm: BookKeeperJvm)
     copier = RemoteCopier(jvm, 1, Java())
     assert not copier.is_usable
     with pytest.raises(JvmDiedError):
-        copier.start("7/0", "{}", 250)
+        copier.start("[]")
 
 
 def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: pytest.MonkeyPatch) -> None:

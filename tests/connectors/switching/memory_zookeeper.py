@@ -63,7 +63,8 @@ class Server:
                     error,
                     *(RolledBackError() for _ in steps[number + 1 :]),
                 ]
-            results.append(True)
+            kind, path, *_ = step
+            results.append(path if kind == "create" else tree[path][1] if kind == "set" else True)
         self.tree = tree
         for path in {step[1] for step in steps if step[0] != "check"}:
             for told in self.watches.pop(path, []):
@@ -210,6 +211,10 @@ class _Transaction:
         meddlers, server.before_commit = server.before_commit, []
         for meddle in meddlers:
             meddle()
+        for number, (kind, path, *_) in enumerate(self.steps):
+            if kind == "create" and path.rpartition("/")[0] not in {"", *server.tree, *(s[1] for s in self.steps)}:
+                after = (RolledBackError() for _ in self.steps[number + 1 :])
+                return [*(RolledBackError() for _ in range(number)), NoNodeError(), *after]
         return server.apply(self.steps)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from queue import SimpleQueue
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
@@ -20,6 +21,7 @@ class Jvm(BookKeeperJvm):
         self.made: list[dict[str, object]] = []
         self.limits: list[int] = []
         self.closed = 0
+        self.asked: SimpleQueue[list[str]] = SimpleQueue()
 
     def new_copier(self, settings: str) -> "Jvm":  # type: ignore[override]
         self.made.append(json.loads(settings))
@@ -27,8 +29,11 @@ class Jvm(BookKeeperJvm):
 
     is_usable = True
 
-    def start(self, *request: object) -> str:  # type: ignore[override]
-        return '{"status": "source_open"}'
+    def start(self, requests: str) -> None:  # type: ignore[override]
+        self.asked.put([request["name"] for request in json.loads(requests)])
+
+    def answers(self, wait_ms: int) -> str:
+        return json.dumps([{"status": "source_open", "name": name} for name in self.asked.get()])
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
