@@ -1,25 +1,28 @@
 """Copying ledgers with Headgate, and with a plain Java program of the same client, as a ratio.
 
 Two real BookKeeper clusters of one bookie each on this machine. Both contenders copy the same shapes of ledgers, 16 at
-a time, in a warm JVM, in turns; `bare` only copies, `verified` reads the copy back and compares a digest, as Headgate
-always does. Headgate journals each copy in ZooKeeper besides (two writes). Needs a JDK; takes some minutes:
+a time, in a JVM that has copied thousands of them before, in turns; `bare` only copies, `verified` reads the copy back
+and compares a digest, as Headgate always does. Headgate journals each copy in ZooKeeper besides. What a copy takes of
+the processor, in client and servers, holds on a busy machine, too. Needs a JDK; takes some minutes:
 
     python bench/ledger_copy.py
     python bench/ledger_copy.py --rounds 1 --share 0.2
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
+from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
 from connectors.bookkeeper.copy_journal import ZnodeCopyJournal
@@ -57,10 +60,12 @@ SHAPES = (
     Shape("cursors: 20 entries of 500 B", 300, 20, 500),
     Shape("large: 400 entries of 16 KB", 8, 400, 16_000),
 )
-WARM_UP = Shape("warm-up", 200, 3, 300)
-ROOMY = {"maxPendingReadRequestsPerThread": 10_000}
+ROOMY = {"maxPendingReadRequestsPerThread": 10_000, "openFileLimit": 20_000}
 """As bookies have it by default; those of tests have little of everything."""
 CONTENDERS = ("headgate", "verified", "bare")
+WARM_UP_ROUNDS = 5
+"""Of each shape, before it is measured: until then a third of what both JVMs do is to compile."""
+CLIENT = "client"
 
 
 class Plain:
@@ -68,6 +73,7 @@ class Plain:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        self.pid = process.pid
 
     def run(self, command: str, *numbers: int) -> float:
         """Have it do something; gives the seconds it took."""
@@ -90,29 +96,52 @@ def plain(folder: Path, jars: tuple[Path, ...], source: str, target: str) -> Ite
         yield Plain(process)
 
 
+@dataclass
+class Took:
+    """What copies of one shape took."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """Over all rounds, by what spent it."""
+
+
 class Bench:
     """Both contenders on two clusters.
 
     Args:
         copier: Headgate's.
         java: the plain one, warm or not.
+        parts: the processes that have a share in a copy: `client`, the JVM of either contender, and others.
     """
 
-    def __init__(self, copier: LedgerCopier, java: Plain) -> None:
+    def __init__(self, copier: LedgerCopier, java: Plain, parts: Mapping[str, Callable[[], int | None]]) -> None:
         self._copier = copier
         self._java = java
+        self._parts = parts
         self._next_id = 1
 
-    def seconds(self, contender: str, shape: Shape) -> float:
+    def measure(self, contender: str, shape: Shape, took: Took) -> None:
         """Fill the source with new ledgers of a shape, and have them copied."""
         first, self._next_id = self._next_id, self._next_id + shape.ledgers
         self._java.run("fill", first, shape.ledgers, shape.entries, shape.entry_bytes)
+        before = self._cpu_seconds(contender)
+        took.seconds.append(self._seconds(contender, range(first, first + shape.ledgers)))
+        for part, seconds in self._cpu_seconds(contender).items():
+            took.cpu_seconds[part] = took.cpu_seconds.get(part, 0.0) + seconds - before.get(part, 0.0)
+
+    def _seconds(self, contender: str, ledgers: range) -> float:
         if contender != "headgate":
-            return self._java.run(contender, first, shape.ledgers)
+            return self._java.run(contender, ledgers.start, len(ledgers))
         started = time.perf_counter()
-        for result in self._copier.copy_many(range(first, first + shape.ledgers)):
+        for result in self._copier.copy_many(ledgers):
             assert result.outcome is CopyOutcome.COPIED, result
         return time.perf_counter() - started
+
+    def _cpu_seconds(self, contender: str) -> dict[str, float]:
+        pids = {part: pid() for part, pid in self._parts.items()}
+        if contender != "headgate":
+            pids[CLIENT] = self._java.pid
+        return {part: own_cpu_seconds(pid) for part, pid in pids.items() if pid is not None}
 
 
 @contextmanager
@@ -123,11 +152,11 @@ def bench() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", jars))
-        clusters = []
+        clusters, bookies = [], []
         for side in ("source", "target"):
             servers = f"{zookeeper.servers}/{side}"
             init_cluster(folder / f"init-{side}", jars, servers)
-            stack.enter_context(Bookie(folder / side, jars, servers, properties=ROOMY))
+            bookies.append(stack.enter_context(Bookie(folder / side, jars, servers, properties=ROOMY)))
             clusters.append(LedgerCluster(side, f"zk+hierarchical://{servers}/ledgers"))
         source, target = clusters
         session = ZooKeeperSession("bench", ZooKeeperConnection(servers=zookeeper.servers))
@@ -138,7 +167,18 @@ def bench() -> Iterator[Bench]:
         copier = LedgerCopier(jvm, source, target, journal)
         stack.callback(copier.close)
         java = stack.enter_context(plain(folder, jars, source.metadata_service_uri, target.metadata_service_uri))
-        yield Bench(copier, java)
+        reads, writes = bookies
+        yield Bench(
+            copier,
+            java,
+            {
+                CLIENT: lambda: jvm.pid,
+                "Python": os.getpid,
+                "ZooKeeper": lambda: zookeeper.pid,
+                "source's bookie": lambda: reads.pid,
+                "target's bookie": lambda: writes.pid,
+            },
+        )
 
 
 def main() -> None:
@@ -148,10 +188,11 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the ledgers (default: all)")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
-    print("| ledgers | contender | ledgers/s | MB/s | Headgate's rate to it |\n|---|---|---|---|---|")
+    print(
+        "| ledgers | contender | ledgers/s | MB/s | Headgate's rate to it | ms of CPU a ledger |\n"
+        "|---|---|---|---|---|---|"
+    )
     with bench() as measured:
-        for contender in (*CONTENDERS, *CONTENDERS):
-            measured.seconds(contender, WARM_UP)
         for shape in SHAPES:
             ledgers = max(1, round(shape.ledgers * options.share))
             report(measured, Shape(shape.name, ledgers, shape.entries, shape.entry_bytes), options.rounds)
@@ -159,18 +200,23 @@ def main() -> None:
 
 def report(measured: Bench, shape: Shape, rounds: int) -> None:
     """Measure one shape and print its rows."""
-    seconds: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
+    for contender in ("headgate", "verified") * WARM_UP_ROUNDS:
+        measured.measure(contender, shape, Took())
+    took = {contender: Took() for contender in CONTENDERS}
     for number in range(rounds):
         # In turns, each beginning once: whatever else the machine does meets all of them.
         for offset in range(len(CONTENDERS)):
             contender = CONTENDERS[(number + offset) % len(CONTENDERS)]
-            seconds[contender].append(measured.seconds(contender, shape))
-    medians = {contender: statistics.median(found) for contender, found in seconds.items()}
-    for contender in CONTENDERS:
-        took = medians[contender]
-        ratio = "" if contender == "headgate" else f"{took / medians['headgate']:.2f}"
-        rates = f"{shape.ledgers / took:.0f} | {shape.total_bytes / took / MEGABYTE:.2f}"
-        print(f"| {shape.name} | {contender} | {rates} | {ratio} |", flush=True)
+            measured.measure(contender, shape, took[contender])
+    medians = {contender: statistics.median(found.seconds) for contender, found in took.items()}
+    for contender, found in took.items():
+        seconds = medians[contender]
+        ratio = "" if contender == "headgate" else f"{seconds / medians['headgate']:.2f}"
+        rates = f"{shape.ledgers / seconds:.0f} | {shape.total_bytes / seconds / MEGABYTE:.2f}"
+        copied = shape.ledgers * rounds
+        parts = ", ".join(f"{part} {1e3 * cpu / copied:.2f}" for part, cpu in found.cpu_seconds.items())
+        total = 1e3 * sum(found.cpu_seconds.values()) / copied
+        print(f"| {shape.name} | {contender} | {rates} | {ratio} | {total:.2f}: {parts} |", flush=True)
 
 
 if __name__ == "__main__":
