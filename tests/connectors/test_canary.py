@@ -2,7 +2,7 @@
 
 import json
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -40,6 +40,8 @@ class Loop:
         self.state: ThrottleState | None = None
         self.now, self.seconds = START, 0.0
         self.sent: list[tuple[str, str, bytes]] = []
+        self.sent_at: list[datetime] = []
+        """When each was appended: of two at once, the one whose random id is the lower would count."""
         self.decisions: list[Any] = []
         self.registry = CollectorRegistry()
         self.canary = self.another(self.registry)
@@ -47,12 +49,16 @@ class Loop:
     def another(self, registry: CollectorRegistry, forbidden: str | None = None) -> Canary:
         return Canary(
             PREFIX,
-            lambda *record: self.sent.append(record),
+            self._send,
             CanaryMetrics(registry),
             forbidden=lambda _: forbidden,
             ready=lambda: None,
             clock=lambda: self.seconds,
         )
+
+    def _send(self, topic: str, key: str, value: bytes) -> None:
+        self.sent.append((topic, key, value))
+        self.sent_at.append(self.now)
 
     def later(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -61,8 +67,9 @@ class Loop:
     def decide(self) -> list[Record]:
         """Step the policy with what was published since the last step; its decisions as records."""
         events = [_READER.read(value) for _, _, value in self.sent]
+        readings = [Observation(event.id, at, event.data) for event, at in zip(events, self.sent_at, strict=True)]
         self.sent.clear()
-        readings = [Observation(event.id, self.now, event.data) for event in events]
+        self.sent_at.clear()
         step = self.policy.step(self.state, readings, self.now)
         self.state = step.state
         self.decisions += step.decisions
