@@ -11,6 +11,8 @@ from policies.observations import Observation
 from tests.policies.sessions.course import Run, health, node, session, tree, unread
 
 SECONDS_BETWEEN = {"session": 5.0, "brokers": 5.0, "namespaces": 5.0, "health": 10.0}
+_FIRST_SECOND = {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2}
+"""Each collector looks at a moment of its own; both trees are of one."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class World:
         self.without_session: set[str] = set()
         """Brokers of whose sessions nothing is known."""
         self._timeout_ms = int(timeout_s * 1000)
-        self._due = {kind: index * 0.1 for index, kind in enumerate(SECONDS_BETWEEN)}
+        self._due = {**_FIRST_SECOND}
 
     def own(self, name: str, *paths: str) -> "World":
         """A broker owns bundles by its present session."""
@@ -97,7 +99,7 @@ class World:
 
     def restart_collectors(self, at: float) -> "World":
         """They say nothing until a moment, and then all look at once."""
-        self._due = {kind: at + index * 0.1 for index, kind in enumerate(SECONDS_BETWEEN)}
+        self._due = {kind: at + first for kind, first in _FIRST_SECOND.items()}
         return self
 
     def _look(self, kind: str, at: float) -> Iterable[Observation]:
