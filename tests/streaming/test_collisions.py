@@ -132,19 +132,24 @@ REFERENCES = [cursor(n) for n in range(1, 31)]
 PLAIN = small_parts(told(REFERENCES, by_id(ledger(7), ledger(20))), 4)
 
 
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession) -> Collisions:
+    """What is found in the plain set."""
+    return whole(spark, PLAIN)
+
+
 # --- what it finds
 
 
-def test_a_ledger_that_exists_under_an_id_to_import_is_a_collision(spark: SparkSession) -> None:
-    result = whole(spark, PLAIN)
-    assert not result.free
-    assert result.hits == {
+def test_a_ledger_that_exists_under_an_id_to_import_is_a_collision(plain: Collisions) -> None:
+    assert not plain.free
+    assert plain.hits == {
         HitClass.OURS_COMPLETE: HitSamples(),
         HitClass.OURS_PARTIAL: HitSamples(),
         HitClass.FOREIGN: HitSamples(2, (7, 20)),
     }
-    assert (result.references, result.to_import, result.target_ledgers, result.greatest_id) == (30, 30, 2, 30)
-    assert (result.inventory, result.target) == ("i1", "new")
+    assert (plain.references, plain.to_import, plain.target_ledgers, plain.greatest_id) == (30, 30, 2, 30)
+    assert (plain.inventory, plain.target) == ("i1", "new")
 
 
 def test_ids_that_are_free_are_no_collision(spark: SparkSession) -> None:
@@ -207,19 +212,19 @@ def test_in_a_dedicated_target_every_foreign_ledger_is_in_the_way(spark: SparkSe
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
-def test_order_does_not_matter(spark: SparkSession, seed: int) -> None:
+def test_order_does_not_matter(spark: SparkSession, plain: Collisions, seed: int) -> None:
     shuffled = list(PLAIN)
     Random(seed).shuffle(shuffled)
-    assert found(spark, shuffled) == found(spark, PLAIN)
+    assert found(spark, shuffled) == plain
 
 
-def test_repeated_records_count_once_and_the_last_one_counts(spark: SparkSession) -> None:
+def test_repeated_records_count_once_and_the_last_one_counts(spark: SparkSession, plain: Collisions) -> None:
     stale = [
         part.model_copy(update={"references": part.references[:1], "existing": ()})
         for part in PLAIN
         if isinstance(part, SwitchInventoryPart)
     ]
-    assert found(spark, [*stale, *PLAIN, *PLAIN, PLAIN[2]]) == found(spark, PLAIN)
+    assert found(spark, [*stale, *PLAIN, *PLAIN, PLAIN[2]]) == plain
 
 
 FIRST_MIDDLE_LAST = (0, len(PLAIN) // 2, len(PLAIN) - 1)
@@ -293,8 +298,8 @@ def test_a_dedicated_target_that_was_not_listed_gives_no_result(spark: SparkSess
     assert result.detail == "a dedicated target must be listed whole; new was not"
 
 
-def test_what_is_told_anew_after_a_failure_counts(spark: SparkSession) -> None:
-    assert found(spark, [*PLAIN, failed(PLAIN[-1]), *PLAIN]) == found(spark, PLAIN)
+def test_what_is_told_anew_after_a_failure_counts(spark: SparkSession, plain: Collisions) -> None:
+    assert found(spark, [*PLAIN, failed(PLAIN[-1]), *PLAIN]) == plain
 
 
 def test_the_newest_inventory_is_taken_unless_one_is_named(spark: SparkSession) -> None:
@@ -304,10 +309,10 @@ def test_the_newest_inventory_is_taken_unless_one_is_named(spark: SparkSession) 
     assert isinstance(found(spark, values, replace(QUESTION, inventory="z")), Incomplete)
 
 
-def test_other_records_of_the_topic_do_not_matter(spark: SparkSession) -> None:
+def test_other_records_of_the_topic_do_not_matter(spark: SparkSession, plain: Collisions) -> None:
     others: list[Reading | bytes | None] = [None, b"{", b"[1]", failed(SwitchInventory(
         cluster=CLUSTER, outcome=Outcome.OK, inventory="i0")).model_copy(update={"cluster": "c2"})]  # fmt: skip
-    assert found(spark, [*others, *PLAIN, *others]) == found(spark, PLAIN)
+    assert found(spark, [*others, *PLAIN, *others]) == plain
 
 
 # --- the precheck says the same
