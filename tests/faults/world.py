@@ -280,7 +280,12 @@ class World:
                 http={"port": self._ports[part]},
                 clusters=clusters[part],
                 policies={"throttle": _THROTTLE},
-                stream={"checkpoint_dir": str(self.checkpoint), "stall_timeout": f"{paced(15)}s", "restart_limit": 3},
+                stream={
+                    "checkpoint_dir": str(self.checkpoint),
+                    "stall_timeout": f"{paced(15)}s",
+                    "restart_limit": 3,
+                    "trigger_interval": "400ms",  # else a batch for each reading of the stream would take a core
+                },
             )
 
 

@@ -1,4 +1,4 @@
-"""Twenty faults by a fixed seed on a loop of its own; `make faults COUNT=500` runs all kinds for hours."""
+"""Faults by a fixed seed on a loop of its own; `make faults COUNT=500` runs all kinds for hours."""
 
 import sys
 from pathlib import Path
@@ -9,14 +9,25 @@ from rich.console import Console
 from tests.faults.__main__ import Wanted, run
 from tests.progress import tell
 
-COUNT = 20
-SEED = 39
-"""Mostly faults that are over in seconds; `make faults` has each kind."""
+ONCE = (
+    "kill -9 collector", "kill -9 exporter", "kill -9 actuator", "kill -9 query's process group",
+    "kill -9 Python workers", "SIGSTOP collector", "SIGSTOP exporter", "SIGSTOP query's process",
+    "SIGSTOP Python workers", "network cut", "network half open", "network slow", "checkpoint deleted while running",
+    "newest commit of length 0",
+)  # fmt: skip
+"""Of each part and of the checkpoint what is over in seconds; `make faults` has each kind."""
+EACH_ONCE = Wanted(len(ONCE), seed=39, seconds=2.0, only=",".join(ONCE))
+AGAIN = Wanted(20, seed=39, seconds=2.0)
 
 
-@pytest.mark.timeout(1200)  # twenty tests in one
-def test_the_loop_recovers_from_each_fault_and_nothing_is_lost_or_wrong(kafka_jars: object, tmp_path: Path) -> None:
-    result = run(tmp_path, Wanted(COUNT, SEED, seconds=2.0), tell)
+@pytest.mark.timeout(1200)  # as many tests in one
+@pytest.mark.parametrize(
+    "wanted", [EACH_ONCE, pytest.param(AGAIN, marks=pytest.mark.long)], ids=["each once", "some again"]
+)
+def test_the_loop_recovers_from_each_fault_and_nothing_is_lost_or_wrong(
+    kafka_jars: object, tmp_path: Path, wanted: Wanted
+) -> None:
+    result = run(tmp_path, wanted, tell)
     Console(file=sys.stdout, width=100).print(result.table)
     assert result.complaints == []
-    assert sum(len(row.recovered) for row in result.rows.values()) == COUNT
+    assert sum(len(row.recovered) for row in result.rows.values()) == wanted.faults
