@@ -1,16 +1,20 @@
 """Two real BookKeeper clusters, brokers' metadata and their agents, and a loop that switches between them."""
 
+import io
 import json
+import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
@@ -20,6 +24,7 @@ from connectors.pulsar.metadata import parse_cursor, parse_locator
 from connectors.switching.broker_agent import BrokerAgent
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
+from deploy import cli
 from policies.observations import Outcome
 from policies.switching import SwitchCommand
 from policies.switching.id_generators import hob_name
@@ -335,9 +340,16 @@ class SwitchLoop:
         self._decided.__exit__()
 
     def cli(self, *words: str) -> tuple[int, str]:
-        """Run `headgate switch …` to its end; gives its exit status, and what it printed."""
-        with Headgate(["switch", *words, "-s", str(self.file)], self.folder / f"cli-{uuid.uuid4().hex}.log") as command:
-            return command.wait(), command.output()
+        """Run `headgate switch …` in this process, as its script does; gives its exit status, and what it printed."""
+        said = io.StringIO()
+        with (
+            patch.object(sys, "argv", ["headgate", "switch", *words, "-s", str(self.file)]),
+            redirect_stdout(said),
+            redirect_stderr(said),
+            pytest.raises(SystemExit) as ended,
+        ):
+            cli.main()
+        return int(ended.value.code or 0), said.getvalue()
 
     # --- commands, and what becomes of them
 
