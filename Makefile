@@ -7,8 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 SETTINGS ?=
 PYTEST ?=
 AGAINST ?=
-# Of tests side by side: as many as there are processors, two at least and four at the most (2 GB of memory each).
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+# Of tests side by side: as many as there are processors, two at least and four at the most. Tests on servers wait for two
+# thirds of their time: of them twice as many, as far as there is memory (2 GB each).
+WORKERS ?=
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+ROOMS := $(shell awk '/^MemAvailable/ {print int($$2 / 2000000)}' /proc/meminfo 2>/dev/null || echo 4)
+WITHOUT_SERVERS = $(or $(WORKERS),$(shell n=$(PROCESSORS); echo $$((n < 2 ? 2 : n > 4 ? 4 : n))))
+WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$$((n > 4 ? 4 : n)) m=$$((m < 2 ? 2 : m)); echo $$((n < m ? n : m))))
 
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -31,10 +36,10 @@ demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and 
 ARCHIVES := $(BIN)/python -m tests.system.class_archives
 
 # Files go to the workers whole, so that tests share servers, and the longest first.
-SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
+SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
 # Each worker reads all tests first: not those that it leaves out. Who has none left takes half of the other's.
-UNIT := -m "not system and not streaming" --ignore tests/system -n $(WORKERS) --dist worksteal
+UNIT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
