@@ -59,6 +59,10 @@ OF_SMALL_BATCHES = MappingProxyType(
         # than the few thousand rows of a batch do without.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Nor is each plan written out at length for a page that nobody serves, or checked after each rule: it is one
+        # plan, the same each time.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.lightweightPlanChangeValidation": "false",
     }
 )
 """What others may say otherwise, of the query alone: a join of a million rows is better off with Spark's own."""

@@ -27,11 +27,11 @@ def test_executors_elsewhere_get_the_jars_and_one_process_needs_no_copies() -> N
 
 
 def test_what_small_batches_want_gives_way_to_who_said_otherwise() -> None:
-    whole, factory = OF_SMALL_BATCHES
+    said, *others = OF_SMALL_BATCHES
     session = MagicMock()
-    session.sparkContext.getConf().contains = {whole}.__contains__
+    session.sparkContext.getConf().contains = {said}.__contains__
     set_unless_said(session, OF_SMALL_BATCHES)
-    assert session.conf.set.call_args_list == [call(factory, OF_SMALL_BATCHES[factory])]
+    assert session.conf.set.call_args_list == [call(name, OF_SMALL_BATCHES[name]) for name in others]
 
 
 def test_spark_draws_no_bar_that_it_would_draw_in_a_shell() -> None:

@@ -35,6 +35,7 @@ class Process(Headgate):
 
     def __init__(self, command: str, settings: Settings, folder: Path, port: int) -> None:
         self.port = port
+        self.folder = folder
         folder.mkdir()
         own = {**settings, "http": {"port": port}, "data_dir": str(folder / "data")}
         super().__init__([command, "-s", str(write_settings(folder / "headgate.yaml", **own))], folder / "log")
@@ -164,6 +165,7 @@ def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
         assert [each.metric("headgate_shares_held") for each in (first, second)] == [1, 0]
         decides(500_000)
         eventually("the second has rehearsed", lambda: "Spark is warm" in second.output())
+        assert [*second.folder.rglob("rehearsal-*")] == [], "and nothing of it is left"
         first.kill()
         killed = time.monotonic()
         decides(300_000)
