@@ -94,8 +94,9 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_batch))
         # Spark asks for the newest offsets on the connection that still awaits records nobody will send before the next
-        # batch; Kafka answers in turn, so half a second (the default) would be lost in each batch of a slow topic.
-        .option("kafka.fetch.max.wait.ms", "10")
+        # batch; Kafka answers in turn, so half a second (the default) would be lost in each batch of a slow topic. A
+        # batch reads only what is there already, so it never waits for more.
+        .option("kafka.fetch.max.wait.ms", "1")
         # Readings are levels: what retention deleted while the loop was down is replaced by the next reading.
         .option("failOnDataLoss", "false")
         .option("includeHeaders", str(wiring.signatures is not None).lower())
