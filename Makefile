@@ -43,14 +43,14 @@ UNIT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SER
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
-unit: $(VENV)/.dev ## Tests without servers: under two minutes on 2 cores
+unit: $(VENV)/.dev ## Tests without servers: under 90 s on 2 cores
 	$(BIN)/python -m pytest $(UNIT)
 
 lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
 	@$(ARCHIVES)
 	$(SYSTEM) -m lean
 
-system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 30 minutes on 2 cores
+system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 20 minutes on 2 cores
 	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
 
