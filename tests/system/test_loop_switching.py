@@ -26,7 +26,7 @@ CLUSTERS = {
     ANEW: REMAPPED,
     KILLED: REMAPPED,
 }
-BACK_SECONDS = 25
+BACK_SECONDS = 30
 """In which a switch that went live can be cleaned up in vain and taken back, and after which the copies go."""
 
 
