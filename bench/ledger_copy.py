@@ -60,7 +60,7 @@ SHAPES = (
     Shape("cursors: 20 entries of 500 B", 300, 20, 500),
     Shape("large: 400 entries of 16 KB", 8, 400, 16_000),
 )
-ROOMY = {"maxPendingReadRequestsPerThread": 10_000, "openFileLimit": 20_000}
+ROOMY = {"maxPendingReadRequestsPerThread": 10_000, "openFileLimit": 20_000, "pageLimit": -1}
 """As bookies have it by default; those of tests have little of everything."""
 CONTENDERS = ("headgate", "verified", "bare")
 WARM_UP_ROUNDS = 5

@@ -41,8 +41,8 @@ from policies.units import MAX_INT64
 
 CONCURRENCY = 16
 WINDOW_BYTES = 4 * 1024 * 1024
-_AHEAD = 3
-"""While so many ledgers are copied as may be at once, of as many the intent is written, or that they are equal."""
+_AHEAD = 5
+"""Of so many times as many ledgers as are copied at once the intent is written meanwhile, or that they are equal."""
 _STALLS = 4
 """After so many time-outs of one request without an entry more, a copy is given up."""
 

@@ -19,12 +19,12 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
@@ -187,7 +187,7 @@ public final class LedgerCopier {
     private final long windowBytes;
     private final int windowEntries;
     private final Semaphore reads;
-    private final ExecutorService workers;
+    private final ThreadPoolExecutor workers;
     private final Map jobs = new ConcurrentHashMap();
     private final BlockingQueue ended = new LinkedBlockingQueue();
     private volatile long bytesPerSecond;
@@ -203,7 +203,7 @@ public final class LedgerCopier {
         windowBytes = settings.get("window_bytes").asLong();
         windowEntries = settings.get("window_entries").asInt();
         reads = new Semaphore(settings.get("entries_in_flight").asInt(), true);
-        workers = Executors.newFixedThreadPool(settings.get("concurrency").asInt());
+        workers = (ThreadPoolExecutor) Executors.newFixedThreadPool(settings.get("concurrency").asInt());
         bytesPerSecond = settings.get("bytes_per_second").asLong();
     }
 
@@ -238,7 +238,7 @@ public final class LedgerCopier {
 
     /**
      * What came of all that has ended since, each said once, and now and then how far the others are. Waits so long for the
-     * first; when more is at work, a moment for more of them, as what an answer costs who asks is mostly what the call does.
+     * first; and as long as no worker is idle a moment for more of them, as most of what an answer costs is the call.
      */
     public String answers(long millis) throws Exception {
         ArrayNode answers = JSON.createArrayNode();
@@ -258,7 +258,7 @@ public final class LedgerCopier {
     }
 
     private Job more(int answers, long until) throws Exception {
-        boolean isEnough = answers >= GROUP || jobs.isEmpty();
+        boolean isEnough = answers >= GROUP || workers.getQueue().isEmpty();
         return (Job) ended.poll(isEnough ? 0 : until - System.nanoTime(), TimeUnit.NANOSECONDS);
     }
 
