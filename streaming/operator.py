@@ -1,9 +1,11 @@
 """The stateful operator: reads a key's records, steps its policy, keeps one value and one timer.
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
-read, one write, and a timer only when the next step is due before the one already set; all but the read go out together
-with the next key's (`streaming/state_calls.py`). A timer that fires early steps without observations, which changes
-nothing; one that comes due with the batch of the key's records is deleted, as they were stepped at that time already.
+read, two writes, and a timer only when the next step is due before the one already set; all but the read go out
+together with the next key's (`streaming/state_calls.py`). What is read is a mark of a few bytes, which says whether
+the state is the one that this process wrote last; only where it is not the state itself is read. A timer that fires
+early steps without observations, which changes nothing; one that comes due with the batch of the key's records is
+deleted, as they were stepped at that time already.
 Each timer that is set is said on a topic, too: without records there is no batch, so somebody must know when one is due
 (`policies/timers.py`).
 """
@@ -11,6 +13,7 @@ Each timer that is set is said on a topic, too: without records there is no batc
 import gc
 import itertools
 import pickle
+import secrets
 import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -36,13 +39,18 @@ _RIGHT = BatchClock()
 OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
 # Not as text, which the JVM would be asked to parse twice a batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
+"""The state; of the timer what `MARK_SCHEMA` says counts, except where an earlier version wrote."""
+MARK_SCHEMA = StructType([StructField("mark", LongType()), StructField("timer_ms", LongType())])
+"""What is read of a key first: a number drawn for this one write of its state, and when its timer is due."""
+_MARK_BITS = 63
 
 
 class Written(NamedTuple):
-    """What this process wrote last for a key: where that is still what is kept, it need not be decoded."""
+    """What this process wrote last for a key: where its mark is still what is kept, the state need not be read."""
 
-    encoded: bytes
+    mark: int
     remembered: Remembered
+    size_bytes: int
 
 
 _WRITTEN: Kept[tuple[str, str], Written] = Kept()
@@ -108,10 +116,11 @@ class PolicyOperator(StatefulProcessor):
         return _unpacked, (pickle.dumps(made_of),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the one state variable."""
+        """Declare the two state variables."""
         self._handle = handle
         self._state = handle.getValueState("state", STATE_SCHEMA)
-        self._update = self._state.update
+        self._mark = handle.getValueState("mark", MARK_SCHEMA)
+        self._update, self._update_mark = self._state.update, self._mark.update
         if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:  # none in Spark's tester
             # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
             client._watermark_timestamp = 0
@@ -119,6 +128,7 @@ class PolicyOperator(StatefulProcessor):
                 self._calls.close()
             self._calls = StateCalls(client)
             self._update = self._calls.put_off(self._state.update)
+            self._update_mark = self._calls.put_off(self._mark.update)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step; a tick that names the key sets its timer anew."""
@@ -130,7 +140,7 @@ class PolicyOperator(StatefulProcessor):
         """Step without observations: time itself may decide. A cluster or policy that is no more ends here."""
         policy, cluster = _split(key)
         if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
-            self._state.clear()
+            self._clear()
             return iter(())
         return self._run(key, (), timerValues, fires=True)
 
@@ -142,9 +152,7 @@ class PolicyOperator(StatefulProcessor):
         """One turn; `fires` says that the key's timer brought it, which Spark deletes afterwards."""
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         ahead_ms = self._clock.ahead_ms_at(now_ms)
-        kept = self._state.get()
-        value, timer_ms = kept if kept else (None, None)
-        before = _recalled(_split(key), value) if value is not None else None
+        before, timer_ms = self._recalled(_split(key))
         turn = take_turn(self._host, self._prefix, _split(key), before, records, now_ms - ahead_ms, self._signatures)
         outputs = turn.outputs
         if turn.remembered is not None:
@@ -154,14 +162,27 @@ class PolicyOperator(StatefulProcessor):
             if timer_ms is not None and timer_ms != before_ms:
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
-            written = Written(remember(turn.remembered), turn.remembered)
-            self._update((written.encoded, timer_ms))
-            _WRITTEN.keep(_split(key), written)
-        elif kept:
-            self._state.clear()  # else what was counted would be told again
+            encoded, mark = remember(turn.remembered), secrets.randbits(_MARK_BITS)
+            self._update((encoded, timer_ms))
+            self._update_mark((mark, timer_ms))
+            _WRITTEN.keep(_split(key), Written(mark, turn.remembered, len(encoded)))
+        elif before is not None:
+            self._clear()  # else what was counted would be told again
             if timer_ms is not None and not fires:
                 self._handle.deleteTimer(timer_ms)
         return map(self._row, outputs)
+
+    def _recalled(self, key: tuple[str, str]) -> tuple[Remembered | None, int | None]:
+        """What is kept of a key, and when its timer is due."""
+        marked, written = self._mark.get(), _WRITTEN.take(key)
+        if marked and written is not None and written.mark == marked[0]:
+            return written.remembered, marked[1]
+        kept = self._state.get()
+        return (recall(bytes(kept[0])), kept[1]) if kept else (None, None)
+
+    def _clear(self) -> None:
+        self._state.clear()
+        self._mark.clear()
 
     def _row(self, output: Output) -> Row:
         topic, signature = f"{self._prefix}.{output.topic}", None
@@ -170,11 +191,6 @@ class PolicyOperator(StatefulProcessor):
             now_ms = time.time_ns() // 1_000_000 - self._clock.ahead_ms
             signature = self._signatures.sign(topic, output.key, output.value, now_ms)
         return Row(topic=topic, key=output.key, value=output.value, signature=signature)
-
-
-def _recalled(key: tuple[str, str], value: bytes | bytearray) -> Remembered:
-    written = _WRITTEN.take(key)
-    return written.remembered if written is not None and written.encoded == value else recall(bytes(value))
 
 
 def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:

@@ -6,17 +6,38 @@ value written. Such a call goes out with the next one that asks for something, i
 its answer is read before that one's. A batch ends with a call that waits, so none is left unanswered.
 """
 
+import io
+import pickle
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ParamSpec
 
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import types
 
 _HEAD, _VERSION = struct.Struct("!ii"), 0
 """Before each message, as Spark's own client writes it: version and length."""
 _DONE = (0, "", b"")
 
 Arguments = ParamSpec("Arguments")
+
+
+_schema = lru_cache(maxsize=16)(types._parse_datatype_json_string)
+
+
+class _RowReader(pickle.Unpickler):
+    """Reads a row of the state: its schema comes with each one, as JSON, and is parsed once."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What the row names."""
+        if (module, name) == (types.__name__, types._parse_datatype_json_string.__name__):
+            return _schema
+        return super().find_class(module, name)
+
+
+def _row(pickled: bytes) -> Any:
+    return _RowReader(io.BytesIO(pickled)).load()
 
 
 class StateCalls:
@@ -33,6 +54,7 @@ class StateCalls:
         self._owed = 0
         client._send_proto_message = self._send
         client._receive_proto_message = self._receive
+        client._deserialize_from_bytes = _row
         for name in ("set_implicit_key", "register_timer", "delete_timer"):
             setattr(client, name, self.put_off(getattr(client, name)))
 

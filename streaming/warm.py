@@ -34,16 +34,21 @@ class Warm(NamedTuple):
     state: Any
     encoded: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """As it is stored."""
+        return len(self.encoded)
 
-class _Encoded(Protocol):
-    """What is kept as bytes, too: so large it counts."""
+
+class _Sized(Protocol):
+    """What counts as so large as it is stored."""
 
     @property
-    def encoded(self) -> bytes: ...
+    def size_bytes(self) -> int: ...
 
 
 Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value", bound=_Encoded)
+Value = TypeVar("Value", bound=_Sized)
 
 
 class Kept(Generic[Key, Value]):
@@ -64,7 +69,7 @@ class Kept(Generic[Key, Value]):
         """Take one out: nobody else has it meanwhile."""
         with self._lock:
             found = self._kept.pop(key, None)
-            self._bytes -= len(found.encoded) if found else 0
+            self._bytes -= found.size_bytes if found else 0
             return found
 
     def keep(self, key: Key, value: Value) -> None:
@@ -75,10 +80,10 @@ class Kept(Generic[Key, Value]):
         """
         with self._lock:
             before = self._kept.pop(key, None)
-            self._bytes -= len(before.encoded) if before else 0
-            if self._has_room(len(value.encoded)):
+            self._bytes -= before.size_bytes if before else 0
+            if self._has_room(value.size_bytes):
                 self._kept[key] = value
-                self._bytes += len(value.encoded)
+                self._bytes += value.size_bytes
 
     def _has_room(self, size: int) -> bool:
         if self._bytes + size <= self._most_bytes:
@@ -88,7 +93,7 @@ class Kept(Generic[Key, Value]):
             return False
         while self._bytes + size > self._most_bytes:
             _, oldest = self._kept.popitem(last=False)
-            self._bytes -= len(oldest.encoded)
+            self._bytes -= oldest.size_bytes
         return True
 
 

@@ -23,11 +23,12 @@ from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
+from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.batch_clock import BatchClock
 from streaming.dead_letters import KEPT_BYTES, DeadLetter
-from streaming.host import PolicyHost, Remembered, recall
+from streaming.host import NEVER, PolicyHost, Remembered, recall
 from streaming.letter_box import LetterBook
 from streaming.operator import PolicyOperator
 from streaming.turn import Turn, take_turn
@@ -68,6 +69,7 @@ class Query:
         clusters: frozenset[str] | None = None,
         key: tuple[str, str] = KEY,
         clock: BatchClock = BatchClock(),  # noqa: B008  # frozen
+        mark: tuple[Any, ...] | None = None,
     ) -> None:
         self.key = key
         host = PolicyHost({"throttle": SETTINGS}, clusters)
@@ -76,6 +78,8 @@ class Query:
         self.tester.handle.setGroupingKey(key)
         if kept is not None:
             self.tester.updateValueState("state", key, kept)
+        if mark is not None:
+            self.tester.updateValueState("mark", key, mark)
         for timer in timers:
             self.tester.handle.registerTimer(timer)
 
@@ -88,11 +92,19 @@ class Query:
     def crashed(self) -> "Query":
         """What comes up from the checkpoint: another process with the same state and timers."""
         streaming.operator._WRITTEN.take(self.key)
-        return Query(self.kept, self.timers, self.tester._currentProcessingTimeMs)
+        return self.another()
+
+    def another(self) -> "Query":
+        """The same state and timers; what this process wrote last for the key it still has."""
+        return Query(self.kept, self.timers, self.tester._currentProcessingTimeMs, mark=self.mark)
 
     @property
     def kept(self) -> tuple[Any, ...] | None:
         return self.tester.peekValueState("state", self.key)
+
+    @property
+    def mark(self) -> tuple[Any, ...] | None:
+        return self.tester.peekValueState("mark", self.key)
 
     @property
     def remembered(self) -> Remembered:
@@ -189,11 +201,52 @@ def test_after_the_clock_was_set_back_a_tick_that_names_the_key_brings_its_timer
     assert late.run(Batch(1, [named])) == [], "another tick changes nothing"
 
 
-def test_everything_is_kept_in_one_variable() -> None:
+def test_everything_is_kept_in_one_variable_and_its_mark_in_another() -> None:
     query = Query()
     query.run(Batch(0, rows(*(log_dirs(0, broker, {f"/data/{n}": 4 * GB for n in range(20)}) for broker in range(9)))))
     handle = query.tester.handle
-    assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state"], {}, {})
+    assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state", "mark"], {}, {})
+
+
+OF_ONE, OF_ANOTHER = log_dirs(0, 3, 4 * GB), log_dirs(1, 4, 90 * GB)
+
+
+def test_a_state_that_this_process_wrote_last_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query()
+    query.run(Batch(0, rows(OF_ONE)))
+    before = query.remembered
+    monkeypatch.setattr(streaming.operator, "recall", lambda _: pytest.fail("it was read"))
+    query.run(Batch(1, rows(OF_ANOTHER)))
+    assert query.kept is not None
+    assert recall(query.kept[0]).now_ms > before.now_ms
+
+
+def test_a_state_that_another_process_wrote_meanwhile_is_read() -> None:
+    """As where a partition comes to a worker that had it two batches ago."""
+    query = Query()
+    query.run(Batch(0, rows(OF_ONE)))
+    ours = streaming.operator._WRITTEN.take(KEY)
+    assert ours is not None
+    query.run(Batch(1, rows(OF_ANOTHER)))
+    streaming.operator._WRITTEN.keep(KEY, ours)
+    query.run(Batch(2, rows(OF_ONE)))
+    assert brokers_of(query) == [3, 4]
+
+
+def test_a_state_of_an_earlier_version_which_has_no_mark_is_read() -> None:
+    query = Query()
+    query.run(Batch(0, rows(OF_ONE)))
+    earlier = Query(query.kept, query.timers, query.tester._currentProcessingTimeMs)
+    ours = streaming.operator._WRITTEN.take(KEY)
+    assert ours is not None
+    streaming.operator._WRITTEN.keep(KEY, ours._replace(remembered=NEVER))
+    earlier.run(Batch(1, rows(OF_ANOTHER)))
+    assert brokers_of(earlier) == [3, 4]
+
+
+def brokers_of(query: Query) -> list[int]:
+    known = msgspec.msgpack.decode(query.remembered.state, type=ThrottleState)
+    return [broker.broker for broker in known.cluster.brokers]
 
 
 # Bad records

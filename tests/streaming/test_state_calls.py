@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import types
 from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.streaming.value_state_client import ValueStateClient
@@ -155,3 +156,20 @@ def test_the_connection_of_a_batch_that_is_over_is_closed(server: Server, client
     calls.close()
     server._thread.join(10)
     assert not server._thread.is_alive(), "it read to the end"
+
+
+class _Schema:
+    """As Spark's rows of the state name theirs."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return types._parse_datatype_json_string, (self._schema.json(),)
+
+
+def test_the_schema_that_comes_with_each_row_is_parsed_once(client: StatefulProcessorApiClient) -> None:
+    StateCalls(client)
+    first, second = (client._deserialize_from_bytes(pickle.dumps(_Schema(VALUES))) for _ in range(2))
+    assert first == VALUES
+    assert first is second
