@@ -60,8 +60,8 @@ SHAPES = (
     Shape("cursors: 20 entries of 500 B", 300, 20, 500),
     Shape("large: 400 entries of 16 KB", 8, 400, 16_000),
 )
-ROOMY = {"maxPendingReadRequestsPerThread": 10_000, "openFileLimit": 20_000, "pageLimit": -1}
-"""As bookies have it by default; those of tests have little of everything."""
+ROOMY = {"maxPendingReadRequestsPerThread": 10_000, "openFileLimit": 20_000, "pageLimit": 2_048}
+"""Nearer to what bookies have by default; those of tests have little of everything."""
 CONTENDERS = ("headgate", "verified", "bare")
 WARM_UP_ROUNDS = 5
 """Of each shape, before it is measured: until then a third of what both JVMs do is to compile."""
