@@ -313,7 +313,10 @@ def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(to
         queries = {f"{b.name}: {p.title}": asked(p) for b in BOARDS for p in b.panels} | {r: r for r in recorded}
 
         def without_data() -> list[str]:
-            return [what for what, query in queries.items() if not prometheus.query(query)]
+            # What has found some is not asked again: on a busy machine readings are old before the rules have theirs.
+            for what in [what for what, query in queries.items() if prometheus.query(query)]:
+                del queries[what]
+            return list(queries)
 
         try:
             eventually("all find data", lambda: not without_data())
