@@ -1,4 +1,4 @@
-"""The stateful operator: reads a key's records, steps its policy, keeps one value and one timer.
+"""The stateful operator: reads a key's records, steps its policy, keeps one state with its mark, and one timer.
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
 read, two writes, and a timer only when the next step is due before the one already set; all but the read go out
@@ -39,7 +39,7 @@ _RIGHT = BatchClock()
 OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
 # Not as text, which the JVM would be asked to parse twice a batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
-"""The state; of the timer what `MARK_SCHEMA` says counts, except where an earlier version wrote."""
+"""The state, and when its timer is due: an earlier version, which wrote no mark, kept both here."""
 MARK_SCHEMA = StructType([StructField("mark", LongType()), StructField("timer_ms", LongType())])
 """What is read of a key first: a number drawn for this one write of its state, and when its timer is due."""
 _MARK_BITS = 63
