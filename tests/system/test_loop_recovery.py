@@ -177,12 +177,10 @@ def test_a_timer_set_before_a_kill_fires_in_time_after_it_and_nothing_else_makes
         ready_ms = time.time_ns() // 1_000_000
         eventually("the heartbeat", lambda: len(_distinct(decided, SILENT)) == 2)
         batches = shared.metric("headgate_query_batch_duration_seconds_count")
-        took_seconds = shared.metric("headgate_query_batch_duration_seconds_sum")
         first, *_, beat = [entry for entry in decided.entries() if entry.key == SILENT]
     due_ms = first.appended_ms + 1000 * heartbeat_seconds()
     late_seconds = (beat.appended_ms - max(due_ms, ready_ms)) / 1000
-    # From its append, so with the batches of the new process, of which the first loads what all need.
-    assert late_seconds < on_this_machine(1) + took_seconds
+    assert late_seconds < on_this_machine(1), "from its append: with the batch that it took"
     assert batches <= 1 + 1 + heartbeat_seconds() / 20 + 1, "the start, the timer, slow ticks"
 
 
