@@ -35,6 +35,7 @@ from streaming.leap import turned_back
 from streaming.letter_box import LetterBook
 from streaming.order import LEAP_MS, Place
 from streaming.output import Output
+from streaming.packing import packed, unpacked
 from streaming.standing import Said
 from streaming.warm import OF_THIS_PROCESS, Warm, WarmKey
 
@@ -311,7 +312,7 @@ def require_pausable(policy: str) -> None:
 
 def remember(remembered: Remembered) -> bytes:
     """Encode what is kept."""
-    return msgspec.msgpack.encode(remembered)
+    return packed(msgspec.msgpack.encode(remembered))
 
 
 def recall(value: bytes) -> Remembered:
@@ -320,7 +321,7 @@ def recall(value: bytes) -> Remembered:
     Raises:
         UnreadableStateError: a newer version wrote it.
     """
-    remembered = msgspec.msgpack.decode(value, type=Remembered)
+    remembered = msgspec.msgpack.decode(unpacked(value), type=Remembered)
     if remembered.format != _FORMAT:
         raise UnreadableStateError(f"state format {remembered.format} is newer than {_FORMAT}: use the newer headgate")
     return remembered

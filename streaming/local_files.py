@@ -4,26 +4,24 @@ Hadoop, through which Spark writes its checkpoint, has no system call for a file
 that PySpark does not bring, so it starts the command `chmod`, twice for each new file. A micro-batch makes four files.
 """
 
-from pathlib import Path
 from typing import Any
 
-_SOURCE = Path(__file__).parent / "java" / "LocalFiles.java"
-_CLASS = "headgate.LocalFiles"
+from streaming.compiled import compiled
+
+_CLASS = "LocalFiles"
 
 
 def make_files_without_processes(jvm: Any, conf: Any) -> None:
     """Have our own class stand for Hadoop's local file system in this JVM, where nobody has asked for that yet.
 
-    It is compiled by Janino, which Spark brings for its generated code; executors elsewhere have Hadoop's own.
+    Executors elsewhere have Hadoop's own.
 
     Args:
         jvm: of the driver, before there is a context.
         conf: the context's to be, as the JVM has it; what it says of umask and the like holds.
     """
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(str(_SOURCE), jvm.java.io.StringReader(_SOURCE.read_text()))
     hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf)
-    hadoop.setClassLoader(compiler.getClassLoader())
-    hadoop.set("fs.file.impl", _CLASS)
+    hadoop.setClassLoader(compiled(jvm, _CLASS).getClassLoader())
+    hadoop.set("fs.file.impl", f"headgate.{_CLASS}")
     # Hadoop keeps the first one there is for all who ask later.
     jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("file:///"), hadoop)

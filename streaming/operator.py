@@ -1,11 +1,10 @@
-"""The stateful operator: reads a key's records, steps its policy, keeps one state with its mark, and one timer.
+"""The stateful operator: reads a key's records, steps its policy, keeps one state and one timer.
 
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
-read, two writes, and a timer only when the next step is due before the one already set; all but the read go out
-together with the next key's (`streaming/state_calls.py`). What is read is a mark of a few bytes, which says whether
-the state is the one that this process wrote last; only where it is not the state itself is read. A timer that fires
-early steps without observations, which changes nothing; one that comes due with the batch of the key's records is
-deleted, as they were stepped at that time already.
+write, and a timer only when the next step is due before the one already set; nobody waits for their answers
+(`streaming/state_calls.py`). The state is read where this process cannot know that it is the one it wrote last
+(`streaming/attendance.py`). A timer that fires early steps without observations, which changes nothing; one that comes
+due with the batch of the key's records is deleted, as they were stepped at that time already.
 Each timer that is set is said on a topic, too: without records there is no batch, so somebody must know when one is due
 (`policies/timers.py`).
 """
@@ -13,7 +12,6 @@ Each timer that is set is said on a topic, too: without records there is no batc
 import gc
 import itertools
 import pickle
-import secrets
 import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -27,6 +25,7 @@ from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TICKS, TIMERS, timer_event, timer_key
 from policies.units import from_millis
+from streaming.attendance import Attendance, Batch, Stretch, batch_in_hand
 from streaming.batch_clock import BatchClock, next_timer_ms
 from streaming.dead_letters import Cut, ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
@@ -39,21 +38,19 @@ _RIGHT = BatchClock()
 OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
 # Not as text, which the JVM would be asked to parse twice a batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
-"""The state, and when its timer is due: an earlier version, which wrote no mark, kept both here."""
-MARK_SCHEMA = StructType([StructField("mark", LongType()), StructField("timer_ms", LongType())])
-"""What is read of a key first: a number drawn for this one write of its state, and when its timer is due."""
-_MARK_BITS = 63
 
 
 class Written(NamedTuple):
-    """What this process wrote last for a key: where its mark is still what is kept, the state need not be read."""
+    """What this process wrote last for a key."""
 
-    mark: int
+    batch: Batch
     remembered: Remembered
+    timer_ms: int | None
     size_bytes: int
 
 
 _WRITTEN: Kept[tuple[str, str], Written] = Kept()
+_ATTENDANCE = Attendance()
 
 
 _COLLECTED_AFTER = (50_000, 20, 100)
@@ -107,6 +104,8 @@ class PolicyOperator(StatefulProcessor):
         self._signatures = signatures
         self._prefix = prefix
         self._clock = clock
+        self._stretch: Stretch | None = None
+        """Of the batch in hand; None: it is no task of a query."""
         self._calls: StateCalls | None = None
         """Of the batch in hand, or of the last one."""
 
@@ -116,11 +115,11 @@ class PolicyOperator(StatefulProcessor):
         return _unpacked, (pickle.dumps(made_of),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the two state variables."""
+        """Declare the state variable; a batch begins."""
         self._handle = handle
         self._state = handle.getValueState("state", STATE_SCHEMA)
-        self._mark = handle.getValueState("mark", MARK_SCHEMA)
-        self._update, self._update_mark = self._state.update, self._mark.update
+        self._update = self._state.update
+        self._stretch = None if (batch := batch_in_hand()) is None else _ATTENDANCE.begin(batch)
         if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:  # none in Spark's tester
             # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
             client._watermark_timestamp = 0
@@ -128,7 +127,6 @@ class PolicyOperator(StatefulProcessor):
                 self._calls.close()
             self._calls = StateCalls(client)
             self._update = self._calls.put_off(self._state.update)
-            self._update_mark = self._calls.put_off(self._mark.update)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records, dead letters aside, and step; a tick that names the key sets its timer anew."""
@@ -140,12 +138,14 @@ class PolicyOperator(StatefulProcessor):
         """Step without observations: time itself may decide. A cluster or policy that is no more ends here."""
         policy, cluster = _split(key)
         if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
-            self._clear()
+            self._state.clear()
             return iter(())
         return self._run(key, (), timerValues, fires=True)
 
     def close(self) -> None:
         """Nothing to release; a batch ends."""
+        if self._stretch is not None:
+            _ATTENDANCE.end(self._stretch)
         _set_aside()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
@@ -162,27 +162,23 @@ class PolicyOperator(StatefulProcessor):
             if timer_ms is not None and timer_ms != before_ms:
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
-            encoded, mark = remember(turn.remembered), secrets.randbits(_MARK_BITS)
-            self._update((encoded, timer_ms))
-            self._update_mark((mark, timer_ms))
-            _WRITTEN.keep(_split(key), Written(mark, turn.remembered, len(encoded)))
+            self._update((remember(turn.remembered), timer_ms))
+            if self._stretch is not None:
+                size = len(turn.remembered.state)
+                _WRITTEN.keep(_split(key), Written(self._stretch.batch, turn.remembered, timer_ms, size))
         elif before is not None:
-            self._clear()  # else what was counted would be told again
+            self._state.clear()  # else what was counted would be told again
             if timer_ms is not None and not fires:
                 self._handle.deleteTimer(timer_ms)
         return map(self._row, outputs)
 
     def _recalled(self, key: tuple[str, str]) -> tuple[Remembered | None, int | None]:
         """What is kept of a key, and when its timer is due."""
-        marked, written = self._mark.get(), _WRITTEN.take(key)
-        if marked and written is not None and written.mark == marked[0]:
-            return written.remembered, marked[1]
+        written = _WRITTEN.take(key)
+        if written is not None and self._stretch is not None and self._stretch.has(written.batch):
+            return written.remembered, written.timer_ms
         kept = self._state.get()
         return (recall(bytes(kept[0])), kept[1]) if kept else (None, None)
-
-    def _clear(self) -> None:
-        self._state.clear()
-        self._mark.clear()
 
     def _row(self, output: Output) -> Row:
         topic, signature = f"{self._prefix}.{output.topic}", None

@@ -23,6 +23,7 @@ from streaming.master import is_local, is_on_this_machine
 from streaming.scratch import Scratch
 from streaming.settings import StreamSettings
 from streaming.shipped import packed_code
+from streaming.steady_workers import give_each_partition_its_worker
 
 _launch_gateway: Any = launch_gateway  # has no types
 _JVM_END_SECONDS = 10.0
@@ -73,6 +74,8 @@ def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
     make_files_without_processes(gateway.jvm, conf._jconf)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
     _require_connector(session)
+    if settings.shuffle_partitions > 1:
+        give_each_partition_its_worker(session.sparkContext, scratch)
     if not is_local(master):
         # The same code decides everywhere, whichever version a worker's environment may have.
         session.sparkContext.addPyFile(str(packed_code(scratch)))

@@ -1,9 +1,9 @@
-"""Calls to the state that go out together: one change of process for each key, instead of four.
+"""Calls to the state that go out together: one change of process for many keys, instead of four for each.
 
 Spark keeps the state in its JVM, and each call of a Python worker waits for its answer, which costs as much as a good
 part of a step. Of most there is nothing to know but that they went well: that a key is the one in hand, a timer set, a
-value written. Such a call goes out with the next one that asks for something, in the order in which they were made, and
-its answer is read before that one's. A batch ends with a call that waits, so none is left unanswered.
+value written. Such a call goes out with others, in the order in which they were made, and its answer is read with
+theirs. A batch ends with a call that waits, so none is left unanswered.
 """
 
 import io
@@ -19,6 +19,8 @@ from pyspark.sql import types
 _HEAD, _VERSION = struct.Struct("!ii"), 0
 """Before each message, as Spark's own client writes it: version and length."""
 _DONE = (0, "", b"")
+_MOST_OWED = 64
+"""Answers that are not read fill the connection in the end; then neither side would hear the other."""
 
 Arguments = ParamSpec("Arguments")
 
@@ -87,6 +89,9 @@ class StateCalls:
         if not self._puts_off:
             return self._answer()
         self._owed += 1
+        if self._owed == _MOST_OWED:
+            self._client.sockfile.flush()
+            self._settle()
         return _DONE
 
     def _settle(self) -> None:

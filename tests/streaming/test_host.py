@@ -19,6 +19,7 @@ from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
 from policies.wire import AUDIT_TYPE, MAX_DECISION_BYTES, EventReader
 from streaming.host import PolicyHost, Remembered, UnreadableStateError, outputs, recall, remember
+from streaming.packing import unpacked
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
@@ -300,7 +301,7 @@ def test_a_policy_that_fails_at_first_begins_anew_once_it_does_not(monkeypatch: 
 
 def test_what_an_earlier_version_remembered_is_read() -> None:
     first, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    before_failures = msgspec.msgpack.encode(msgspec.msgpack.decode(remember(first))[:5])
+    before_failures = msgspec.msgpack.encode(msgspec.msgpack.decode(unpacked(remember(first)))[:5])
     assert recall(before_failures) == first
 
 

@@ -26,12 +26,15 @@ from policies.throttle import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
+from streaming.attendance import Attendance
+from streaming.attendance import Batch as QueryBatch
 from streaming.batch_clock import BatchClock
 from streaming.dead_letters import KEPT_BYTES, DeadLetter
-from streaming.host import NEVER, PolicyHost, Remembered, recall
+from streaming.host import PolicyHost, Remembered, recall
 from streaming.letter_box import LetterBook
 from streaming.operator import PolicyOperator
 from streaming.turn import Turn, take_turn
+from streaming.warm import Kept
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 
@@ -69,7 +72,6 @@ class Query:
         clusters: frozenset[str] | None = None,
         key: tuple[str, str] = KEY,
         clock: BatchClock = BatchClock(),  # noqa: B008  # frozen
-        mark: tuple[Any, ...] | None = None,
     ) -> None:
         self.key = key
         host = PolicyHost({"throttle": SETTINGS}, clusters)
@@ -78,8 +80,6 @@ class Query:
         self.tester.handle.setGroupingKey(key)
         if kept is not None:
             self.tester.updateValueState("state", key, kept)
-        if mark is not None:
-            self.tester.updateValueState("mark", key, mark)
         for timer in timers:
             self.tester.handle.registerTimer(timer)
 
@@ -91,20 +91,11 @@ class Query:
 
     def crashed(self) -> "Query":
         """What comes up from the checkpoint: another process with the same state and timers."""
-        streaming.operator._WRITTEN.take(self.key)
-        return self.another()
-
-    def another(self) -> "Query":
-        """The same state and timers; what this process wrote last for the key it still has."""
-        return Query(self.kept, self.timers, self.tester._currentProcessingTimeMs, mark=self.mark)
+        return Query(self.kept, self.timers, self.tester._currentProcessingTimeMs)
 
     @property
     def kept(self) -> tuple[Any, ...] | None:
         return self.tester.peekValueState("state", self.key)
-
-    @property
-    def mark(self) -> tuple[Any, ...] | None:
-        return self.tester.peekValueState("mark", self.key)
 
     @property
     def remembered(self) -> Remembered:
@@ -201,47 +192,59 @@ def test_after_the_clock_was_set_back_a_tick_that_names_the_key_brings_its_timer
     assert late.run(Batch(1, [named])) == [], "another tick changes nothing"
 
 
-def test_everything_is_kept_in_one_variable_and_its_mark_in_another() -> None:
+def test_everything_is_kept_in_one_variable() -> None:
     query = Query()
     query.run(Batch(0, rows(*(log_dirs(0, broker, {f"/data/{n}": 4 * GB for n in range(20)}) for broker in range(9)))))
     handle = query.tester.handle
-    assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state", "mark"], {}, {})
+    assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state"], {}, {})
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
+    """The states that are read; what this process has stepped and written before is forgotten."""
+    read: list[Remembered] = []
+
+    def reading(value: bytes) -> Remembered:
+        read.append(recall(value))
+        return read[-1]
+
+    monkeypatch.setattr(streaming.operator, "recall", reading)
+    monkeypatch.setattr(streaming.operator, "_WRITTEN", Kept())
+    monkeypatch.setattr(streaming.operator, "_ATTENDANCE", Attendance())
+    return read
+
+
+def step(monkeypatch: pytest.MonkeyPatch, query: Query, number: int, seen: Observation, run: str = "a run") -> None:
+    """A task of a query's run does one batch, as Spark has its processor do it."""
+    monkeypatch.setattr(streaming.operator, "batch_in_hand", lambda: QueryBatch(run, 0, number))
+    query.tester.processor.init(query.tester.handle)
+    query.run(Batch(number, rows(seen)))
+    query.tester.processor.close()
 
 
 OF_ONE, OF_ANOTHER = log_dirs(0, 3, 4 * GB), log_dirs(1, 4, 90 * GB)
 
 
-def test_a_state_that_this_process_wrote_last_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_this_process_wrote_last_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, reads: list[Remembered]
+) -> None:
     query = Query()
-    query.run(Batch(0, rows(OF_ONE)))
-    before = query.remembered
-    monkeypatch.setattr(streaming.operator, "recall", lambda _: pytest.fail("it was read"))
-    query.run(Batch(1, rows(OF_ANOTHER)))
-    assert query.kept is not None
-    assert recall(query.kept[0]).now_ms > before.now_ms
+    for number in range(3):
+        step(monkeypatch, query, number, log_dirs(number, number, 4 * GB))
+    assert reads == []
+    assert brokers_of(query) == [0, 1, 2]
 
 
-def test_a_state_that_another_process_wrote_meanwhile_is_read() -> None:
-    """As where a partition comes to a worker that had it two batches ago."""
+@pytest.mark.parametrize(("number", "run"), [(2, "a run"), (0, "a run"), (1, "another run")])
+def test_a_state_that_another_process_may_have_written_meanwhile_is_read(
+    monkeypatch: pytest.MonkeyPatch, reads: list[Remembered], number: int, run: str
+) -> None:
+    """A batch is missing here, or is repeated, or it is not the same run."""
     query = Query()
-    query.run(Batch(0, rows(OF_ONE)))
-    ours = streaming.operator._WRITTEN.take(KEY)
-    assert ours is not None
-    query.run(Batch(1, rows(OF_ANOTHER)))
-    streaming.operator._WRITTEN.keep(KEY, ours)
-    query.run(Batch(2, rows(OF_ONE)))
+    step(monkeypatch, query, 0, OF_ONE)
+    step(monkeypatch, query, number, OF_ANOTHER, run)
+    assert len(reads) == 1
     assert brokers_of(query) == [3, 4]
-
-
-def test_a_state_of_an_earlier_version_which_has_no_mark_is_read() -> None:
-    query = Query()
-    query.run(Batch(0, rows(OF_ONE)))
-    earlier = Query(query.kept, query.timers, query.tester._currentProcessingTimeMs)
-    ours = streaming.operator._WRITTEN.take(KEY)
-    assert ours is not None
-    streaming.operator._WRITTEN.keep(KEY, ours._replace(remembered=NEVER))
-    earlier.run(Batch(1, rows(OF_ANOTHER)))
-    assert brokers_of(earlier) == [3, 4]
 
 
 def brokers_of(query: Query) -> list[int]:
@@ -390,13 +393,6 @@ def test_a_process_goes_on_from_what_is_kept_and_not_from_what_it_wrote_itself()
     expected = theirs.crashed().run(later)
     ours.run(later)
     assert theirs.run(later) == expected
-
-
-def test_what_this_process_wrote_last_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    query = Query()
-    query.run(Batch(0, rows(READING)))
-    monkeypatch.setattr(streaming.operator, "recall", lambda _: pytest.fail("decoded"))
-    assert query.run(Batch(10, rows(log_dirs(10, 3, 2 * GB)))) != []
 
 
 def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_process() -> None:

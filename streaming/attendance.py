@@ -1,0 +1,61 @@
+"""Which batches of a partition this process has stepped without a gap: what it wrote in one of them is what is stored.
+
+A batch follows the last one when that is stored, all of it, so whoever stepped each batch of a partition since it wrote
+a state need not ask whether another has written it meanwhile. A batch that is repeated is none that follows.
+"""
+
+from typing import NamedTuple
+
+from pyspark import TaskContext
+
+_RUN, _NUMBER = "spark.jobGroup.id", "streaming.sql.batchId"
+"""As Spark tells the tasks of a query which of its runs they belong to, and which batch of it."""
+
+
+class Batch(NamedTuple):
+    """One partition's part of a batch."""
+
+    run: str
+    partition: int
+    number: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where batches follow each other."""
+        return self.run, self.partition
+
+
+class Stretch(NamedTuple):
+    """A batch in hand, and the first of those before it that were stepped here without a gap; itself: there is none."""
+
+    batch: Batch
+    first: int
+
+    def has(self, earlier: Batch) -> bool:
+        """Whether what was written then, in this process, is stored and was written by nobody else since."""
+        return earlier.place == self.batch.place and self.first <= earlier.number < self.batch.number
+
+
+class Attendance:
+    """What a process has stepped; of a run that is over nothing is kept."""
+
+    def __init__(self) -> None:
+        self._ended: dict[int, Stretch] = {}
+
+    def begin(self, batch: Batch) -> Stretch:
+        """A batch begins; one that never ends leaves a gap."""
+        before = self._ended.pop(batch.partition, None)
+        follows = before is not None and before.batch == batch._replace(number=batch.number - 1)
+        return Stretch(batch, before.first if before is not None and follows else batch.number)
+
+    def end(self, stretch: Stretch) -> None:
+        """All keys of it were stepped."""
+        self._ended[stretch.batch.partition] = stretch
+
+
+def batch_in_hand() -> Batch | None:
+    """The batch whose task this is; None: it is no task of a query."""
+    if (task := TaskContext.get()) is None:
+        return None
+    run, number = task.getLocalProperty(_RUN), task.getLocalProperty(_NUMBER)
+    return None if run is None or number is None else Batch(run, task.partitionId(), int(number))

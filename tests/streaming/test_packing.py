@@ -1,0 +1,33 @@
+"""States as they are stored: smaller, and the same when they are read."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.host import NEVER, recall, remember
+from streaming.packing import packed, unpacked
+
+MSGPACK = st.binary(min_size=1).map(lambda rest: b"\x9b" + rest)
+"""Arrays, as states are."""
+
+
+@given(MSGPACK, st.integers(1, 3000))
+def test_what_is_packed_is_unpacked_as_it_was(value: bytes, times: int) -> None:
+    assert unpacked(packed(value * times)) == value * times
+
+
+@given(MSGPACK)
+def test_nothing_gets_larger(value: bytes) -> None:
+    assert len(packed(value)) <= len(value)
+
+
+def test_what_repeats_itself_gets_much_smaller() -> None:
+    assert len(packed(b"\x9b" + 40_000 * b"volume")) < 2000
+
+
+@given(MSGPACK)
+def test_a_state_of_an_earlier_version_which_did_not_pack_is_read_as_it_is(value: bytes) -> None:
+    assert unpacked(value) == value
+
+
+def test_what_is_kept_of_a_key_is_recalled() -> None:
+    assert recall(remember(NEVER)) == NEVER
