@@ -82,7 +82,7 @@ class Membership(Closing):
         self._renew_at = 0.0
         self._look_at = 0.0
         self.joined = False
-        """Whether it has been told what it is assigned, be it nothing."""
+        """Whether it has been told what it is assigned, be it nothing, and `on_change` has been told, too."""
         self._fingerprint = ""
         self._last_error: KafkaError | None = None
         self._consumer = self._join()
@@ -162,10 +162,12 @@ class Membership(Closing):
         places = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
         consumer.incremental_assign(places)
         consumer.pause(places)  # there is nothing to fetch
-        self.joined, self._last_error = True, None
+        self._last_error = None
         self.lease.take(each.partition for each in partitions)
         self._renew()
         self._on_change(self.lease.held)
+        # Only now: before what is held runs, whoever asks would be told that all of it works.
+        self.joined = True
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self.lease.give_up(each.partition for each in partitions)

@@ -91,6 +91,14 @@ def test_until_it_is_told_what_is_its_share_it_says_so_and_nothing_is_its_share_
     assert bench.member.problem is None
 
 
+def test_it_is_no_member_before_what_it_holds_was_begun(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems: list[str | None] = []
+    monkeypatch.setattr(bench.member, "_on_change", lambda _: problems.append(bench.member.problem))
+    for _ in range(2):
+        bench.client.tell("on_assign", 1)
+    assert problems == ["has not been told yet by Kafka what is its share", None]
+
+
 def test_what_is_assigned_is_confirmed_at_once_and_counts_from_when_that_was_asked(bench: Bench) -> None:
     bench.client.tell("on_assign", 3, 1)
     assert bench.client.said == ["assigned [3, 1]", "paused", "holds [1, 3], may act on []"]
