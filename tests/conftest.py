@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.progress import Progress
-from tests.system.waiting import measure_machine, slowness_at_first
+from tests.system.machine import measure_machine, slowness_at_first, watch_machine
 
 settings.register_profile(
     "headgate",
@@ -62,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart() -> None:
     """Thousands of tests are collected, and stay: no use in looking through them again and again for garbage."""
     gc.disable()
+    watch_machine()
 
 
 def pytest_collection_finish() -> None:

@@ -94,7 +94,7 @@ def test_a_server_that_drips_is_left_at_the_deadline(behave: Behaviour) -> None:
     began = time.monotonic()
     with server(behave) as url, pytest.raises(httpx.TimeoutException):
         asked(url)
-    assert is_soon(time.monotonic() - began, 5 * TIMEOUT_SECONDS)
+    assert is_soon(began, 5 * TIMEOUT_SECONDS)
 
 
 def test_an_answer_beyond_the_limit_is_not_read() -> None:
@@ -123,7 +123,7 @@ def test_the_earlier_of_two_deadlines_counts() -> None:
     with server(dripping(OK)) as url, bounded_client(Tls().ssl_context(), 30.0) as client:
         with deadline(TIMEOUT_SECONDS), deadline(60.0), pytest.raises(httpx.TimeoutException):
             client.get(url)
-        assert is_soon(time.monotonic() - began, 5 * TIMEOUT_SECONDS)
+        assert is_soon(began, 5 * TIMEOUT_SECONDS)
 
 
 def test_a_call_of_the_admin_rest_ends_in_its_time_retries_and_redirects_included() -> None:
@@ -136,7 +136,7 @@ def test_a_call_of_the_admin_rest_ends_in_its_time_retries_and_redirects_include
         with pytest.raises(httpx.RequestError):
             admin.tenants()
         admin.close()
-    assert is_soon(time.monotonic() - began, 2 * TIMEOUT_SECONDS)
+    assert is_soon(began, 2 * TIMEOUT_SECONDS)
 
 
 def numbers_for_names() -> bytes:

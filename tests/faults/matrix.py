@@ -12,7 +12,7 @@ from tests.faults.judge import Faulty, Judge, out_of_order
 from tests.faults.kinds import KINDS, Harm, Kind
 from tests.faults.stream import Stream
 from tests.faults.world import FED, OWN, PREFIX, World
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import eventually, is_soon
 
 _LOG_DIRS = "observed.log-dirs"
 _THROTTLE = "decided.throttle"
@@ -231,12 +231,12 @@ class Matrix:
 
     def _judged(self, *, begins_anew: bool) -> Faulty:
         """What is being written just now is told of a moment later; a judge that is blind sees by a new run alone."""
-        deadline = time.monotonic() + on_this_machine(_TOLD_SECONDS)
+        began = time.monotonic()
         faulty = self._judge.look()
         while (
             (not self._judge.is_exact or faulty.lost or faulty.wrong != tuple(self._judge.wrong))
             and (begins_anew or not self._judge.is_blind)
-            and time.monotonic() < deadline
+            and is_soon(began, _TOLD_SECONDS)
         ):
             time.sleep(0.3)
             faulty = self._judge.look()

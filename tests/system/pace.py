@@ -6,6 +6,7 @@ import time
 from typing import Self
 
 from tests.system.loop import http_get
+from tests.system.machine import machine_seconds
 
 _LOOK_SECONDS = 0.25
 _ENDED = re.compile(r"^headgate_query_last_progress_timestamp_seconds (\S+)", re.MULTILINE)
@@ -30,7 +31,7 @@ class Pace:
         self._least, self._most = least, most
         self._ended, self._age_seconds = time.time(), 0.0
         self.slowest_seconds = 0.0
-        """The longest reaction that was seen."""
+        """The longest reaction that was seen, in seconds of the machine itself."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, name="pace", daemon=True)
 
@@ -44,9 +45,10 @@ class Pace:
 
     def __call__(self) -> float:
         """Bytes per second now. While no batch ends it falls, also when nobody answers who could say so."""
-        reaction_seconds = self._age_seconds + max(0.0, time.time() - self._ended)
-        self.slowest_seconds = max(self.slowest_seconds, reaction_seconds)
-        return min(self._most, max(self._least, self._reserve_bytes / max(reaction_seconds, 0.001)))
+        return min(self._most, max(self._least, self._reserve_bytes / max(self._reaction_seconds(), 0.001)))
+
+    def _reaction_seconds(self) -> float:
+        return self._age_seconds + max(0.0, time.time() - self._ended)
 
     def _look(self) -> None:
         while not self._stop.wait(_LOOK_SECONDS):
@@ -54,3 +56,5 @@ class Pace:
             ended, age = (found.search(answer[1] if answer else "") for found in (_ENDED, _AGE))
             if ended is not None and age is not None:
                 self._ended, self._age_seconds = float(ended[1]), float(age[1])
+            took_seconds = machine_seconds(time.monotonic() - self._reaction_seconds())
+            self.slowest_seconds = max(self.slowest_seconds, took_seconds)

@@ -20,7 +20,7 @@ from tests.connectors.ownership.decided import ownership_decision, session_decis
 from tests.system.loop import Topic, produce
 from tests.system.owners import BundleService, overlap_seconds
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import eventually, is_soon
 from tests.system.zookeeper import ZooKeeper
 
 T_SECONDS = 4.0
@@ -77,7 +77,7 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
                 assert not after
                 assert overlap_seconds(b1, b2) == 0
             else:
-                assert unloaded["at"] - thawed_at < on_this_machine(LEARN_SECONDS), (
+                assert is_soon(thawed_at, LEARN_SECONDS, unloaded["at"]), (
                     "served until it has read that the node is another's"
                 )
 
@@ -101,7 +101,7 @@ def test_a_service_that_is_cut_off_overlaps_its_successor_within_the_bound(
             unloaded = b1.await_line("unload")
             b2.await_line("serve", unloaded["at"] + 0.5)
             assert taken["at"] >= cut_at + T_SECONDS - LAST_HEARD_SECONDS
-            assert unloaded["at"] - healed_at < on_this_machine(LEARN_SECONDS)
+            assert is_soon(healed_at, LEARN_SECONDS, unloaded["at"])
             last = max(line["at"] for line in b1.lines("serve"))
             if fence:
                 assert overlap_seconds(b1, b2) == 0

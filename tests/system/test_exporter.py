@@ -38,7 +38,7 @@ from streaming.host import PolicyHost
 from tests.connectors.prometheus import loop as virtual
 from tests.connectors.prometheus.loop import LIMITS, Loop, log_dirs, members
 from tests.system.brokers import kill_broker, start_broker
-from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon
 
 Samples = dict[tuple[str, ...], float]
 
@@ -149,7 +149,7 @@ class Running:
         self._stop.set()
         self._thread.join()
         self.server.close()
-        assert time.monotonic() - began < on_this_machine(30)
+        assert is_soon(began, 30)
 
     def get(self, path: str) -> tuple[int, str]:
         try:

@@ -16,7 +16,7 @@ import pytest
 from connectors.ownership.contact import boot_seconds
 from policies.sessions.settings import monitor_ms
 from tests.system.sessions import UNHURRIED, ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
-from tests.system.waiting import eventually, on_this_machine, paced
+from tests.system.waiting import eventually, is_soon, paced
 from tests.system.zookeeper import ZooKeeper, free_port
 
 WAIT_SECONDS = 30.0
@@ -153,7 +153,7 @@ def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: 
         lost = world.loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
         taken_at = world.kept.await_serving(other, SHARED, cut_at)
         assert taken_at >= cut_at + t_seconds() - last_heard_seconds(), "its session was alive"
-        assert taken_at <= cut_at + t_seconds() + on_this_machine(LEARN_SECONDS), "what is free waits for nobody"
+        assert is_soon(cut_at + t_seconds(), LEARN_SECONDS, taken_at), "what is free waits for nobody"
     assert lost.data["session"] == before
     comes_back(world, owner, own, mark, cut_at)
 
@@ -211,7 +211,7 @@ def comes_back(world: World, member: str, own: str, mark: int, lost_at: float) -
     again = kept.services[member].await_line("preload", lost_at)
     assert (unloaded["bundle"], again["bundle"]) == (SHARED, own)
     # The loop knew of its new session before it registered, else it had waited for T.
-    assert again["at"] < kept.incidents[-1].ended_at + t_seconds()
+    assert is_soon(kept.incidents[-1].ended_at, t_seconds(), again["at"])
     kept.services[member].await_line("republish", again["at"])
     assert kept.session_of(own) == kept.registered_session(member) == recover.data["session"]
     loop.await_alert(KEPT, "session-lost", f"{KEPT}/{member}", "resolved")
@@ -334,7 +334,7 @@ def test_over_the_whole_run_nobody_served_a_bundle_of_another_beyond_the_bound(w
         assert any(
             incident.member in overlap.members
             and incident.began_at + t_seconds() - last_heard_seconds() <= overlap.began_at
-            and overlap.ended_at <= incident.ended_at + on_this_machine(LEARN_SECONDS)
+            and is_soon(incident.ended_at, LEARN_SECONDS, overlap.ended_at)
             for incident in kept.incidents
         ), overlap
     assert overlaps, "an unfenced agent that is cut off serves on"

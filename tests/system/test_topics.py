@@ -16,7 +16,7 @@ from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
 from tests.system.brokers import alter_topic
-from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon
 
 SETTINGS = TopicSettings(prefix=f"topics{uuid.uuid4().hex[:8]}")
 OBSERVED = SETTINGS.topic("observed.log-dirs")
@@ -76,12 +76,12 @@ def test_a_cluster_that_does_not_answer_is_told_soon() -> None:
     began = time.monotonic()
     with pytest.raises(UserError, match=r"kafka.bootstrap_servers: Kafka at 127.0.0.1:1 did not answer .*refused"):
         create_topics(KafkaConnection(bootstrap_servers="127.0.0.1:1"), SETTINGS, timeout_seconds=1.0)
-    assert time.monotonic() - began < on_this_machine(10.0)
+    assert is_soon(began, 10.0)
 
 
 def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: KafkaConnection) -> None:
     create_topics(connection, SETTINGS)
-    registry = CollectorRegistry()
+    registry, began = CollectorRegistry(), time.time()
     with Publisher(connection, PublisherMetrics(registry)) as publisher:
         sink = observations_to(publisher.publish, OBSERVED, "headgate/collector/kafka")
         sink(KafkaCluster(cluster="payments", outcome=Outcome.TIMEOUT))
@@ -90,7 +90,7 @@ def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: Ka
     message = last_message(connection, OBSERVED)
     kind, timestamp_ms = message.timestamp()
     assert kind == TIMESTAMP_LOG_APPEND_TIME
-    assert abs(timestamp_ms / 1000 - time.time()) < on_this_machine(30.0)
+    assert began - 1 <= timestamp_ms / 1000 <= time.time() + 1
     assert message.key() == b"payments"
     event = json.loads(message.value() or b"")
     assert event["type"] == "headgate.kafka-cluster.v1"
@@ -127,7 +127,7 @@ def test_a_full_queue_is_counted_and_does_not_wait() -> None:
     began = time.monotonic()
     for _ in range(20):
         publisher.publish("full", "k", bytes(7 * 1024 * 1024))
-    assert time.monotonic() - began < on_this_machine(30.0), "one that waited would take ten minutes"
+    assert is_soon(began, 30.0), "one that waited would take ten minutes"
     full = registry.get_sample_value("headgate_records_unpublished_total", {"topic": "full", "error": "_QUEUE_FULL"})
     assert full is not None
     assert full > 5
