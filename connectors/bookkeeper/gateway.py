@@ -156,7 +156,9 @@ class BookKeeperJvm:
         except Py4JJavaError as error:
             raise JavaError(str(error.java_exception)) from None
         except (Py4JError, OSError) as error:  # no answer; or an answer of another JVM, which does not know the object
-            raise JvmDiedError(self._end_lost(generation, error)) from None
+            why = self._end_lost(generation, error)
+        # Not while Py4J's error is handled: ours is kept for a while, and with it the socket that Py4J opened would be.
+        raise JvmDiedError(why)
 
     def is_current(self, generation: int) -> bool:
         """Whether the JVM of a generation still runs."""
