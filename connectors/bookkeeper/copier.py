@@ -9,17 +9,18 @@ any moment, the same call again finds what is there and says so.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 
 import structlog
 
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
-from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, NewIdIntendedError, named
+from connectors.bookkeeper.copy_groups import GROUP, CopyGroups, CopyTask, NewIdIntendedError, named
 from connectors.bookkeeper.copy_journal import (
     CopyJournal,
     CopyJournalConflictError,
@@ -115,27 +116,38 @@ class LedgerCopier:
             ValueError: this is no ledger's id; -1 means "no ledger".
         """
         _check(ledger_id)
-        result = self._copy(ledger_id, progress, new_id)
-        say = _log.debug if result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT) else _log.warning
-        say("ledger copy ended", ledger=ledger_id, outcome=result.outcome.value, detail=result.detail)
-        return result
+        return _told(self._copied(ledger_id, progress, new_id))
 
     def copy_many(self, ledger_ids: Iterable[int], progress: Progress | None = None) -> Iterator[CopyResult]:
         """Copy ledgers, so many at once; results come as they are known. Raises as `copy` does.
 
         Whoever stops taking results waits for the copies under way only.
         """
-        ended: SimpleQueue[Future[CopyResult]] = SimpleQueue()
-        most, under_way = _AHEAD * self._concurrency, 0
-        with ThreadPoolExecutor(most, thread_name_prefix="ledger copy") as pool:
-            for ledger_id in ledger_ids:
-                if under_way == most:
-                    yield ended.get().result()
+        ended: SimpleQueue[tuple[int, Future[CopyResult]]] = SimpleQueue()
+        ids, most, under_way = iter(ledger_ids), _AHEAD * self._concurrency, 0
+        group = min(GROUP, -(-most // 2))
+        with ThreadPoolExecutor(most, thread_name_prefix="ledger copy") as pool:  # a thread only for what needs one
+
+            def follow(ledger_id: int, copy: Future[CopyResult]) -> None:
+                copy.add_done_callback(lambda done: ended.put((ledger_id, done)))
+
+            try:
+                while True:
+                    while under_way <= most - group and (batch := list(islice(ids, group))):
+                        for ledger_id, copy in self._begin(batch, progress, pool):
+                            under_way += 1
+                            follow(ledger_id, copy)
+                    if not under_way:
+                        return
+                    ledger_id, copy = ended.get()
+                    if isinstance(copy.exception(), NewIdIntendedError):
+                        follow(ledger_id, pool.submit(self._copied, ledger_id, progress))
+                        continue
                     under_way -= 1
-                pool.submit(self.copy, ledger_id, progress).add_done_callback(ended.put)
-                under_way += 1
-            for _ in range(under_way):
-                yield ended.get().result()
+                    yield _told(_result_of(ledger_id, copy.result))
+            finally:
+                for _ in range(under_way):
+                    ended.get()
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
         """Delete our own copy from the target, and forget it. Raises ValueError as `copy` does."""
@@ -187,26 +199,34 @@ class LedgerCopier:
             except (JvmDiedError, JavaError) as error:
                 _log.debug("closing the ledger copier", error=str(error))
 
-    def _copy(self, ledger_id: int, progress: Progress | None, new_id: bool) -> CopyResult:
+    def _begin(
+        self, ledger_ids: Sequence[int], progress: Progress | None, pool: Executor
+    ) -> Iterable[tuple[int, Future[CopyResult]]]:
+        """Have these copied: as a group that no thread waits for, where nothing must be asked of each before."""
+        for ledger_id in ledger_ids:
+            _check(ledger_id)
+        if not self._is_one_way():
+            return [(each, pool.submit(self._copied, each, progress)) for each in ledger_ids]
+        copies = [CopyTask(each, progress) for each in ledger_ids]
+        self._groups.begin(copies)
+        return [(copy.ledger_id, copy.result) for copy in copies]
+
+    def _is_one_way(self) -> bool:
         try:
-            if new_id:
-                return self._copy_anew(ledger_id, progress)
-            if self._journal.came_from_target(ledger_id) and self._is_missing(ledger_id):
-                detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
-                return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
-            return self._copy_same(ledger_id, progress)
-        except CopyJournalConflictError as error:
-            return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
-        except CopyJournalError as error:
-            return CopyResult(ledger_id, CopyOutcome.JOURNAL_FAILED, detail=str(error))
-        except NewIdIntendedError as error:
-            return CopyResult(ledger_id, CopyOutcome.TARGET_FAILED, detail=str(error))
-        except _NotPreparedError as error:
-            return CopyResult(ledger_id, error.outcome, detail=str(error))
-        except JvmDiedError as error:
-            return CopyResult(ledger_id, CopyOutcome.JVM_DIED, detail=str(error))
-        except JavaError as error:
-            return CopyResult(ledger_id, CopyOutcome.INTERNAL_ERROR, detail=str(error))
+            return self._journal.is_one_way()
+        except CopyJournalError:
+            return False  # whoever asks for each is told why
+
+    def _copied(self, ledger_id: int, progress: Progress | None, new_id: bool = False) -> CopyResult:
+        return _result_of(ledger_id, partial(self._copy, ledger_id, progress, new_id))
+
+    def _copy(self, ledger_id: int, progress: Progress | None, new_id: bool) -> CopyResult:
+        if new_id:
+            return self._copy_anew(ledger_id, progress)
+        if self._journal.came_from_target(ledger_id) and self._is_missing(ledger_id):
+            detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
+            return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
+        return self._copy_same(ledger_id, progress)
 
     def _copy_same(self, ledger_id: int, progress: Progress | None) -> CopyResult:
         """Under its own id. What was once journalled for a new one stands only as long as a copy of ours does."""
@@ -296,3 +316,27 @@ class LedgerCopier:
 def _check(ledger_id: int) -> None:
     if not 0 <= ledger_id <= MAX_INT64:
         raise ValueError(f"{ledger_id} is no ledger id: it must lie between 0 and {MAX_INT64}")
+
+
+def _result_of(ledger_id: int, copy: Callable[[], CopyResult]) -> CopyResult:
+    """What it gives, or the outcome that its failure is."""
+    try:
+        return copy()
+    except CopyJournalConflictError as error:
+        return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
+    except CopyJournalError as error:
+        return CopyResult(ledger_id, CopyOutcome.JOURNAL_FAILED, detail=str(error))
+    except NewIdIntendedError as error:
+        return CopyResult(ledger_id, CopyOutcome.TARGET_FAILED, detail=str(error))
+    except _NotPreparedError as error:
+        return CopyResult(ledger_id, error.outcome, detail=str(error))
+    except JvmDiedError as error:
+        return CopyResult(ledger_id, CopyOutcome.JVM_DIED, detail=str(error))
+    except JavaError as error:
+        return CopyResult(ledger_id, CopyOutcome.INTERNAL_ERROR, detail=str(error))
+
+
+def _told(result: CopyResult) -> CopyResult:
+    say = _log.debug if result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT) else _log.warning
+    say("ledger copy ended", ledger=result.ledger_id, outcome=result.outcome.value, detail=result.detail)
+    return result

@@ -12,8 +12,10 @@ from policies.switching.ledger_paths import Layout
 
 WINDOW_ENTRIES = 64
 """Of a ledger so many entries are read at once, or fewer when they are large."""
-ENTRIES_IN_FLIGHT = 256
-"""Of all ledgers together: a bookie has a limit (`maxPendingReadRequestsPerThread`), and other readers than us."""
+BYTES_IN_FLIGHT = 16 * 1024 * 1024
+"""Of all ledgers together so much is being read at once: bookies have other readers than us."""
+ENTRY_BYTES = 16 * 1024
+"""A smaller entry counts for so much, as bookies limit requests, too (`maxPendingReadRequestsPerThread`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def java_settings(
             "timeout_ms": round(timeout_seconds * 1000),
             "window_bytes": window_bytes,
             "window_entries": WINDOW_ENTRIES,
-            "entries_in_flight": ENTRIES_IN_FLIGHT,
+            "bytes_in_flight": BYTES_IN_FLIGHT,
+            "entry_bytes": ENTRY_BYTES,
             "concurrency": concurrency,
             "bytes_per_second": bytes_per_second,
         }

@@ -16,7 +16,7 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult
 from connectors.bookkeeper.java_results import JavaResult, copy_result
 from connectors.bookkeeper.java_tasks import Answer, JavaTask, JavaTasks, Progress
 
-_GROUP = 64
+GROUP = 64
 """So many copies are journalled by one write at most."""
 _GATHER_SECONDS = 0.002
 """So long is waited for others who ask at the same time: a write of the journal takes about as long."""
@@ -77,10 +77,14 @@ class CopyGroups:
         while self._waiting and self._beginning.acquire(blocking=False):
             try:
                 time.sleep(_GATHER_SECONDS)
-                self._begin([self._waiting.popleft() for _ in range(min(_GROUP, len(self._waiting)))])
+                self._begin([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
             finally:
                 self._beginning.release()
         return copy.result.result()
+
+    def begin(self, copies: Sequence[CopyTask]) -> None:
+        """Have a group of at most `GROUP` copied; the result of each is there when it is. Raises nothing."""
+        self._begin(copies)
 
     def end(self, copies: Sequence[tuple[CopyTask, Answer]]) -> None:
         """Java is done with them: what is equal is noted, and everybody told. Never raises."""

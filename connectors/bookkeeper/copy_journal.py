@@ -133,6 +133,13 @@ class CopyJournal(Protocol):
         """
         ...
 
+    def is_one_way(self) -> bool:
+        """Whether nothing was ever copied from the target to the source, so that no ledger can have come from there.
+
+        Raises as `find`.
+        """
+        ...
+
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
     """A record as its znode holds it."""
@@ -239,22 +246,29 @@ class ZnodeCopyJournal:
 
     def came_from_target(self, ledger_id: int) -> bool:
         """See `CopyJournal`."""
-        if time.monotonic() < self._only_way_until:
-            return False
-        back = ZnodeCopyJournal(self._session, self._path, source=self._target, target=self._source)
-        self._both_ways = self._both_ways or not back.is_empty()
-        if not self._both_ways:
-            self._only_way_until = time.monotonic() + _ONLY_WAY_SECONDS
+        if self.is_one_way():
             return False
         try:
-            record = back.find(ledger_id)
+            record = self._way_back().find(ledger_id)
         except CopyJournalConflictError:
             return False
         return record is not None and record.copied is not None and record.target_id is None
 
+    def is_one_way(self) -> bool:
+        """See `CopyJournal`."""
+        if time.monotonic() < self._only_way_until:
+            return True
+        self._both_ways = self._both_ways or not self._way_back().is_empty()
+        if not self._both_ways:
+            self._only_way_until = time.monotonic() + _ONLY_WAY_SECONDS
+        return not self._both_ways
+
     def is_empty(self) -> bool:
         """Whether nothing was ever journalled for this target. Raises as `find`."""
         return self._ask("exists_async", f"{self._path}/{self._target}") is None
+
+    def _way_back(self) -> "ZnodeCopyJournal":
+        return ZnodeCopyJournal(self._session, self._path, source=self._target, target=self._source)
 
     def _intent(self, target_id: int | None = None) -> bytes:
         token = secrets.token_hex(_TOKEN_BYTES)

@@ -4,6 +4,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.netty.buffer.ByteBuf;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
@@ -40,10 +42,12 @@ import org.apache.bookkeeper.client.api.ReadHandle;
 import org.apache.bookkeeper.client.api.WriteAdvHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.meta.LedgerIdGenerator;
+import org.apache.bookkeeper.meta.LedgerManager;
 import org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory;
 import org.apache.bookkeeper.meta.zk.ZKMetadataDriverBase;
 import org.apache.bookkeeper.proto.BookkeeperInternalCallbacks;
 import org.apache.bookkeeper.util.StringUtils;
+import org.apache.bookkeeper.versioning.Version;
 import org.apache.bookkeeper.versioning.Versioned;
 import org.apache.zookeeper.AsyncCallback;
 import org.apache.zookeeper.data.Stat;
@@ -74,16 +78,90 @@ public final class LedgerCopier {
         }
     }
 
+    /**
+     * A client that watches only ledgers whose reading takes more than one request: whose bookies are replaced meanwhile is
+     * read from the new ones. For all others a watch would be a read of the metadata more, and ZooKeeper keeps it as long as
+     * the session lasts, of each ledger that was ever opened.
+     */
+    private static final class Client extends BookKeeper {
+        private final LedgerManager seldomWatched;
+
+        Client(ClientConfiguration configuration, int windowEntries, long windowBytes) throws Exception {
+            super(configuration);
+            seldomWatched = new SeldomWatched(super.getLedgerManager(), windowEntries, windowBytes);
+        }
+
+        public LedgerManager getLedgerManager() {
+            return seldomWatched == null ? super.getLedgerManager() : seldomWatched;  // null while the client is made
+        }
+    }
+
+    private static final class SeldomWatched implements LedgerManager {
+        private final LedgerManager ledgers;
+        private final int windowEntries;
+        private final long windowBytes;
+
+        SeldomWatched(LedgerManager ledgers, int windowEntries, long windowBytes) {
+            this.ledgers = ledgers;
+            this.windowEntries = windowEntries;
+            this.windowBytes = windowBytes;
+        }
+
+        public void registerLedgerMetadataListener(long id, BookkeeperInternalCallbacks.LedgerMetadataListener listener) {
+            ReadHandle handle = (ReadHandle) listener;
+            if (handle.getLastAddConfirmed() >= windowEntries || handle.getLength() > windowBytes) {
+                ledgers.registerLedgerMetadataListener(id, listener);
+            }
+        }
+
+        public void unregisterLedgerMetadataListener(long id, BookkeeperInternalCallbacks.LedgerMetadataListener listener) {
+            ledgers.unregisterLedgerMetadataListener(id, listener);
+        }
+
+        public CompletableFuture createLedgerMetadata(long id, LedgerMetadata metadata) {
+            return ledgers.createLedgerMetadata(id, metadata);
+        }
+
+        public CompletableFuture removeLedgerMetadata(long id, Version version) {
+            return ledgers.removeLedgerMetadata(id, version);
+        }
+
+        public CompletableFuture readLedgerMetadata(long id) {
+            return ledgers.readLedgerMetadata(id);
+        }
+
+        public CompletableFuture writeLedgerMetadata(long id, LedgerMetadata metadata, Version version) {
+            return ledgers.writeLedgerMetadata(id, metadata, version);
+        }
+
+        public void asyncProcessLedgers(BookkeeperInternalCallbacks.Processor processor, AsyncCallback.VoidCallback ended,
+                Object context, int success, int failure) {
+            ledgers.asyncProcessLedgers(processor, ended, context, success, failure);
+        }
+
+        public LedgerManager.LedgerRangeIterator getLedgerRanges(long timeoutMillis) {
+            return ledgers.getLedgerRanges(timeoutMillis);
+        }
+
+        public void close() throws IOException {
+            ledgers.close();
+        }
+    }
+
     /** One cluster, and the client of it, which is made at its first use. */
     private static final class Cluster {
         final String side;
         private final JsonNode settings;
+        private final int windowEntries;
+        private final long windowBytes;
         private BookKeeper client;
         private String root;
 
         Cluster(String side, JsonNode settings) {
             this.side = side;
-            this.settings = settings;
+            this.settings = settings.get(side);
+            windowEntries = settings.get("window_entries").asInt();
+            windowBytes = settings.get("window_bytes").asLong();
         }
 
         synchronized BookKeeper client() throws Failure {
@@ -91,7 +169,7 @@ public final class LedgerCopier {
                 try {
                     ClientConfiguration configuration = configuration();
                     root = ZKMetadataDriverBase.resolveZkLedgersRootPath(configuration);
-                    client = new BookKeeper(configuration);
+                    client = new Client(configuration, windowEntries, windowBytes);
                 } catch (Exception error) {
                     throw new Failure(side + "-connect", error);
                 }
@@ -186,6 +264,8 @@ public final class LedgerCopier {
     private final long timeoutMillis;
     private final long windowBytes;
     private final int windowEntries;
+    private final long entryBytes;
+    private final int bytesInFlight;
     private final Semaphore reads;
     private final ThreadPoolExecutor workers;
     private final Map jobs = new ConcurrentHashMap();
@@ -196,13 +276,15 @@ public final class LedgerCopier {
 
     public LedgerCopier(String text) throws Exception {
         JsonNode settings = JSON.readTree(text);
-        source = new Cluster("source", settings.get("source"));
-        target = new Cluster("target", settings.get("target"));
+        source = new Cluster("source", settings);
+        target = new Cluster("target", settings);
         provenanceName = settings.get("provenance_name").asText();
         timeoutMillis = settings.get("timeout_ms").asLong();
         windowBytes = settings.get("window_bytes").asLong();
         windowEntries = settings.get("window_entries").asInt();
-        reads = new Semaphore(settings.get("entries_in_flight").asInt(), true);
+        entryBytes = settings.get("entry_bytes").asLong();
+        bytesInFlight = settings.get("bytes_in_flight").asInt();
+        reads = new Semaphore(bytesInFlight, true);
         workers = (ThreadPoolExecutor) Executors.newFixedThreadPool(settings.get("concurrency").asInt());
         bytesPerSecond = settings.get("bytes_per_second").asLong();
     }
@@ -357,21 +439,25 @@ public final class LedgerCopier {
         if (from == null) {
             return "source_open";
         }
+        Pouring pouring = new Pouring(from, "source-read", job);
         try {
+            pouring.begin();  // it is read while the target makes the ledger
             WriteAdvHandle to = create(request, from.getLedgerMetadata(), provenance);
             if (to == null) {
+                pouring.abandon();
                 return existing(from, targetId, provenance, job, answer);
             }
-            String digest = pour(from, to, "source-read", job);
+            String digest = pouring.into(to);
             get(to.closeAsync(), "target-close");
             ((ObjectNode) answer.get("source")).put("entries_digest", digest);
         } finally {
+            pouring.abandon();
             from.closeAsync();
         }
         ReadHandle back = open(target, targetId, "target-verify");
         try {
             ObjectNode copied = facts(target, back.getLedgerMetadata());
-            answer.set("target", copied.put("entries_digest", pour(back, null, "target-verify", null)));
+            answer.set("target", copied.put("entries_digest", digestOf(back, "target-verify", null)));
         } finally {
             back.closeAsync();
         }
@@ -447,50 +533,120 @@ public final class LedgerCopier {
         }
         ReadHandle handle = open(target, id, "target-inspect");
         try {
-            facts.put("entries_digest", pour(handle, null, "target-inspect", null));
+            facts.put("entries_digest", digestOf(handle, "target-inspect", null));
         } finally {
             handle.closeAsync();
         }
-        ((ObjectNode) answer.get("source")).put("entries_digest", pour(from, null, "source-read", job));
+        ((ObjectNode) answer.get("source")).put("entries_digest", digestOf(from, "source-read", job));
         return "own_closed";
     }
 
-    /**
-     * Read all entries in order, write them where that is asked, and give the digest: SHA-256 over each entry's id and
-     * length (eight bytes each, big endian) and its payload. While one window is being written the next one is read.
-     */
-    private String pour(ReadHandle from, WriteAdvHandle to, String phase, Job job) throws Exception {
-        MessageDigest digest = MessageDigest.getInstance("SHA-256");
-        long last = from.getLastAddConfirmed();
-        long largest = last < 0 ? 1 : Math.max(1, from.getLength() / (last + 1));
-        CompletableFuture writing = CompletableFuture.completedFuture(null);
-        Window ahead = last < 0 ? null : new Window(from, 0, endOf(0, last, largest), phase);
+    /** Read all entries in order, only to know what they are. */
+    private String digestOf(ReadHandle handle, String phase, Job job) throws Exception {
+        Pouring pouring = new Pouring(handle, phase, job);
         try {
+            pouring.begin();
+            return pouring.into(null);
+        } finally {
+            pouring.abandon();
+        }
+    }
+
+    /** All entries of a ledger in order, of which one window is read while the one before it is written. */
+    private final class Pouring {
+        private final ReadHandle from;
+        private final String phase;
+        private final Job job;
+        private final long last;
+        private final MessageDigest digest;
+        private final ByteBuffer header = ByteBuffer.allocate(16);
+        private long largest;
+        private Window ahead;
+
+        Pouring(ReadHandle from, String phase, Job job) throws Exception {
+            this.from = from;
+            this.phase = phase;
+            this.job = job;
+            last = from.getLastAddConfirmed();
+            largest = last < 0 ? 1 : Math.max(1, from.getLength() / (last + 1));
+            digest = MessageDigest.getInstance("SHA-256");
+        }
+
+        void begin() throws InterruptedException {
+            read(0);
+        }
+
+        private void read(long first) throws InterruptedException {
+            long fit = Math.max(1, Math.min(windowEntries, windowBytes / largest));
+            ahead = first > last ? null : new Window(from, first, Math.min(last, first + fit - 1), largest, phase);
+        }
+
+        /**
+         * Write them where there is something to be written to, and give the digest: SHA-256 over each entry's id and
+         * length (eight bytes each, big endian) and its payload.
+         */
+        String into(WriteAdvHandle to) throws Exception {
+            CompletableFuture writing = null;
             while (ahead != null) {
                 Window window = ahead;
-                LedgerEntries entries = window.entries();
                 ahead = null;
+                LedgerEntries entries = window.entries();
                 try {
-                    // The last window must be written before the next but one is read: two are held at most.
-                    get(writing, "target-write");
-                    if (to != null) {
-                        pace(sizeOf(entries));
+                    if (writing != null) {  // the last window must be written before the next but one is read
+                        get(writing, "target-write");
                     }
-                    largest = Math.max(largest, largestIn(entries));
-                    long next = window.end + 1;
-                    ahead = next > last ? null : new Window(from, next, endOf(next, last, largest), phase);
-                    writing = forward(entries, to, digest, job);
+                    long bytes = sizeOf(entries);
+                    if (to != null) {
+                        pace(bytes);
+                    }
+                    read(window.end + 1);
+                    writing = forward(entries, to);
+                    if (job != null) {
+                        job.entries.addAndGet(window.end - window.first + 1);
+                        job.bytes.addAndGet(bytes);
+                    }
                 } finally {
                     entries.close();
                 }
             }
-            get(writing, "target-write");
-        } finally {
+            if (writing != null) {
+                get(writing, "target-write");
+            }
+            return "sha256:" + hex(digest.digest());
+        }
+
+        private long sizeOf(LedgerEntries window) {
+            long bytes = 0;
+            for (Iterator entries = window.iterator(); entries.hasNext();) {
+                int size = ((LedgerEntry) entries.next()).getEntryBuffer().readableBytes();
+                largest = Math.max(largest, size);
+                bytes += size;
+            }
+            return bytes;
+        }
+
+        private CompletableFuture forward(LedgerEntries window, WriteAdvHandle to) {
+            List written = new ArrayList();
+            for (Iterator entries = window.iterator(); entries.hasNext();) {
+                LedgerEntry entry = (LedgerEntry) entries.next();
+                ByteBuf payload = entry.getEntryBuffer();
+                header.clear();
+                digest.update(header.putLong(entry.getEntryId()).putLong(payload.readableBytes()).array());
+                digest.update(payload.nioBuffer());
+                if (to != null) {
+                    written.add(to.writeAsync(entry.getEntryId(), (ByteBuf) payload.retain()));  // which releases it
+                }
+            }
+            return CompletableFuture.allOf((CompletableFuture[]) written.toArray(new CompletableFuture[0]));
+        }
+
+        /** Nobody wants what is still on its way; harmless when nothing is. */
+        void abandon() {
             if (ahead != null) {
                 ahead.abandon();
+                ahead = null;
             }
         }
-        return "sha256:" + hex(digest.digest());
     }
 
     /** Some entries of a ledger on their way here. All windows together are bounded, for the bookies' sake. */
@@ -499,19 +655,18 @@ public final class LedgerCopier {
         final long end;
         private final ReadHandle from;
         private final String phase;
+        private final int cost;
         private CompletableFuture reading;
 
-        Window(ReadHandle from, long first, long end, String phase) throws InterruptedException {
+        /** Of entries that are, as far as is known, no larger than that. */
+        Window(ReadHandle from, long first, long end, long largest, String phase) throws InterruptedException {
             this.from = from;
             this.first = first;
             this.end = end;
             this.phase = phase;
-            reads.acquire(size());
+            cost = (int) Math.min(bytesInFlight, (end - first + 1) * Math.max(entryBytes, largest));
+            reads.acquire(cost);
             reading = from.readAsync(first, end);
-        }
-
-        private int size() {
-            return (int) (end - first + 1);
         }
 
         /** Await them; a bookie that has too many requests is given some time. */
@@ -531,7 +686,7 @@ public final class LedgerCopier {
                     }
                 }
             } finally {
-                reads.release(size());
+                reads.release(cost);
                 if (!reading.isDone()) {
                     close();
                 }
@@ -540,7 +695,7 @@ public final class LedgerCopier {
 
         /** Nobody wants them any more. */
         void abandon() {
-            reads.release(size());
+            reads.release(cost);
             close();
         }
 
@@ -552,45 +707,6 @@ public final class LedgerCopier {
                 }
             });
         }
-    }
-
-    private long endOf(long first, long last, long entryBytes) {
-        long fit = Math.max(1, Math.min(windowEntries, windowBytes / entryBytes));
-        return Math.min(last, first + fit - 1);
-    }
-
-    private static long largestIn(LedgerEntries window) {
-        long largest = 1;
-        for (Iterator entries = window.iterator(); entries.hasNext();) {
-            largest = Math.max(largest, ((LedgerEntry) entries.next()).getEntryBuffer().readableBytes());
-        }
-        return largest;
-    }
-
-    private static long sizeOf(LedgerEntries window) {
-        long bytes = 0;
-        for (Iterator entries = window.iterator(); entries.hasNext();) {
-            bytes += ((LedgerEntry) entries.next()).getEntryBuffer().readableBytes();
-        }
-        return bytes;
-    }
-
-    private static CompletableFuture forward(LedgerEntries window, WriteAdvHandle to, MessageDigest digest, Job job) {
-        List written = new ArrayList();
-        for (Iterator entries = window.iterator(); entries.hasNext();) {
-            LedgerEntry entry = (LedgerEntry) entries.next();
-            byte[] payload = entry.getEntryBytes();
-            digest.update(ByteBuffer.allocate(16).putLong(entry.getEntryId()).putLong(payload.length).array());
-            digest.update(payload);
-            if (to != null) {
-                written.add(to.writeAsync(entry.getEntryId(), payload));
-            }
-            if (job != null) {
-                job.entries.incrementAndGet();
-                job.bytes.addAndGet(payload.length);
-            }
-        }
-        return CompletableFuture.allOf((CompletableFuture[]) written.toArray(new CompletableFuture[0]));
     }
 
     // --- deleting

@@ -75,6 +75,9 @@ class Journal:
     def came_from_target(self, ledger_id: int) -> bool:
         return ledger_id in self.from_target
 
+    def is_one_way(self) -> bool:
+        return not self.from_target
+
 
 def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | CopyJournalError:
     try:
