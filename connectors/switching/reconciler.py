@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -30,6 +31,9 @@ from policies.units import millis_of
 LEASE_VALID = timedelta(seconds=60)
 """How long the policy counts on an executor that says nothing. A successor shows by its greater token, at once."""
 
+_COPIES_IN_HAND = 4
+"""Of so many times as many ledgers as are copied at once the copier is asked at once: it writes the intents of the next
+ones, and that others are equal, meanwhile, and of many together."""
 _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COUNTED_ANEW = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
@@ -72,6 +76,8 @@ class SwitchReconciler:
         self._registry_pending: dict[str, SwitchDecision] = {}
         self._is_shown = False
         self._ledger_queue = LedgerOrderQueue()
+        self._places = threading.BoundedSemaphore(concurrency)
+        """Of all work on ledgers but copies, of which the copier itself has no more under way."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
         self._failing: set[str] = set()
 
@@ -83,7 +89,9 @@ class SwitchReconciler:
     def run(self, stop: threading.Event) -> None:
         """Reconcile until `stop` is set (and `wake` was called)."""
         with (
-            ThreadPoolExecutor(self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}") as ledgers,
+            ThreadPoolExecutor(
+                _COPIES_IN_HAND * self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
+            ) as ledgers,
             ThreadPoolExecutor(1, thread_name_prefix=f"readings of {self._cluster}") as readings,
         ):
             try:
@@ -241,8 +249,9 @@ class SwitchReconciler:
         """Carry out an order about a ledger, and those that came about it meanwhile."""
         order: SwitchDecision | None = first
         while order is not None:
-            if not self._ended.is_set() and queue is self._ledger_queue and not self._is_held(order):
-                self._guarded("ledgers", partial(self._carry_out, queue, order))
+            with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
+                if not self._ended.is_set() and queue is self._ledger_queue and not self._is_held(order):
+                    self._guarded("ledgers", partial(self._carry_out, queue, order))
             order = queue.finish(order)
 
     def _is_held(self, order: SwitchDecision) -> bool:

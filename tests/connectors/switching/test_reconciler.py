@@ -33,6 +33,7 @@ from policies.switching.readings import (
     SwitchStatus,
 )
 from tests.connectors.switching.orders import order, record
+from tests.system.waiting import eventually
 
 
 class AtOnce(Executor):
@@ -282,6 +283,37 @@ def test_what_lies_ready_when_the_switch_stops_is_not_begun_until_it_is_ordered_
     while later.work:
         later.work.pop()()
     assert world.ledgers.done == [(COPY, 1)]
+
+
+@pytest.mark.parametrize(("verdict", "most"), [(COPY, 8), (SwitchVerdict.PROMOTE, 2)], ids=["copies", "all else"])
+def test_the_copier_is_asked_ahead_of_what_it_makes_at_once_and_of_all_else_no_more_is_under_way(
+    verdict: SwitchVerdict, most: int
+) -> None:
+    world, stop, may_end, lock = World(), threading.Event(), threading.Event(), threading.Lock()
+    under_way = peak = 0
+
+    def meanwhile() -> None:
+        nonlocal under_way, peak
+        with lock:
+            under_way += 1
+            peak = max(peak, under_way)
+        may_end.wait()
+        with lock:
+            under_way -= 1
+
+    world.ledgers.meanwhile = meanwhile
+    running = threading.Thread(target=world.reconciler.run, args=(stop,))
+    running.start()
+    eventually("it has the lease", lambda: world.of(SwitchLease) or None)
+    for number in range(20):
+        world.reconciler.receive(order(verdict, number, subject=f"c1/ledgers/{number}"))
+    eventually("as many as may be are under way", lambda: under_way >= most or None)
+    may_end.set()
+    eventually("all are done", lambda: len(world.results) == 20 or None)
+    stop.set()
+    world.reconciler.wake()
+    running.join()
+    assert peak == most
 
 
 def directive(epoch: int) -> SwitchDecision:
