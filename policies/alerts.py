@@ -15,7 +15,7 @@ from msgspec.structs import replace as msgspec_replace
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
 from policies.least_first import LeastFirst
 from policies.settings import PolicySettings
-from policies.succession import ends_at, next_sequence
+from policies.succession import ends_at, next_sequence, repeated_after
 from policies.units import from_millis, millis_of, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
@@ -23,6 +23,8 @@ UNKNOWN = "unknown, as it is not read now; it was: "
 
 
 _APART_MS = 1000
+_VALID_REPEATS = 2
+"""An alert is valid until its repetition after next: one may be late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class Sender:
     def of(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
         """As the settings in force for the cluster have it."""
         issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint())
-        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet)
+        repeat = repeated_after(settings.alert_repeat, valid_for=_VALID_REPEATS)
+        return cls(issuer, settings.alert_grace, repeat, settings.is_quiet)
 
 
 class OpenAlerts:
@@ -266,7 +269,7 @@ def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], 
         reason=entry.reason,
         explanation=summary,
         evidence=evidence,
-        valid_until=None if ended else ends_at(now, 2 * sender.repeat),
+        valid_until=None if ended else ends_at(now, _VALID_REPEATS * sender.repeat),
         alert_id=deterministic_id(issuer.policy, issuer.cluster, *about, "since", entry.since_ms),
         alert=entry.alert,
         severity=Severity(entry.severity),

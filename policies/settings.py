@@ -41,7 +41,8 @@ class PolicySettings(BaseModel):
         default=parse_duration("0s"), description="An alert's condition must hold this long before it fires."
     )
     alert_repeat: PositiveDuration = Field(
-        default=parse_duration("4h"), description="An alert that goes on firing is repeated this often."
+        default=parse_duration("4h"),
+        description="An alert that goes on firing is repeated this often, each 12h at least.",
     )
     maintenance: tuple[MaintenanceWindow, ...] = Field(
         default=(),

@@ -72,6 +72,16 @@ def ends_at(decided_at: datetime, validity: timedelta) -> datetime:
     return decided_at + min(validity, LONGEST_VALIDITY)
 
 
+def repeated_after(interval: timedelta, *, valid_for: int) -> timedelta:
+    """How long after a decision it is to be said again.
+
+    Args:
+        interval: how long the settings would have it.
+        valid_for: for how many intervals it is valid; where that is longer than any decision is, it is said sooner.
+    """
+    return min(interval, LONGEST_VALIDITY / valid_for)
+
+
 def next_sequence(last: int, now_ms: int, *, is_first: bool) -> int:
     """The number after `last` in a counter (0: none was given).
 

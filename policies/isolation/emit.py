@@ -21,7 +21,7 @@ from policies.isolation.messages import MOST_SINGLY, explain_quarantine
 from policies.isolation.otherwise import quarantined_otherwise
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
-from policies.succession import ends_at, next_sequence
+from policies.succession import ends_at, next_sequence, repeated_after
 from policies.units import from_millis, millis_of
 
 MANY = "unassigned-bookies"
@@ -168,7 +168,7 @@ def _lifted(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFa
 
 def renewal_ms(order: QuarantineOrder, settings: IsolationSettings) -> int:
     """When an order that nobody carried out is repeated: well before it runs out."""
-    return order.published_ms + max(1, millis_of(settings.validity) // 2)
+    return order.published_ms + max(1, millis_of(repeated_after(settings.validity / 2, valid_for=2)))
 
 
 def _quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:

@@ -16,8 +16,11 @@ from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placem
 from policies.isolation.otherwise import placed_otherwise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import PublishedPlacements
-from policies.succession import ends_at
+from policies.succession import ends_at, repeated_after
 from policies.units import millis_of
+
+_VALID_REPEATS = 3
+"""Placements are valid for so many: two may be late."""
 
 
 class NextNumber(Protocol):
@@ -73,7 +76,7 @@ def emit_placements(
 
 def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> int:
     """When placements are repeated: well before they run out."""
-    return published.published_ms + millis_of(settings.validity)
+    return published.published_ms + millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
 
 
 def _standings(
@@ -183,5 +186,4 @@ def _summary(
 
 
 def _ends_at(facts: IsolationFacts) -> datetime:
-    """Three times as long as between two repetitions: one or two may be late."""
-    return ends_at(facts.now, 3 * facts.settings.validity)
+    return ends_at(facts.now, _VALID_REPEATS * facts.settings.validity)

@@ -20,8 +20,8 @@ from policies.sessions.messages import ruling_message
 from policies.sessions.otherwise import bundle_otherwise, member_otherwise
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import LastPublishedOrder, LastPublishedRuling
-from policies.succession import ends_at, next_sequence
-from policies.units import from_millis
+from policies.succession import ends_at, next_sequence, repeated_after
+from policies.units import from_millis, millis_of
 
 NAME = "sessions"
 NAMED_BUNDLES = 100
@@ -86,7 +86,7 @@ class DecisionPublisher:
         return ruled.ruling.verdict in _RENEWED_BUNDLES and self._has_lapsed(last.published_ms)
 
     def _has_lapsed(self, published_ms: int) -> bool:
-        return self._facts.now_ms >= published_ms + self._facts.validity_ms
+        return self._facts.now_ms >= lapses_ms(published_ms, self._facts)
 
     def _order_fingerprint(self, member: MemberFacts, order: MemberOrder) -> str:
         """What must differ for a decision to be news; while a member flaps, only that it does."""
@@ -170,6 +170,11 @@ class DecisionPublisher:
         subject, now = f"{self._issuer.cluster}/{name}", from_millis(self._facts.now_ms)
         header = self._issuer.header(subject, self._sequence, now, about=(kind, subject))
         return {**header, "valid_until": ends_at(now, self._facts.settings.validity)}
+
+
+def lapses_ms(published_ms: int, facts: Facts) -> int:
+    """When what was published then ceases to hold, in milliseconds since the epoch."""
+    return published_ms + millis_of(repeated_after(facts.settings.validity, valid_for=1))
 
 
 def _joined(parts: list[object]) -> str:

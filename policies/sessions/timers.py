@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
-from policies.sessions.emit import RENEWED
+from policies.sessions.emit import RENEWED, lapses_ms
 from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge.members import shutdown_delay_ms
@@ -49,7 +49,7 @@ def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterato
         if absence is not None:
             yield absence.due_ms
     if last is not None and last.verdict in RENEWED:
-        yield last.published_ms + facts.validity_ms
+        yield lapses_ms(last.published_ms, facts)
     if record.awaited_ms is not None:
         yield record.awaited_ms + millis_of(facts.settings.load_data_after)
     missed_ms = facts.load_data_missed_ms(member)
@@ -83,6 +83,6 @@ def _of_loss(track: SessionTrack, member: MemberFacts, facts: Facts) -> Iterator
 
 def _of_claim(claim: Claim, track: SessionTrack | None, facts: Facts) -> Iterator[int]:
     if claim.last_published is not None:
-        yield claim.last_published.published_ms + facts.validity_ms
+        yield lapses_ms(claim.last_published.published_ms, facts)
     if track is not None and track.reestablished_ms is not None and claim.verdict is OwnershipVerdict.WAIT:
         yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
-from policies.succession import ends_at, next_sequence
+from policies.succession import ends_at, next_sequence, repeated_after
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, seconds_left
 from policies.throttle.judge import VolumeVerdict
@@ -20,6 +20,8 @@ from policies.throttle.standing import ClusterStanding
 from policies.throttle.state import LastPublishedFactor
 from policies.units import format_instant, from_millis, millis_of
 
+_VALID_HEARTBEATS = 3
+"""A decision is valid for so many: two may be late."""
 _MISLEADING = 2
 """A time to full that is out by more than this factor is said anew."""
 _INSTANT_MS = 5000
@@ -45,7 +47,7 @@ def emit(
     limiting = judgement.decisive.key if judgement.decisive else None
     in_force, full_ms = (judgement.move.gate.factor, judgement.reason.value, limiting), _full_ms(judgement, now_ms)
     is_news = last is None or in_force != (last.factor, last.reason, last.limiting) or _is_otherwise_meant(last, issuer)
-    is_due = last is None or now_ms >= last.at_ms + millis_of(standing.settings.heartbeat)
+    is_due = last is None or now_ms >= heartbeat_ms(last, standing.settings)
     if last is None or is_news or is_due or _is_otherwise_full(last.full_ms, full_ms, now_ms, standing.settings):
         noted = () if last is None or is_news else last.noted
         sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
@@ -57,6 +59,11 @@ def emit(
         return EmittedFactor(last)
     note = _decision(judgement, standing, last, issuer, last.sequence, "noted", verdict)
     return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, verdict}))), note=note)
+
+
+def heartbeat_ms(last: LastPublishedFactor, settings: ThrottleSettings) -> int:
+    """When the decision that was published last is due to be repeated, in milliseconds since the epoch."""
+    return last.at_ms + millis_of(repeated_after(settings.heartbeat, valid_for=_VALID_HEARTBEATS))
 
 
 def _decision(
@@ -83,7 +90,7 @@ def _decision(
         brokers=_counts(standing.broker_counts),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
-        valid_until=ends_at(standing.now, 3 * settings.heartbeat),
+        valid_until=ends_at(standing.now, _VALID_HEARTBEATS * settings.heartbeat),
         otherwise=otherwise(judgement, standing),
     )
     return bare.model_copy(update={"explanation": explain(bare, judgement, standing)})

@@ -14,7 +14,7 @@ from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import conditions_of_cluster
 from policies.throttle.decisions import ThrottleReason
-from policies.throttle.emit import emit
+from policies.throttle.emit import emit, heartbeat_ms
 from policies.throttle.facts import Freshness
 from policies.throttle.judgement import ThrottleJudgement, judge
 from policies.throttle.settings import ThrottleSettings
@@ -129,7 +129,7 @@ def _wake_at(
     """When something may change without an observation; the heartbeat is always among it."""
     hold_ms = millis_of(standing.settings.departed_hold)
     due_ms = [
-        published.at_ms + millis_of(standing.settings.heartbeat),
+        heartbeat_ms(published, standing.settings),
         after.started_ms + millis_of(standing.settings.validity),
         *(forgotten.forgotten_ms + hold_ms for forgotten in judgement.forgotten),
     ]

@@ -55,7 +55,7 @@ class ThrottleSettings(PolicySettings):
     )
     heartbeat: PositiveDuration = Field(
         default=parse_duration("60s"),
-        description="The decision is repeated at least this often; it is valid for three times as long.",
+        description="The decision is repeated at least this often, and each 8h; it is valid for three times as long.",
     )
     time_to_full_alert: Duration = Field(
         default=parse_duration("30m"), description="Warn when a volume, at its present rate, is full sooner."

@@ -111,3 +111,12 @@ def test_other_settings_are_published() -> None:
     run.with_settings(mode="shadow", rules="strict").see(bookies(20, "bk1 bk2"))
     assert run.placement("acme/a").rules == "strict"
     assert len(run.placements()) == 3
+
+
+def test_placements_and_orders_never_run_out_while_readings_count_for_days() -> None:
+    settings = {"validity": "7d", "alert_repeat": "7d", "quarantine": "on", "grace": "0s"}
+    run = Run(**settings).see(*everything(0, f"{BASE} bk11", GROUPS, {"acme/a": "default"})).until(3 * 86_400)
+    for said in (run.placements("acme/a"), run.quarantines("bk11")):
+        ends = [each.expires_at or at(0) for each in said]
+        assert all(end > later.decided_at for end, later in zip(ends, said[1:], strict=False))
+        assert ends[-1] > at(3 * 86_400)

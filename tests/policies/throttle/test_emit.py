@@ -172,3 +172,12 @@ def test_a_verdict_that_was_published_is_not_noted_again() -> None:
     run = Run(throttle(HARD, min_hold="50s")).see(log_dirs(0, 1, 0)).feed(polls(10, 50, 9 * GB))
     assert [(d.verdict.value, d.reason.value) for d in run.decisions] == [("lower", "hard_limit"), ("hold", "min_hold")]
     assert run.notes == []
+
+
+def test_what_is_said_never_runs_out_while_the_loop_lives_however_seldom_it_is_to_be_repeated() -> None:
+    rare = throttle(SOFT_AND_HARD, heartbeat="7d", alert_repeat="7d", validity="7d")
+    run = Run(rare).see(log_dirs(0, 3, GB)).until(3 * 86_400)
+    for said in (run.decisions, [a for a in run.alerts if a.alert == "volume-below-hard-limit"]):
+        ends = [each.expires_at or at(0) for each in said]
+        assert all(end > later.decided_at for end, later in zip(ends, said[1:], strict=False))
+        assert ends[-1] > at(3 * 86_400)
