@@ -112,6 +112,8 @@ def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, bool | float):
         raise ValueError(f"{value!r} is not a size: write it as 5GB, 5GiB or plain bytes")  # noqa: TRY004 - pydantic's
     if not isinstance(value, str):
+        if isinstance(value, int) and value < 0:
+            raise ValueError(f"{value} is not a size: it is never negative")
         return handler(value)
     try:
         if _SIZE.fullmatch(value):  # pydantic would take `5,5GB` for 5 bytes, and pass over the rest
@@ -190,3 +192,8 @@ def human_seconds(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """A number of things for a sentence: ``1 bookie``, ``2 bookies``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def counted_with(count: int, noun: str, verb: str, verbs: str) -> str:
+    """The same with its verb: ``1 bookie is``, ``2 bookies are``."""
+    return f"{counted(count, noun)} {verb if count == 1 else verbs}"

@@ -9,7 +9,7 @@ from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge import guards
 from policies.switching.state import ENDED, Switch, SwitchStage
 from policies.switching.watch import LIVE, Deviation, overdue
-from policies.units import from_millis
+from policies.units import counted_with, from_millis
 
 HALTED = "switch-halted"
 BLOCKED = "switch-blocked"
@@ -117,13 +117,14 @@ def _of_the_switch(cluster: str, facts: SwitchFacts, switch: Switch) -> Iterator
 def _left_behind(cluster: str, facts: SwitchFacts, switch: Switch) -> Iterator[Condition]:
     left, move = facts.left_behind, f"the switch of {cluster} from {switch.source} to {switch.target}"
     if switch.stage is SwitchStage.DONE_WITH_FAILURES:
-        trouble = f"{left} ledgers stay in {switch.source}" if left else ""
+        trouble = f"{counted_with(left, 'ledger', 'stays', 'stay')} in {switch.source}" if left else ""
         trouble = trouble or ("a status could not be written" if switch.status_failed else "something still names it")
         summary = f"{move} is done, but {trouble}"
         yield _condition(cluster, switch, LEFT_BEHIND, Severity.WARNING, "failures", summary)
     if switch.unplanned_count and switch.stage in LIVE:
         names = ", ".join(switch.unplanned)
-        summary = f"{switch.unplanned_count} references name {switch.source} that nobody planned for: {names}"
+        name = counted_with(switch.unplanned_count, "reference", "names", "name")
+        summary = f"{name} {switch.source} that nobody planned for: {names}"
         yield _condition(cluster, switch, UNPLANNED, Severity.WARNING, "unplanned", summary)
 
 

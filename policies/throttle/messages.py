@@ -42,7 +42,15 @@ def _fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
 def _what(factor: float) -> str:
     if factor == 0.0:
         return "should be stopped"
-    return "may write freely" if factor == 1.0 else f"should be slowed to {factor:.2f}"
+    return "may write freely" if factor == 1.0 else f"should be slowed to {_digits(factor)}"
+
+
+def _digits(factor: float) -> str:
+    """In two digits; what is neither 0 nor 1 does not look like either."""
+    digits = f"{factor:.2f}"
+    if digits == "0.00" and factor > 0.0:
+        return "less than 0.01"
+    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
 
 
 def _unless(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
@@ -57,18 +65,18 @@ def _unless(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
 def _why(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
     match decision.reason:
         case ThrottleReason.INITIAL:
-            return f"no volume has been read yet, so the starting factor {decision.factor:.2f} applies"
+            return f"no volume has been read yet, so the starting factor {_digits(decision.factor)} applies"
         case ThrottleReason.NO_DATA:
-            return f"no volume is known, so the fallback factor {settings.fallback:.2f} applies"
+            return f"no volume is known, so the fallback factor {_digits(settings.fallback)} applies"
         case ThrottleReason.MIN_HOLD:
             held = format_duration(settings.min_hold)
-            return f"volumes would allow {decision.raw_factor:.2f}, but a factor that changed is held for {held}"
+            return f"volumes would allow {_digits(decision.raw_factor)}, but a factor that changed is held for {held}"
         case ThrottleReason.UNLIMITED:
             return f"no limit is set; {_fullest_of(decision, about)}"
         case ThrottleReason.ABOVE_LIMITS:
             return f"no volume has reached a limit; {_fullest_of(decision, about)}"
     if about is None or (decision.limiting is None and decision.factor == 1.0):
-        return f"no volume has a valid reading; what is known allows {decision.raw_factor:.2f}"
+        return f"no volume has a valid reading; what is known allows {_digits(decision.raw_factor)}"
     return _about(decision, about, settings)
 
 
@@ -91,7 +99,7 @@ def _about(decision: ThrottleFactor, decisive: VolumeVerdict, settings: Throttle
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
-    where, counts = place(decisive.key), f"{decisive.factor:.2f}"
+    where, counts = place(decisive.key), _digits(decisive.factor)
     if decisive.freshness is Freshness.STALE:
         age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"

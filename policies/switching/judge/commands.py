@@ -34,6 +34,7 @@ from policies.switching.state import (
     SwitchAction,
     SwitchStage,
 )
+from policies.units import counted
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
 _COMMANDED = SwitchReason.COMMANDED
@@ -173,7 +174,7 @@ def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
     for task in left:
         yield _taken_up(task)
-    sentence = f"the switch to {live.target} is driven on for {len(left)} ledgers"
+    sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
     afresh = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
     afresh |= {"unplanned": (), "unplanned_count": 0}
     yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, afresh)

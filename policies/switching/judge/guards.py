@@ -14,6 +14,7 @@ from policies.switching.precheck.snapshot import are_one
 from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
 from policies.switching.watch import deviations, named
+from policies.units import counted_with, from_millis
 
 _USES = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 Refusal = str | None
@@ -275,13 +276,13 @@ def before_rollback_end(facts: SwitchFacts) -> Refusal:
 def no_delete_intent(facts: SwitchFacts) -> Refusal:
     """Nothing was deleted from the source, nor is about to be."""
     gone = facts.plan.count(*DELETING)
-    return f"{gone} ledgers are deleted or about to be" if gone else None
+    return f"{counted_with(gone, 'ledger', 'is', 'are')} deleted or about to be" if gone else None
 
 
 def window_elapsed(facts: SwitchFacts) -> Refusal:
     """The time for cleaning up has come."""
     from_ms = facts.switch.cleanup_from_ms
-    return None if facts.now_ms >= from_ms else f"not before {from_ms} ms"
+    return None if facts.now_ms >= from_ms else f"not before {from_millis(from_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_unreferenced(facts: SwitchFacts, task: LedgerTask) -> Refusal:
@@ -329,7 +330,7 @@ def _still_named(facts: SwitchFacts, name: str) -> Refusal:
     staying = facts.state.inventory.staying if facts.state.inventory else ()
     kinds = [f"{s.count} {s.kind.value}" for s in staying if s.cluster in (name, ANY_CLUSTER)]
     among = f" ({', '.join(kinds)} among them)" if kinds else ""
-    return f"{left} references are attributed to {name}{among}" if left else None
+    return f"{counted_with(left, 'reference', 'is', 'are')} attributed to {name}{among}" if left else None
 
 
 def lease_is_newer(facts: SwitchFacts, token: int) -> Refusal:

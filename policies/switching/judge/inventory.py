@@ -21,6 +21,7 @@ from policies.switching.judge.results import conflict
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
 from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, key_of
+from policies.units import counted_with
 
 _COUNTED = frozenset(
     {
@@ -51,7 +52,7 @@ def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
         yield from _plan(facts, task, seen, between)
     if switch.stage is SwitchStage.LIVE_DUAL_READ:
         count = len(facts.plan) - len(dropped) + len(planned)
-        sentence = f"{count} ledgers are to move to {switch.target}"
+        sentence = f"{counted_with(count, 'ledger', 'is', 'are')} to move to {switch.target}"
         yield Advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
 
 

@@ -34,6 +34,7 @@ from policies.switching.judge.ways_out import roll_back
 from policies.switching.references import LedgerKind
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
 from policies.switching.watch import LIVE, Deviation, awaited, named
+from policies.units import counted_with
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = LIVE - {SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES} | {SwitchStage.TRIGGERED}
@@ -116,7 +117,9 @@ def _not_ready(facts: SwitchFacts) -> str:
 def _go_live(facts: SwitchFacts) -> Advance:
     now_ms, limits = facts.now_ms, facts.limits
     count = len(facts.live_brokers(facts.switch.started_ms + 1))
-    sentence = f"all {count} brokers write to {facts.switch.target}"
+    sentence = (
+        f"{'all ' if count > 1 else ''}{counted_with(count, 'broker', 'writes', 'write')} to {facts.switch.target}"
+    )
     windows = {
         "live_ms": now_ms,
         "rollback_until_ms": now_ms + limits.rollback_window_ms,
@@ -201,11 +204,12 @@ def _rolled_back_now(facts: SwitchFacts) -> Advance:
     kept = [t for t in facts.plan if t.stage in _NOT_TAKEN_BACK]
     over = [t for t in facts.plan if t.stage is LedgerStage.PROMOTED_VIA_ROLLOVER]
     back = switch.settled.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
-    parts = [f"{back} ledgers are attributed to {switch.source}"]
+    parts = [f"{counted_with(back, 'ledger', 'is', 'are')} attributed to {switch.source}"]
     parts += [f"given up: {_names([t.paths[0] for t in kept])}"] if kept else []
     parts += [f"rolled over, so they stay in {switch.target}: {_names([t.paths[0] for t in over])}"] if over else []
     if switch.unplanned_count:
-        parts.append(f"{switch.unplanned_count} references name {switch.target}: {_names(list(switch.unplanned))}")
+        name = counted_with(switch.unplanned_count, "reference", "names", "name")
+        parts.append(f"{name} {switch.target}: {_names(list(switch.unplanned))}")
     sentence = "; ".join([*parts, "our copies are deleted later"])
     return Advance(SwitchStage.ROLLED_BACK, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
 
@@ -321,9 +325,16 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
     reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
     unplanned = switch.unplanned_count
     if left or status_failed or unplanned:
-        trouble = f"{left} ledgers stay behind" if left else "a status could not be written" if status_failed else ""
+        trouble = (
+            counted_with(left, "ledger", "stays", "stay") + " behind"
+            if left
+            else "a status could not be written"
+            if status_failed
+            else ""
+        )
         named_too = (
-            f"{unplanned} references name {switch.source} that nobody planned for: {_names(list(switch.unplanned))}"
+            f"{counted_with(unplanned, 'reference', 'names', 'name')} {switch.source} that nobody planned for: "
+            f"{_names(list(switch.unplanned))}"
         )
         trouble = "; ".join(filter(None, (trouble, named_too if unplanned else "")))
         yield Advance(SwitchStage.DONE_WITH_FAILURES, reason, f"the switch is done with failures: {trouble}", ended)

@@ -24,6 +24,7 @@ from policies.switching.judge.changes import (
 from policies.switching.judge.commands import lifted, reject
 from policies.switching.judge.open_orders import order_again
 from policies.switching.state import DELETING, ENDED, LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
+from policies.units import counted_with
 
 _LIVE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
 _TAKEN_BACK = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
@@ -123,7 +124,12 @@ def _go_home(facts: SwitchFacts, switch: Switch, asked: Rollback) -> Iterator[Ch
                 yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
             yield DirectBrokers(home, _COMMANDED)
     elif left:
-        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, f"{len(left)} ledgers are tried again", {"confirm_ms": -1})
+        yield Advance(
+            SwitchStage.ROLLBACK,
+            _COMMANDED,
+            f"{counted_with(len(left), 'ledger', 'is', 'are')} tried again",
+            {"confirm_ms": -1},
+        )
         for task in left:
             yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
     else:
@@ -153,7 +159,8 @@ def abort(facts: SwitchFacts, asked: Abort) -> Iterator[Change]:
     elif live.status_failed:
         yield reject(asked, _INVALID, f"the registry is not written yet: `start` with {live.target} tries it again")
     else:
-        sentence = f"the switch to {live.target} is over; {facts.left_behind} ledgers stay in {live.source}"
+        stay = counted_with(facts.left_behind, "ledger", "stays", "stay")
+        sentence = f"the switch to {live.target} is over; {stay} in {live.source}"
         yield Advance(SwitchStage.ABORTED, _ABORTED, sentence, _over(facts))
 
 
@@ -173,7 +180,7 @@ def _left(facts: SwitchFacts) -> str:
 def _stop_cleaning_up(facts: SwitchFacts) -> Iterator[Change]:
     """What is being deleted ends; the rest stays where it is."""
     kept = [t for t in facts.plan if t.awaiting is SwitchAction.NONE and _is_to_be_deleted(t)]
-    sentence = f"nothing more is deleted: {len(kept)} ledgers stay in {facts.switch.source}"
+    sentence = f"nothing more is deleted: {counted_with(len(kept), 'ledger', 'stays', 'stay')} in {facts.switch.source}"
     yield UpdateSwitch({"halted": "", "paused": False})
     yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, sentence)
     for task in kept:
@@ -253,6 +260,7 @@ def cleanup(facts: SwitchFacts, asked: Cleanup) -> Iterator[Change]:
     else:
         ids = [t.ledger_id for t in facts.plan if t.stage is LedgerStage.PROMOTED]
         named = ", ".join(map(str, ids[:10])) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
-        sentence = f"{len(ids)} ledgers are to be deleted from {live.source}: {named or 'none'}"
+        are = counted_with(len(ids), "ledger", "is", "are")
+        sentence = f"{are} to be deleted from {live.source}: {named or 'none'}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, {"cleanup_ms": facts.now_ms})
         yield TakeInventory()

@@ -1,6 +1,7 @@
 """Each reason why a switch is not ready, with its numbers, and what a person can do about it."""
 
 from collections.abc import Iterator, Mapping, Set
+from datetime import timedelta
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ from policies.switching.precheck.snapshot import (
     read_times_ms,
 )
 from policies.switching.references import LedgerKind, owner_of, with_ledger
-from policies.units import MAX_INT64
+from policies.units import MAX_INT64, format_duration
 
 SAMPLES = 10
 """So many ids stand for the others in a report."""
@@ -107,11 +108,16 @@ def _incomplete(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> Itera
 def _stale(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> Iterator[PrecheckFinding]:
     ahead_ms = max(read_times_ms(seen)) - now_ms
     if ahead_ms > 0:
-        yield PrecheckFinding(FindingReason.FROM_THE_FUTURE, f"a reading is dated {ahead_ms} ms later than now")
+        yield PrecheckFinding(
+            FindingReason.FROM_THE_FUTURE,
+            f"a reading is dated {format_duration(timedelta(milliseconds=ahead_ms))} later than now",
+        )
     age_ms = now_ms - min(read_times_ms(seen))
     if age_ms >= rules.validity_ms:
         yield PrecheckFinding(
-            FindingReason.STALE, f"the oldest reading is {age_ms} ms old; it counts for {rules.validity_ms} ms"
+            FindingReason.STALE,
+            f"the oldest reading is {format_duration(timedelta(milliseconds=age_ms))} old; it counts for "
+            f"{format_duration(timedelta(milliseconds=rules.validity_ms))}",
         )
 
 

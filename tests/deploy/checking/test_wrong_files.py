@@ -90,6 +90,7 @@ WRONG = [
     (LIMIT + "{available_bytes_below: 5 gigabytes}}}", "write it as 5GB or 5GiB"),
     (LIMIT + "{available_bytes_below: 500 megs}}}", "write it as 500MB or 500MiB"),
     (LIMIT + "{available_bytes_below: -5GB}}}", "'-5GB' is not a size: write it as 5GB, 5GiB or plain bytes"),
+    (LIMIT + "{available_bytes_below: -5}}}", "available_bytes_below: -5 is not a size: it is never negative"),
     (LIMIT + "{available_bytes_below: lots}}}", "'lots' is not a size: write it as 5GB, 5GiB or plain bytes"),
     (LIMIT + "{available_bytes_below: 5,5GB}}}", "a comma begins a new setting here, and 5GB is none"),
     (LIMIT + "{available_bytes_below: 15%}}}", "plain bytes; for 15% write available_ratio_below: 0.15"),

@@ -283,7 +283,7 @@ def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_
     world.later(15 * DAY_MS).tell(Cleanup(key="c"))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
-    assert "1 references name old that nobody planned for: /late" in world.said[-1].sentence
+    assert "1 reference names old that nobody planned for: /late" in world.said[-1].sentence
     world.tell(world.start_event())
     world.work()
     world.later(15 * DAY_MS).tell(Cleanup(key="d"))
@@ -299,7 +299,7 @@ def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_pla
     world.later(15 * DAY_MS).tell(Cleanup(key="c"))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
-    assert "1 references name old that nobody planned for: /c1" in world.said[-1].sentence
+    assert "1 reference names old that nobody planned for: /c1" in world.said[-1].sentence
     world.tell(world.start_event())
     world.work()
     world.later(15 * DAY_MS).tell(Cleanup(key="d"))

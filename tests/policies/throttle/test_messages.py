@@ -159,3 +159,18 @@ def test_a_sentence_says_what_is_wanted_and_why_nobody_carries_it_out(
     assert sentence.startswith(f"Producers of payments {wanted} ")
     assert [why for why in (NOBODY, SHADOW) if sentence.endswith(why)] == ([unless] if unless and free < 5 * GB else [])
     assert not any(claim in sentence for claim in ("are stopped", "are slowed", "is stopped"))
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (GB, "should be stopped"),
+        (GB + 1, "should be slowed to less than 0.01"),
+        (GB + 4 * GB // 100, "should be slowed to 0.01"),
+        (5 * GB - 1, "should be slowed to more than 0.99"),
+        (5 * GB, "may write freely"),
+    ],
+)
+def test_what_is_neither_stopped_nor_free_is_not_said_to_be(free: int, said: str) -> None:
+    patient = throttle(SOFT_AND_HARD, min_change=0.0)
+    assert f"payments {said}: " in Run(patient).see(log_dirs(0, 1, free)).last.explanation

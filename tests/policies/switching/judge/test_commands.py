@@ -11,6 +11,7 @@ from policies.switching.events import (
 )
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
+from policies.units import from_millis
 from tests.policies.switching.world import Held, World, codes, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -103,6 +104,12 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
     world.now_ms = world.switch.cleanup_from_ms + late_ms
     assert codes(world.tell(Cleanup(key=world.key()))) == code
     assert world.stage is (S.HOLD if code else S.CLEANUP)
+
+
+def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() -> None:
+    world = World().to(S.HOLD)
+    refused = next(said for said in world.tell(Cleanup(key=world.key())) if said.code)
+    assert refused.sentence.endswith(f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC")
 
 
 def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:

@@ -244,7 +244,7 @@ def test_what_could_not_be_taken_back_is_named() -> None:
     assert world.is_at(S.ROLLED_BACK)
     said = next(s.sentence for s in reversed(world.said) if s.verdict is SwitchVerdict.ADVANCE)
     assert "given up: /s1" in said
-    assert "1 references name new: /s1" in said
+    assert "1 reference names new: /s1" in said
 
 
 # --- by itself
