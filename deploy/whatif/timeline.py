@@ -11,6 +11,8 @@ from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import human_seconds
 
 SETTINGS, AGAINST = "settings", "against"
+_INSTANT = timedelta(milliseconds=1)
+"""What is decided last is in force, too: for so long it is seen to be."""
 
 
 class Span(NamedTuple):
@@ -76,13 +78,13 @@ def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) 
     Args:
         sides: the decisions of each replay, in the order they were taken, by `SETTINGS` and perhaps `AGAINST`; those of
             the canary are left out.
-        end: when what is in force last ends; None: with the last decision of any side.
+        end: when what is in force last ends; None: just after the last decision of any side.
     """
     sides = {side: [d for d in decisions if d.cluster != CANARY] for side, decisions in sides.items()}
     last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
     if last is None:
         return []
-    until = max(last, end) if end is not None else last
+    until = max(last + _INSTANT, end or last)
     by_subject: defaultdict[tuple[str, str, str, str], dict[str, list[Decision]]] = defaultdict(dict)
     for side, decisions in sides.items():
         for decision in decisions:
