@@ -3,8 +3,10 @@
 import time
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from connectors.kafka.tail import Tail
-from deploy.sending import actor, send
+from deploy.sending import actor, sayable, send
 from deploy.settings import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
@@ -33,10 +35,12 @@ def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
     """Tell the loop, and wait for the placement that it decides by the promise.
 
     Raises:
-        UserError: the settings name no such cluster, the command cannot be sent, or nothing is decided in time.
+        UserError: the settings name no such cluster, no record takes what is said, it cannot be sent, or nothing is
+            decided in time.
     """
     if request.cluster not in settings.clusters:
         raise UserError(f"--cluster: the settings name no cluster {request.cluster}")
+    reading = _reading(request)
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
     connection = loop_connection(settings)
@@ -44,18 +48,23 @@ def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
     with Tail(connection, {decided: None}, _CLIENT_ID) as tail:
         placements = _Placements(request, tail)
         placements.catch_up()
-        send(connection, observed, [_reading(request)], what="the promise", client_id=_CLIENT_ID)
+        send(connection, observed, [reading], what="the promise", client_id=_CLIENT_ID)
         return placements.wait_for(wanted)
 
 
 def _reading(request: PromiseRequest) -> NamespacePromise:
-    return NamespacePromise(
-        cluster=request.cluster,
-        namespace=request.namespace,
-        promise=request.promise,
-        actor=actor(),
-        reason=request.reason,
-    )
+    if not all(("/" in request.namespace, *request.namespace.split("/"))):
+        raise UserError(f"--namespace: '{request.namespace}' is none: write it as tenant/namespace")
+    try:
+        return NamespacePromise(
+            cluster=request.cluster,
+            namespace=request.namespace,
+            promise=request.promise,
+            actor=actor(),
+            reason=request.reason,
+        )
+    except ValidationError as error:
+        raise sayable(error) from None
 
 
 class _Placements:

@@ -1,6 +1,7 @@
 """Where replay takes recorded events from: files, as events or as `kcat -J` writes records, and the observed topics."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -105,7 +106,7 @@ def _lines(files: Sequence[Path]) -> Iterator[Line]:
         try:
             with file.open("rb") as lines:
                 for number, line in enumerate(lines, 1):
-                    if text := line.strip():
+                    if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
                         yield Line(f"{file}:{number}", text, _record(text))
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from None

@@ -135,6 +135,14 @@ def test_line_ends_of_any_kind_and_empty_lines_do_not_matter(
     assert headgate("replay", "-s", settings, dressed) == expected
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_event(
+    headgate: Headgate, tmp_path: Path, evening: Path, settings: Path
+) -> None:
+    marked = tmp_path / "marked.jsonl"
+    marked.write_bytes(b"\xef\xbb\xbf" + evening.read_bytes())
+    assert headgate("replay", "-s", settings, marked) == headgate("replay", "-s", settings, evening)
+
+
 # Bad records
 
 

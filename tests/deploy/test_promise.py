@@ -1,6 +1,7 @@
 """`headgate promise`: what is sent, what is awaited, and what is said when nothing comes."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -124,6 +125,24 @@ def test_where_nothing_is_decided_that_is_said(loop: FakeLoop) -> None:
     with pytest.raises(UserError, match=r"nothing was decided on acme/none by this promise within 0\.1 s"):
         give_promise(SETTINGS, PromiseRequest("c1", "acme/none", RuleSet.CURRENT, "", 0.1))
     assert len(loop.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (PromiseRequest("c1", "acme", None), "--namespace: 'acme' is none: write it as tenant/namespace"),
+        (PromiseRequest("c1", "acme/", None), "--namespace: 'acme/' is none"),
+        (PromiseRequest("c1", "", None), "--namespace: '' is none"),
+        (PromiseRequest("c1", f"acme/{'a' * 600}", None), "--namespace: String should have at most 512 characters"),
+        (PromiseRequest("c1", "acme/a", None, "x" * 3000), "--reason: String should have at most"),
+    ],
+)
+def test_what_no_record_takes_is_a_mistake_and_nothing_is_sent(
+    loop: FakeLoop, request_: PromiseRequest, said: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        give_promise(SETTINGS, request_)
+    assert loop.sent == []
 
 
 def test_a_cluster_that_the_settings_do_not_name_is_refused(loop: FakeLoop) -> None:
