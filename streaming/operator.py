@@ -66,8 +66,8 @@ def _unpacked(packed: bytes) -> "PolicyOperator":
 
 
 _batches = itertools.count()
-_SEARCHED_EACH = 100
-"""Batches from one search of everything for cycles to the next."""
+_SEARCHED_EACH = 1000
+"""Batches from one search of everything for cycles to the next: of a large fleet it takes a second."""
 
 
 def _set_aside() -> None:

@@ -42,7 +42,7 @@ class StreamSettings(BaseModel):
         "(`hdfs://host:8020/path`) or an object store (`s3a://bucket/path`). Default: `checkpoint` in `data_dir`.",
     )
     trigger_interval: Duration = Field(
-        default=parse_duration("50ms"),
+        default=parse_duration("20ms"),
         description="How often the query looks for new records, and starts a micro-batch when there are some.",
     )
     shuffle_partitions: int = Field(

@@ -57,13 +57,15 @@ class StateCalls:
         client._send_proto_message = self._send
         client._receive_proto_message = self._receive
         client._deserialize_from_bytes = _row
+        client._serialize_to_bytes = self._pickled
         for name in ("set_implicit_key", "register_timer", "delete_timer"):
             setattr(client, name, self.put_off(getattr(client, name)))
 
     def close(self) -> None:
-        """Close the connection of a batch that is over; its client is in a cycle, and those are seldom searched for."""
+        """Close the connection of a batch that is over, and undo the cycles it is in: those are seldom searched for."""
         self._client.sockfile.close()
         self._client._client_socket.close()
+        vars(self._client).clear()
 
     def put_off(self, call: Callable[Arguments, None]) -> Callable[Arguments, None]:
         """The same call, not waiting for its answer: the next one that waits raises what went wrong with it."""
@@ -76,6 +78,11 @@ class StateCalls:
                 self._puts_off = False
 
         return calling
+
+    def _pickled(self, schema: types.StructType, row: tuple[Any, ...]) -> bytes:
+        """As Spark's client does it, which looks for numpy's values and leaves a cycle behind each time."""
+        pickled: bytes = self._client.pickleSer.dumps(schema.toInternal(row))
+        return pickled
 
     def _send(self, message: bytes) -> None:
         out = self._client.sockfile

@@ -407,16 +407,16 @@ def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_pr
     assert (first._host.clusters, first._prefix, first._clock) == (frozenset({CLUSTER}), "headgate", BatchClock(5))
 
 
-def test_what_a_process_keeps_is_searched_for_cycles_every_hundredth_batch_only(
+def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     called: list[str] = []
     monkeypatch.setattr(streaming.operator, "_batches", itertools.count())
     for name in ("unfreeze", "collect", "freeze"):
         monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
-    for _ in range(101):
+    for _ in range(1001):
         PolicyOperator(PolicyHost(), "headgate").close()
-    assert called == [*(searched := ["unfreeze", "collect", "freeze"]), *["freeze"] * 99, *searched]
+    assert called == [*(searched := ["unfreeze", "collect", "freeze"]), *["freeze"] * 999, *searched]
 
 
 # Timers

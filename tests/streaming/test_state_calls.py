@@ -1,5 +1,6 @@
 """Calls to Spark's state as its own client makes them, to a server that answers when the test lets it."""
 
+import gc
 import pickle
 import socket
 import struct
@@ -31,6 +32,8 @@ class Server:
         self.asked: list[str] = []
         self.most_waiting = 0
         self.fails: str | None = None
+        self.answers_at: int | None = None
+        """So many at once, whether it was asked for something or not."""
         self._kept: dict[bytes, bytes] = {}
         self._key = b""
         self._listening = socket.socket(socket.AF_UNIX)
@@ -59,7 +62,7 @@ class Server:
                 name, answer = self._answered(request)
                 self.asked.append(name)
                 waiting.append(answer)
-                if name in ("get", "end"):
+                if name in ("get", "end") or len(waiting) == self.answers_at:
                     self.most_waiting = max(self.most_waiting, len(waiting))
                     for each in waiting:
                         file.write(struct.pack("!i", each.ByteSize()) + each.SerializeToString())
@@ -95,8 +98,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def client(server: Server, tmp_path: Path) -> Iterator[StatefulProcessorApiClient]:
     connected = StatefulProcessorApiClient(str(tmp_path / "state.sock"), KEYS)
     yield connected
-    connected.sockfile.close()
-    connected._client_socket.close()
+    if hasattr(connected, "sockfile"):  # else it was closed
+        connected.sockfile.close()
+        connected._client_socket.close()
 
 
 def test_a_key_waits_once_whatever_it_says_and_all_is_said_in_order(
@@ -156,6 +160,42 @@ def test_the_connection_of_a_batch_that_is_over_is_closed(server: Server, client
     calls.close()
     server._thread.join(10)
     assert not server._thread.is_alive(), "it read to the end"
+
+
+def test_a_batch_leaves_no_cycle_a_key_behind(server: Server, tmp_path: Path) -> None:
+    server.answers_at = 64
+
+    def batch() -> None:
+        client = StatefulProcessorApiClient(str(tmp_path / "state.sock"), KEYS)
+        calls, state = StateCalls(client), ValueStateClient(client, VALUES)
+        update = calls.put_off(lambda n: state.update("state", (n,)))
+        for n in range(100):
+            client.set_implicit_key(("throttle", "a"))
+            update(n)
+        client.remove_implicit_key()
+        calls.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        batch()
+        assert gc.collect() < 50
+    finally:
+        gc.enable()
+
+
+def test_no_more_answers_are_owed_than_the_connection_holds(server: Server, client: StatefulProcessorApiClient) -> None:
+    """Else the server would wait for us to read, and we for it."""
+    state = ValueStateClient(client, VALUES)
+    update = StateCalls(client).put_off(lambda n: state.update("state", (n,)))
+    server.answers_at = 64
+    for n in range(100):
+        client.set_implicit_key(("throttle", "a"))
+        update(n)
+    assert server.asked[:64] == ["key", "update"] * 32
+    server.answers_at = None
+    client.remove_implicit_key()
+    assert server.most_waiting <= 64 + 1
 
 
 class _Schema:
