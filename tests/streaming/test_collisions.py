@@ -25,7 +25,7 @@ from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.references import LedgerKind, Reference
 from policies.units import from_millis
 from policies.wire import observation_event
-from streaming.collisions import Collisions, Incomplete, Question, find_collisions, tune
+from streaming.collisions import Collisions, Incomplete, Question, find_collisions
 from streaming.conf import OF_SMALL_BATCHES
 from streaming.session import set_unless_said, start_session, stop_session
 from streaming.settings import StreamSettings
@@ -48,9 +48,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except UserError as error:
         pytest.skip(str(error))
     session = start_session(StreamSettings(driver_memory="512m"), (), tmp_path_factory.mktemp("spark") / "spark.log")
-    tune(session)
+    # Not as for millions of records (`tune`): what takes long here is to plan a job, and to plan it anew.
     set_unless_said(session, OF_SMALL_BATCHES)
-    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
     stop_session(session)
 

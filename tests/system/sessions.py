@@ -25,8 +25,6 @@ from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually
 
 ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
-UNHURRIED = {"trigger_interval": "500ms"}
-"""Of a query whose readings come from many pollers: else a batch for each poll of each kind would take a core."""
 _GAP_SECONDS = 0.5
 """Serving that is noted twice within this went on in between."""
 

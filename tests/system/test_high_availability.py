@@ -18,7 +18,7 @@ from connectors.kafka.topics import TopicSettings
 from policies.shares import SHARE_COUNT
 from policies.throttle.quota_settings import Entity
 from tests.progress import tell
-from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, series, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, series, write_settings
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.test_loop_recovery import reading
 from tests.system.test_quota_actuator import Decider
@@ -152,7 +152,7 @@ def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
     both = {
         **settings,
         "policies": {"throttle": {**throttle, "min_hold": "0s"}},
-        "stream": {"checkpoint_dir": str(tmp_path / "checkpoint")},
+        "stream": {**UNHURRIED, "checkpoint_dir": str(tmp_path / "checkpoint")},
     }
     with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
 

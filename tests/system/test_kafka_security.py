@@ -59,7 +59,7 @@ from policies.timers import TICKS, TIMERS
 from policies.units import parse_duration
 from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
-from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, write_settings
 from tests.system.processes import command_line
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper
@@ -438,6 +438,7 @@ def canary_settings(broker: Secured, zookeeper: ZooKeeper, echo: str, folder: Pa
         folder / "headgate.yaml",
         kafka=plain({**kafka, "sasl": {"mechanism": "PLAIN", "username": CANARY}}),
         topics={"prefix": "canaries", "partitions": 1},
+        stream=UNHURRIED,
         data_dir=str(folder / "data"),
         http={"port": port},
         clusters={

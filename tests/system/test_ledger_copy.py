@@ -37,7 +37,7 @@ from policies.errors import UserError
 from policies.switching.ledger_paths import Layout, path_of
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
-from tests.system.waiting import eventually, on_this_machine, paced
+from tests.system.waiting import eventually, paced
 from tests.system.zookeeper import ZooKeeper
 
 TIMEOUT = timedelta(seconds=paced(30))
@@ -372,7 +372,7 @@ def test_a_copy_of_ours_with_other_entries_of_the_same_length_is_partial(
 def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     two.jvm.close()
-    monkeypatch.setattr(gateway, "ANSWER_SECONDS", on_this_machine(12.0))
+    monkeypatch.setattr(gateway, "ANSWER_SECONDS", paced(20.0))
     with two.copier() as copier:
         copier.copy(ledger_id)
         pid = two.jvm.pid
@@ -448,7 +448,7 @@ def test_a_cluster_whose_zookeeper_does_not_answer_is_unreachable(
     clusters = {"source": two.cluster(two.old), "target": two.cluster(two.new)}
     clusters[side] = replace(clusters[side], metadata_service_uri=away)
     copier = LedgerCopier(
-        two.jvm, clusters["source"], clusters["target"], two.journal(), timeout=timedelta(seconds=on_this_machine(12))
+        two.jvm, clusters["source"], clusters["target"], two.journal(), timeout=timedelta(seconds=paced(12))
     )
     try:
         assert copier.copy(ledger_id).outcome is outcome

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded import EmbeddedKafka
 from tests.system.brokers import kill_broker
-from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 PACKAGE = Path(__file__).parents[1] / "toy" / "package"
@@ -35,6 +35,7 @@ def test_a_cluster_that_loses_a_broker_is_degraded(
         topics={"prefix": prefix},
         data_dir=str(tmp_path / "data"),
         http={"port": free_port},
+        stream=UNHURRIED,
         clusters={
             "payments": {
                 "kafka": {"bootstrap_servers": watched.bootstrap_servers},

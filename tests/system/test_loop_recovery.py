@@ -29,7 +29,7 @@ from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
 from tests.system.loop import Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
 from tests.system.processes import command_line, is_running
-from tests.system.waiting import eventually, is_soon, moment_of, on_this_machine, paced
+from tests.system.waiting import eventually, is_soon, moment_of, paced
 from tests.system.zookeeper import free_port
 
 
@@ -123,7 +123,7 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "policies": {
             "throttle": {**EAGER, "clusters": {SILENT: {"heartbeat": f"{heartbeat_seconds()}s"}}},
         },
-        "stream": {"stall_timeout": f"{on_this_machine(15):.0f}s"},  # one batch of much garbage is none
+        "stream": {"stall_timeout": f"{paced(25)}s"},  # one batch of much garbage is none
     }
     create_topics(settings, folder)
     # As topics of earlier versions are; else brokers refuse what is large only when it is unpacked.

@@ -18,10 +18,10 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import BROKERS, registration_path
-from tests.system.loop import Entry
+from tests.system.loop import UNHURRIED, Entry
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce
-from tests.system.sessions import UNHURRIED, ZOOKEEPER, SessionsLoop, sessions_loop
+from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
 from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon, moment_of, paced, within
 from tests.system.zookeeper import ZooKeeper, free_port
 

@@ -8,6 +8,7 @@ import pytest
 
 from policies.switching.readings import CommandName
 from policies.switching.references import LedgerKind
+from tests.system.loop import UNHURRIED
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop
 from tests.system.waiting import eventually, paced
 
@@ -45,8 +46,7 @@ def loop(loop_kafka: str, clusters: Clusters, tmp_path_factory: pytest.TempPathF
     window = f"{paced(BACK_SECONDS):.0f}s"
     back = {**SHARED, "rollback_window": window, "cleanup_after": window}
     policy = {"rollback_window": "2s", "cleanup_after": "2s", "clusters": {**CLUSTERS, BACK: back}}
-    stream = {"trigger_interval": "400ms"}  # else a batch for each poll of each cluster would take a core
-    loop.write({name: brokers.settings() for name, brokers in watched.items()}, {"switching": policy}, stream)
+    loop.write({name: brokers.settings() for name, brokers in watched.items()}, {"switching": policy}, UNHURRIED)
     loop.start("decide", "act")
     yield loop
     loop.close()

@@ -279,7 +279,7 @@ def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> Non
     assert f"client-id '{FACTOR}'" in seen
     assert "producer_byte_rate=1000000.0" in seen
     series = f'{{cluster="{FACTOR}",entity="client-id={FACTOR}"}}'
-    assert acted.metric("headgate_quota_bytes_per_second") == {series: MEGABYTE}
+    eventually("its series", lambda: acted.metric("headgate_quota_bytes_per_second") == {series: MEGABYTE})
     applied = acted.said(verdict="set", rate_bytes_per_second=MEGABYTE)
     assert applied | {
         "entity": f"client-id={FACTOR}", "factor": 0.5, "sequence": decision.sequence,
@@ -293,8 +293,9 @@ def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> Non
     acted.said(verdict="restore", rate_bytes_per_second=None)
     eventually("no series", lambda: acted.metric("headgate_quota_bytes_per_second") == {})
     labels = f'{{cluster="{FACTOR}"}}'
+    # What is carried out is said first, and counted then.
+    eventually("three are timed", lambda: acted.metric("headgate_quota_apply_seconds_count") == {labels: 3})
     assert acted.metric("headgate_quota_applications_total")[f'{{cluster="{FACTOR}",outcome="applied"}}'] == 3
-    assert acted.metric("headgate_quota_apply_seconds_count") == {labels: 3}
     assert acted.metric("headgate_quota_apply_seconds_sum")[labels] / 3 < on_this_machine(10.0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streaming.letter_box import LETTERS_A_WINDOW
-from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, series, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, series, write_settings
 from tests.system.test_loop_recovery import reading
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
@@ -56,7 +56,7 @@ def loop(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "http": {"port": free_port()},
         "clusters": {"payments": watched, "orders": {**watched}},
         "policies": {"throttle": {"hard": {"available_bytes_below": 1}}},
-        "stream": {"trigger_interval": "400ms"},
+        "stream": UNHURRIED,
     }
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from policies.signatures import HEADER, key_id
-from tests.system.loop import Headgate, Topic, await_ready, http_get, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.test_loop_recovery import reading
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
@@ -81,7 +81,7 @@ def loop(loop_kafka: str, tmp_path: Path, free_port: int) -> Iterator[SignedLoop
         http={"port": free_port},
         clusters={"payments": {"kafka": {"bootstrap_servers": loop_kafka, "poll_interval": "500ms"}}},
         policies={"throttle": {"hard": {"available_ratio_below": 1.0}, "heartbeat": "15s"}},
-        stream={"trigger_interval": "400ms"},
+        stream=UNHURRIED,
     )
     with Headgate(["run", "-s", str(file)], tmp_path / "run.log") as headgate:
         await_ready(headgate, free_port)

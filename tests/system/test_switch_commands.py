@@ -37,7 +37,7 @@ from policies.switching.ledger_paths import Layout
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, GeneratorReading
 from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, http_get, make_topics, produce, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, http_get, make_topics, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper, free_port
 
@@ -115,6 +115,7 @@ def world(zookeeper: ZooKeeper, loop_kafka: str, tmp_path_factory: pytest.TempPa
             topics={"prefix": prefix},
             data_dir=str(folder / "data"),
             http={"port": free_port()},
+            stream=UNHURRIED,
             clusters={"c1": watched, "c2": {}},
         )
         make_topics(file)
