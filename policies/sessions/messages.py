@@ -15,7 +15,7 @@ _WHAT = {
 def ruling_message(bundle: str, ruled: RuledClaim, session: str | None) -> str:
     """Why a member is to do what about a bundle."""
     ruling, node, member = ruled.ruling, ruled.claim.node, ruled.claim.claim.member
-    found = node.session if node is not None else None
+    found = (node.session if node is not None else None) or "unknown"
     owner = (node.owner if node is not None else None) or "nobody known"
     left = "" if ruling.left_ms is None else f", {human_seconds(ruling.left_ms / 1000)} left"
     replaced = f" and is replaced at version {ruling.expected_version}" if ruling.delete_first else ""

@@ -123,7 +123,12 @@ _FREE: Clauses = ((_RE_OWN, "its node is gone"),)
 
 
 def _own(decision: OwnershipDecision) -> Clauses:
-    return (_KEEP, f"its node belongs to the member's session {decision.session}"), (_UNLOAD, "it names another member")
+    return _kept(decision), (_UNLOAD, "it names another member")
+
+
+def _kept(decision: OwnershipDecision) -> tuple[str, str]:
+    session = f"session {decision.session}" if decision.session else "next session"
+    return _KEEP, f"its node belongs to the member's {session}"
 
 
 def _old(decision: OwnershipDecision) -> Clauses:
@@ -135,7 +140,7 @@ def _old(decision: OwnershipDecision) -> Clauses:
 
 
 def _taken(decision: OwnershipDecision) -> Clauses:
-    return (*_FREE, (_KEEP, f"its node belongs to the member's session {decision.session}"))
+    return (*_FREE, _kept(decision))
 
 
 _OF_BUNDLES: Mapping[OwnershipReason, Callable[[OwnershipDecision], Clauses]] = {

@@ -47,6 +47,8 @@ def test_the_sentence_about_a_bundle(ruling: BundleRuling, rivals: tuple[str, ..
 
 
 @pytest.mark.parametrize("reason", OwnershipReason)
-def test_there_is_a_sentence_for_every_reason_with_and_without_a_node(reason: OwnershipReason) -> None:
-    assert "bundle t/ns/0x0" in message(BundleRuling(UNLOAD, reason))
-    assert "None" not in message(BundleRuling(UNLOAD, OwnershipReason.ABSENT), None)
+def test_there_is_a_sentence_for_every_reason_with_and_without_a_node_and_what_it_says(reason: OwnershipReason) -> None:
+    for node in (NODE, NodeRecord(BUNDLE, 1, "n"), None):
+        said = message(BundleRuling(UNLOAD, reason), node, "b3")
+        assert "bundle t/ns/0x0" in said
+        assert "None" not in said
