@@ -1,6 +1,9 @@
 """The isolation policy's I/O: bookies, groups and affinity are read, unassigned bookies are put into quarantine."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
 
 import connectors.pulsar.bookies
 import connectors.zookeeper.bookies
@@ -20,6 +23,7 @@ from connectors.registration import (
     Doubt,
     PolicyConnectors,
     ProbeContext,
+    too_seldom,
 )
 from connectors.status_page.details.isolation import DETAIL
 from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
@@ -29,28 +33,38 @@ from policies.isolation.readings import BookieRacks
 from policies.isolation.settings import Quarantine
 from policies.observations import Outcome, Reading
 
-_WATCHED = (WatchedBookies, WatchedPulsarBookies)
+_WATCHED: Mapping[str, type[BaseModel]] = {"bookies": WatchedBookies, "pulsar_bookies": WatchedPulsarBookies}
 
 
 def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> IsolationSettings:
     """Whether anything carries a quarantine out: a decision's sentence says so."""
     return settings.with_defaults(
         {
-            name: {"has_actuator": any(cluster.setting(kind) is not None for kind in _WATCHED)}
+            name: {"has_actuator": any(cluster.setting(kind) is not None for kind in _WATCHED.values())}
             for name, cluster in clusters.items()
         }
     )
 
 
 def _doubts(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
-    """Quarantine where no bookies are watched: a block of defaults counts when nobody's are."""
-    without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in _WATCHED)]
+    """Quarantine where no bookies are watched (a block of defaults counts when nobody's are), and too few readings."""
+    without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in _WATCHED.values())]
     asked = [name for name in clusters if settings.for_cluster(name).quarantine is Quarantine.ON]
     if asked and set(asked) <= set(without):
         yield Doubt(
             ("policies", "isolation", "quarantine"),
             f"quarantines nothing: no bookies are watched; set clusters.{asked[0]}.bookies (or pulsar_bookies)",
         )
+    for name, cluster in clusters.items():
+        validity = settings.for_cluster(name).validity
+        for block, kind in _WATCHED.items():
+            watched: Any = cluster.setting(kind)
+            for interval in _INTERVALS if watched is not None else ():
+                if (polled := getattr(watched, interval)) >= validity:
+                    yield too_seldom(("clusters", name, block, interval), polled, "isolation", validity)
+
+
+_INTERVALS = ("poll_interval", "affinity_interval")
 
 
 def _probes(context: ProbeContext) -> Iterator[Probe]:

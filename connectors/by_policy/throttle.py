@@ -48,10 +48,15 @@ def _doubts(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) 
             yield Doubt((*place, "quotas"), f"carries nothing out: {_NO_LIMIT}")
         elif not own.limited:
             yield Doubt((*place, "kafka"), f"is watched and never throttled: {_NO_LIMIT}")
+        if own.hard is not None and (own.hard.available_ratio_below or 0.0) * (1 + own.recovery_margin) >= 1.0:
+            yield Doubt(
+                ("policies", "throttle", "recovery_margin"), f"once {name} is stopped it stays so: {_NEVER_FREE}"
+            )
         if own.limited and cluster.kafka.poll_interval >= own.validity:
             yield too_seldom((*place, "kafka", "poll_interval"), cluster.kafka.poll_interval, "throttle", own.validity)
 
 
+_NEVER_FREE = "no volume has more free than the hard limit and this share of it"
 _NO_LIMIT = (
     "policies.throttle has no limit for it; set hard: {available_bytes_below: 5GB}, or soft: {available_ratio_below: "
     "0.15}, or both"

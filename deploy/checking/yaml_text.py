@@ -16,7 +16,7 @@ from policies.errors import UserError
 _MAX_DEPTH = 30
 """Of blocks in blocks; no setting is half as deep."""
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-_SHOWABLE = re.compile(r"[A-Za-z0-9_.*?!\[\]-]*")
+_SHOWABLE = re.compile(r"[\w.*?!\[\]-]*")
 """Names of settings and clusters, and globs."""
 _ODD_INDENT = re.compile(r"^[ \t]*(?P<odd>[^\S \t\r\n\f\v]|\t)", re.MULTILINE)
 _QUOTED = re.compile(r"""(['"])(?!<).{3,}\1""")

@@ -71,6 +71,18 @@ DOUBTS = [
         "1: clusters.a.sessions.poll_interval: 10m is not shorter than policies.sessions.validity (5m)",
     ),
     (
+        "clusters: {a: {zookeeper: {servers: 'zk:1'}, bookies: {}}}\npolicies: {isolation: {validity: 30s}}",
+        "1: clusters.a.bookies.affinity_interval: 30s is not shorter than policies.isolation.validity (30s)",
+    ),
+    (
+        WATCHED + "policies: {throttle: {hard: {available_ratio_below: 0.95}}}",
+        "2: policies.throttle.recovery_margin: once payments is stopped it stays so: no volume",
+    ),
+    (
+        "clusters: {zürich: {pulsar: {admin_url: 'http://p'}, unload: {}}}",
+        "1: clusters.zürich.unload: has nothing to do",
+    ),
+    (
         "clusters: {a: {pulsar: {admin_url: 'http://p'}, unload: {}}}",
         "1: clusters.a.unload: has nothing to do: set clusters.a.ownership, too",
     ),
