@@ -99,7 +99,7 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
         brokers = BrokerCluster(clusters, NAME, loop.kafka, loop.prefix)
         brokers.report_seconds = 3.0  # as by default
         brokers.make()
-        loop.write({NAME: brokers.settings()}, policies)
+        loop.write({NAME: brokers.settings() | {"switching": {}}}, policies)  # by default, not as tests poll
         loop.start("decide", "act")
         try:
             with brokers:
