@@ -373,12 +373,12 @@ def doctor(
 @app.command("import-strimzi")
 def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
     """Print settings that do what a broker's Strimzi quotas plugin does."""
-    from deploy.strimzi import import_properties
+    from deploy.strimzi import import_properties, properties_text
 
     try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read ({error})") from None
+        text = properties_text(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
     typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
 
 

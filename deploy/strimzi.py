@@ -55,8 +55,17 @@ class Imported:
 
     def as_yaml(self) -> str:
         """A settings file, the notes as comments."""
-        comments = "".join(f"# {note}\n" for note in self.notes)
+        # A value of theirs may hold a line's end, and none of it is to become a setting.
+        comments = "".join(f"# {' '.join(note.splitlines())}\n" for note in self.notes)
         return comments + yaml.safe_dump(self.settings, sort_keys=False)
+
+
+def properties_text(content: bytes) -> str:
+    """The text of a properties file: UTF-8 where it is that, else what Java itself takes it for."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def import_properties(text: str, place: str) -> Imported:
@@ -69,7 +78,10 @@ def import_properties(text: str, place: str) -> Imported:
     Raises:
         UserError: the plugin is not configured there, or the plugin itself would refuse it.
     """
-    properties = javaproperties.loads(text)
+    try:
+        properties = javaproperties.loads(text)
+    except javaproperties.InvalidUEscapeError as error:
+        raise UserError(f"{place}: {error.escape} is no character: \\u takes four hexadecimal digits") from None
     plugin = {key.removeprefix(_PLUGIN): value.strip() for key, value in properties.items() if key.startswith(_PLUGIN)}
     if not plugin:
         raise UserError(f"{place}: no key begins with {_PLUGIN}: the quotas plugin is not configured there")
@@ -101,7 +113,8 @@ def _throttle(plugin: Mapping[str, str], place: str) -> dict[str, Any]:
         ThrottleSettings.model_validate(block)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise UserError(f"{place}: {'.'.join(map(str, first['loc'])) or 'limits'}: {first['msg']}") from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{place}: {'.'.join(map(str, first['loc'])) or 'limits'}: {said}") from None
     return block
 
 
@@ -134,8 +147,10 @@ def _bad_times(plugin: Mapping[str, str]) -> Iterator[str]:
         yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of seconds"
     if _VALIDITY in plugin:
         try:
-            _ISO_DURATION.validate_python(plugin[_VALIDITY])
+            is_one = _ISO_DURATION.validate_python(plugin[_VALIDITY]) > timedelta(0)
         except ValidationError:
+            is_one = False
+        if not is_one:
             yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
 
 

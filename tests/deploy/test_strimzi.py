@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from deploy.settings import Settings
-from deploy.strimzi import import_properties
+from deploy.strimzi import import_properties, properties_text
 from policies.errors import UserError
 
 P = "client.quota.callback.static."
@@ -81,6 +81,10 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
         pytest.param([f"{LIMIT}.bytes=plenty"], "must be a number", id="no number"),
         pytest.param([f"{P}throttle.factor.fallback=2"], "at most 1", id="fallback above 1"),
         pytest.param([f"{P}throttle.factor.validity.duration=5m"], "ISO 8601", id="validity"),
+        pytest.param([f"{P}throttle.factor.validity.duration=-PT5M"], "ISO 8601", id="negative validity"),
+        pytest.param([f"{P}throttle.factor.validity.duration=PT0S"], "ISO 8601", id="no validity"),
+        pytest.param([f"{LIMIT}.bytes=1e3"], "available_bytes_below: 1000.0 is not a size", id="a fraction of a byte"),
+        pytest.param([f"{LIMIT}.bytes=\\u00"], r"\\u00 is no character", id="half an escape"),
         pytest.param([f"{P}storage.check-interval=often"], "whole number of seconds", id="interval"),
         pytest.param([f"{LIMIT}.bytes=1", f"{P}storage.volume.source=local"], "local allows no", id="local source"),
         pytest.param(
@@ -99,6 +103,17 @@ def test_every_refusal_shows_at_once() -> None:
     with pytest.raises(UserError) as refused:
         import_properties(f"{LIMIT}.bytes=-1\n{P}throttle.factor.fallback=7", "f")
     assert len(str(refused.value).splitlines()) == 2
+
+
+def test_what_stands_in_a_value_is_a_comment_whatever_it_holds() -> None:
+    imported = import_properties(f"{LIMIT}.bytes=1\n{P}produce=5\\nhttp: {{port: 1}}\\r\\u2028", "f")
+    assert yaml.safe_load(imported.as_yaml()) == imported.settings
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_file_is_read_in_either_encoding_that_brokers_have(encoding: str) -> None:
+    lines = f"# für alle\n{LIMIT}.bytes=1\n{P}excluded.principal.name.list=User:jürgen"
+    assert any("User:jürgen" in note for note in import_properties(properties_text(lines.encode(encoding)), "f").notes)
 
 
 def test_an_unknown_key_of_the_plugin_is_named() -> None:
