@@ -19,6 +19,7 @@ from connectors.ownership.contact import session_of
 from policies.observations import Reading
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession
+from tests.system.processes import freeze
 from tests.system.server import close
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
@@ -151,7 +152,7 @@ class BundleService:
             self.wait()
 
     def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process.pid)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -1,7 +1,11 @@
-"""Processes of this machine: what they were started with, what they started, whether they live."""
+"""Processes of this machine: what they were started with, what they started, whether they live; and to freeze them."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.system.waiting import eventually
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -34,3 +38,18 @@ def command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def freeze(pid: int) -> None:
+    """Make a process hang (SIGSTOP), and return when it does: its threads may answer for a moment on a busy machine."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually("it is frozen", lambda: _has_stopped(pid))
+
+
+def _has_stopped(pid: int) -> bool:
+    """Whether none of its threads runs any more."""
+    try:
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread that ended just now
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)

@@ -14,7 +14,8 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 
 from deploy.jvm import JvmCommand, JvmProcess
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.processes import freeze
+from tests.system.waiting import DEADLINE_SECONDS
 
 LOOPBACK = "127.0.0.1"
 
@@ -43,12 +44,6 @@ appender.console.layout.pattern = %d{HH:mm:ss.SSS} %-5p [%t] %m (%c{1})%n
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 """
-
-
-def _has_stopped(pid: int) -> bool:
-    """Whether none of its threads runs any more."""
-    states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
-    return all(state in "TtZX" for state in states)
 
 
 def small_jvm(folder: Path, heap_mebibytes: int) -> tuple[str, ...]:
@@ -181,9 +176,7 @@ class JvmServer(ABC):
 
     def freeze(self) -> None:
         """Make it hang (SIGSTOP): connections stay, answers do not come."""
-        os.kill(self.pid, signal.SIGSTOP)
-        # On a busy machine threads that are running answer for a moment yet.
-        eventually("that it is frozen", lambda: _has_stopped(self.pid) or None)
+        freeze(self.pid)
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""

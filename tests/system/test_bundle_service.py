@@ -62,8 +62,8 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
         b1.await_line("serve")
         with BundleService(servers, "b2:8080", tmp_path, *options) as b2:
             b2.await_line("republish")
-            b1.freeze()
             frozen_at = boot_seconds()
+            b1.freeze()
             taken = b2.await_line("serve", frozen_at)
             assert taken["at"] >= frozen_at + T_SECONDS - LAST_HEARD_SECONDS, "its session was alive"
             b1.thaw()

@@ -19,6 +19,7 @@ from policies.shares import SHARE_COUNT
 from policies.throttle.quota_settings import Entity
 from tests.progress import tell
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, series, write_settings
+from tests.system.processes import freeze
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.test_loop_recovery import reading
 from tests.system.test_quota_actuator import Decider
@@ -46,7 +47,7 @@ class Process(Headgate):
         return sum(value for _, value in series(page, name))
 
     def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process.pid)
 
     def ready(self) -> str:
         return (http_get(self.port, "/-/ready") or (0, "not ready"))[1]

@@ -60,7 +60,7 @@ from policies.units import parse_duration
 from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, write_settings
-from tests.system.processes import command_line
+from tests.system.processes import command_line, freeze
 from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
 from tests.system.zookeeper import ZooKeeper
 
@@ -293,7 +293,7 @@ def poll_log_dirs_alone(broker: Secured) -> Outcome:
 
 def test_a_broker_that_hangs_before_the_handshake_is_a_timeout(broker: Secured, watch: Watching) -> None:
     collector, readings = watch({**broker.sasl(), "timeout": parse_duration("2s")})
-    os.kill(broker.pid, signal.SIGSTOP)
+    freeze(broker.pid)
     try:
         for _ in range(2):
             assert poll(collector, readings) == [("c", Outcome.TIMEOUT)]

@@ -37,6 +37,7 @@ from policies.errors import UserError
 from policies.switching.ledger_paths import Layout, path_of
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
+from tests.system.processes import freeze
 from tests.system.waiting import eventually, paced
 from tests.system.zookeeper import ZooKeeper
 
@@ -377,7 +378,7 @@ def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkey
         copier.copy(ledger_id)
         pid = two.jvm.pid
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         died = copier.copy(ledger_id)
         assert died.outcome is CopyOutcome.JVM_DIED
         assert not Path(f"/proc/{pid}").exists()

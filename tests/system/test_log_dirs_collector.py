@@ -19,6 +19,7 @@ from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.units import parse_duration
 from tests.system.brokers import kill_broker, start_broker
+from tests.system.processes import freeze
 from tests.system.waiting import eventually, is_soon, on_this_machine
 
 TIMEOUT_SECONDS = 5.0
@@ -101,7 +102,7 @@ def test_every_brokers_volume_is_read_with_its_true_sizes(kafka: EmbeddedKafka, 
 
 def test_a_broker_that_hangs_is_a_timeout_and_delays_nobody(kafka: EmbeddedKafka, watch: Watch) -> None:
     assert watch.outcomes() == BOTH_OK
-    os.kill(kafka.pids[2], signal.SIGSTOP)
+    freeze(kafka.pids[2])
     try:
         for _ in range(2):
             cluster, brokers = watch.poll()
@@ -125,7 +126,7 @@ def test_a_hanging_bootstrap_server_is_not_waited_for(kafka: EmbeddedKafka) -> N
         watch.collector.close()
         return watch.is_at_once("payments")
 
-    os.kill(kafka.pids[2], signal.SIGSTOP)
+    freeze(kafka.pids[2])
     try:
         with ThreadPoolExecutor(4) as several:  # whichever server each of them draws first
             asked = [several.submit(is_read_at_once) for _ in range(4)]

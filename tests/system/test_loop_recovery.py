@@ -28,7 +28,7 @@ from streaming.dead_letters import KEPT_BYTES
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
 from tests.system.loop import Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
-from tests.system.processes import command_line, is_running
+from tests.system.processes import command_line, freeze, is_running
 from tests.system.waiting import eventually, is_soon, moment_of, paced
 from tests.system.zookeeper import free_port
 
@@ -327,7 +327,7 @@ def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again_and_so_is_one_w
         assert "query failed, starting it again" in shared.headgate.output()
 
         hanging = _jvm(shared.headgate)
-        os.kill(hanging, signal.SIGSTOP)
+        freeze(hanging)
         decides(700_000, 3)
         assert not is_running(hanging)
         sequences = [d["sequence"] for d in _distinct(decided, ROBBED)]

@@ -28,6 +28,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
+from tests.system.processes import freeze
 from tests.system.pulsar import PulsarCluster
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon, paced
@@ -146,14 +147,15 @@ class TestStates:
             # Long enough that it must have shown signs of life, or it would have been called silent.
             time.sleep(T)
             assert watch.states() == [CONNECTED]
-            os.kill(pid, signal.SIGSTOP)
+            asked_at = time.monotonic()
+            freeze(pid)
             frozen_at = time.monotonic()
             # Its last sign of life is up to a third of T older.
             silent_at = watch.await_state(DISCONNECTED)
-            assert silent_at - frozen_at > T / 2 - T / 3 - POLL
+            assert silent_at - asked_at > T / 2 - T / 3 - POLL
             assert is_soon(frozen_at + T / 2 + 2 * POLL, NOTICE_SECONDS, silent_at)
             expired_at = watch.await_state(EXPIRED)
-            assert expired_at - frozen_at > T - T / 3 - POLL
+            assert expired_at - asked_at > T - T / 3 - POLL
             assert is_soon(frozen_at + T + TICK + 2 * POLL, NOTICE_SECONDS, expired_at)
             assert watch.states() == [CONNECTED, DISCONNECTED, EXPIRED]
 
@@ -161,7 +163,7 @@ class TestStates:
         servers = zookeeper.servers + chroot
         with Watch(servers) as watch, child(servers) as pid:
             watch.await_state(CONNECTED)
-            os.kill(pid, signal.SIGSTOP)
+            freeze(pid)
             watch.await_state(DISCONNECTED)
             os.kill(pid, signal.SIGCONT)
             watch.await_state(CONNECTED)
