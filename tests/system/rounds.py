@@ -10,7 +10,7 @@ from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
 from tests.eager import EAGER, TOTAL_BYTES
-from tests.system.loop import Headgate, Topic, make_topics, produce, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, make_topics, produce, write_settings
 
 CLUSTERS = ("a", "b", "c", "d", "e")
 DECIDED = ("verdict", "reason", "factor", "previous_factor", "raw_factor", "volumes", "brokers", "mode")
@@ -40,7 +40,7 @@ class Run:
             policies={"throttle": EAGER},
             clusters={cluster: {} for cluster in CLUSTERS},
             # Four JVMs that start at once on a busy machine are slow, and not stalled.
-            stream={"shuffle_partitions": 2, "stall_timeout": "20m", **stream},
+            stream={**UNHURRIED, "shuffle_partitions": 2, "stall_timeout": "20m", **stream},
         )
         make_topics(self.file)
 

@@ -27,7 +27,17 @@ from policies.wire import MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import KEPT_BYTES
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
-from tests.system.loop import Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
+from tests.system.loop import (
+    UNHURRIED,
+    Headgate,
+    Topic,
+    await_ready,
+    http_get,
+    make_topics,
+    produce,
+    series,
+    write_settings,
+)
 from tests.system.processes import command_line, freeze, is_running
 from tests.system.waiting import eventually, is_soon, moment_of, paced
 from tests.system.zookeeper import free_port
@@ -123,7 +133,7 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "policies": {
             "throttle": {**EAGER, "clusters": {SILENT: {"heartbeat": f"{heartbeat_seconds()}s"}}},
         },
-        "stream": {"stall_timeout": f"{paced(25)}s"},  # one batch of much garbage is none
+        "stream": {**UNHURRIED, "stall_timeout": f"{paced(25)}s"},  # one batch of much garbage is none
     }
     create_topics(settings, folder)
     # As topics of earlier versions are; else brokers refuse what is large only when it is unpacked.

@@ -23,7 +23,7 @@ from deploy.jars import default_cache_dir, ensure_jars
 from policies.examples import ExampleReading
 from policies.registry import POLICIES, topic_of
 from policies.wire import observation_event
-from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
 
 PREFIX = "upgrade"
@@ -48,6 +48,7 @@ def settings(servers: str, data_dir: Path, port: int) -> dict[str, Any]:
         "topics": {"prefix": PREFIX},
         "data_dir": str(data_dir),
         "http": {"port": port},
+        "stream": UNHURRIED,
         "clusters": {r.reading.cluster: {} for r in examples()},
         "policies": {"throttle": limits},
     }
