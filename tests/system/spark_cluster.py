@@ -61,7 +61,8 @@ class SparkCluster:
         return f"Registered app {application} with ID" in (self._folder / "master.log").read_text()
 
     def _registered(self) -> int:
-        return len(re.findall("Registering worker", (self._folder / "master.log").read_text()))
+        # One that the master does not answer in time asks again.
+        return len(set(re.findall(r"Registering worker (\S+)", (self._folder / "master.log").read_text())))
 
     def _start(self, name: str, main: str, *arguments: str) -> None:
         log = self._stack.enter_context((self._folder / f"{name}.log").open("wb"))
