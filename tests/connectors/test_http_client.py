@@ -76,8 +76,8 @@ def compressed(connection: socket.socket) -> None:
     connection.sendall(OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
-def asked(url: str, max_answer_bytes: int = 1_000_000) -> bytes:
-    with bounded_client(Tls().ssl_context(), TIMEOUT_SECONDS, max_answer_bytes=max_answer_bytes) as client:
+def asked(url: str, timeout_seconds: float = 60.0, max_answer_bytes: int = 1_000_000) -> bytes:
+    with bounded_client(Tls().ssl_context(), timeout_seconds, max_answer_bytes=max_answer_bytes) as client:
         return client.get(url).content
 
 
@@ -93,7 +93,7 @@ def asked(url: str, max_answer_bytes: int = 1_000_000) -> bytes:
 def test_a_server_that_drips_is_left_at_the_deadline(behave: Behaviour) -> None:
     began = time.monotonic()
     with server(behave) as url, pytest.raises(httpx.TimeoutException):
-        asked(url)
+        asked(url, TIMEOUT_SECONDS)
     assert is_soon(began, 5 * TIMEOUT_SECONDS)
 
 
