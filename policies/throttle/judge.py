@@ -70,7 +70,8 @@ def expiries_ms(
 ) -> Iterator[int]:
     """When (milliseconds) a broker or volume comes to count differently without a reading; some may have passed."""
     validity_ms, hold_ms = millis_of(settings.validity), millis_of(settings.departed_hold)
-    yield from (max(b.state.read_ms, b.state.seen_ms) + validity_ms for b in brokers)
+    # Its reading ages from when it was read; whether it is to be missed, from when it was a member if that is later.
+    yield from (ms + validity_ms for b in brokers for ms in (b.state.read_ms, b.state.seen_ms))
     for volume in volumes:
         if volume.departed_ms is not None:
             yield volume.departed_ms + hold_ms

@@ -48,7 +48,7 @@ def _courses(draw: st.DrawFn) -> list[Batch]:
     for _ in range(draw(st.integers(1, 8))):
         # Around every length that matters: a poll, min_hold, a heartbeat, validity, departed_hold.
         seconds += draw(st.sampled_from([0, 1, 10, 30, 31, 60, 299, 300, 301, 3600]))
-        when = seconds - draw(st.sampled_from([0, 0, 0, 5, 300]))
+        when = seconds - draw(st.sampled_from([0, 0, 0, 5, 80, 300]))
         kinds = st.one_of(good(when), good(when), bad(when), membership(when))
         seen = draw(st.lists(kinds, max_size=4, unique_by=lambda o: o.id))
         course.append((seconds, tuple(seen)))

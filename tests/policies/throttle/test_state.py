@@ -78,6 +78,22 @@ def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
     assert state == plain.state
 
 
+@pytest.mark.parametrize("preset", [None, "strimzi"])
+def test_a_reading_that_comes_after_a_later_membership_ages_by_its_own_time(preset: str | None) -> None:
+    """The broker has no volume whose age would be looked at."""
+    settings = throttle(HARD, preset=preset, fallback_factor=0.5)
+    run = Run(settings).see(members(100, 1, 2)).see(log_dirs(20, 1, {}), seconds=100).until(350)
+    counted = [(d.decided_at, d.brokers.counted) for d in run.decisions]
+    assert counted[-1][1] == 0
+    assert all(count == 0 for when, count in counted if when >= at(320))
+    state = None
+    for now, step in run.steps:
+        seen = [members(100, 1, 2)] if state is None else [log_dirs(20, 1, {})] if now == at(100) else []
+        again = ThrottlePolicy(CLUSTER, settings).step(state, seen, now)
+        assert (again.decisions, again.wake_at) == (step.decisions, step.wake_at)
+        state = stored(again.state)
+
+
 @given(courses, settings_blocks, st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=50, max_size=50))
 def test_processes_that_take_turns_decide_as_one_does(
     course: list[Batch], block: dict[str, object], turns: list[tuple[int, bool]]
