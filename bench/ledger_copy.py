@@ -65,8 +65,9 @@ SHAPES = (
 ROOMY = {
     "maxPendingReadRequestsPerThread": 10_000,
     "pageLimit": 2_048,
-    # A bookie that has no file descriptor left answers reads with an error.
-    "openFileLimit": min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4),
+    # A bookie that has no file descriptor left answers every read with an error. It keeps so many index files open for
+    # writing, and so many for reading.
+    "openFileLimit": min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 8),
 }
 """Nearer to what bookies have by default; those of tests have little of everything."""
 CONTENDERS = ("headgate", "verified", "bare")
