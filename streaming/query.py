@@ -29,6 +29,9 @@ BATCH_TIMES = "batch_times"
 _LARGEST_REQUEST_BYTES = 8 * 1024 * 1024
 """Room for the largest audit entry: no record is larger."""
 
+_SHORTEST_BATCH_MS = 60
+_SHORTEST_WAIT_MS = 10
+
 
 @dataclass(frozen=True)
 class Wiring:
@@ -64,9 +67,21 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         .option("kafka.acks", "all")
         .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
         .option("checkpointLocation", CheckpointPlace.of(wiring.checkpoint_dir).uri)
-        .trigger(processingTime=f"{millis_of(settings.trigger_interval)} milliseconds")
+        .trigger(processingTime=f"{milliseconds_apart(spark, millis_of(settings.trigger_interval))} milliseconds")
     )
     return writer.start()
+
+
+def milliseconds_apart(spark: SparkSession, interval_ms: int) -> int:
+    """How far apart Spark is to start batches; 0: one after the other, while there are records.
+
+    It starts them at multiples of an interval. Where that is shorter than a batch, one that follows another would wait
+    for the next multiple and gain nothing by it: then Spark is to start at once, and to wait where there is no record.
+    """
+    if interval_ms >= _SHORTEST_BATCH_MS:
+        return interval_ms
+    set_unless_said(spark, {"spark.sql.streaming.pollingDelay": f"{max(interval_ms, _SHORTEST_WAIT_MS)}ms"})
+    return 0
 
 
 def decided(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> DataFrame:

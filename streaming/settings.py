@@ -43,7 +43,8 @@ class StreamSettings(BaseModel):
     )
     trigger_interval: Duration = Field(
         default=parse_duration("20ms"),
-        description="How often the query looks for new records, and starts a micro-batch when there are some.",
+        description="How often the query looks for new records, and starts a micro-batch when there are some; below "
+        "60 ms a batch follows another at once.",
     )
     shuffle_partitions: int = Field(
         default=1, ge=1, le=1000, description="State partitions; fixed for the life of a checkpoint."
