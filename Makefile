@@ -18,7 +18,7 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # Else each of the hundreds of processes that the tests start would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run demo test unit lean system servers compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
 
 help: ## What there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -57,6 +57,9 @@ system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: u
 servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: what CI runs
 	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not long and not compatibility"
+
+again: $(VENV)/.dev ## What failed last, alone
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars and ZooKeepers (fetched with Maven), and the table in docs/compatibility.md
 	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py $(PYTEST)
