@@ -11,7 +11,7 @@ from operator import is_
 from msgspec.structs import replace as changed
 
 from policies.sessions.decisions import OwnershipVerdict, SessionReason, SessionStatus, SessionVerdict
-from policies.sessions.emit import Published
+from policies.sessions.emit import Published, lapses_ms
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import MemberVerdict, Verdicts
 from policies.sessions.readings import registration_path
@@ -108,6 +108,6 @@ def _is_over(claimed: ClaimFacts, member: MemberFacts, contested: bool, facts: F
     if last is not None and last.verdict is OwnershipVerdict.UNLOAD:
         # Nobody reported that it is done: what is told is told, and it has lapsed once anything is read after that.
         # Not because nothing is read any more.
-        lapsed_ms, node = last.published_ms + facts.validity_ms, claimed.node
+        lapsed_ms, node = lapses_ms(last.published_ms, facts), claimed.node
         return not recovering and node is not None and min(track.read_ms, node.read_ms) >= lapsed_ms
     return not contested and not recovering and track.status is SessionStatus.ESTABLISHED
