@@ -77,14 +77,22 @@ class CopyGroups:
         while self._waiting and self._beginning.acquire(blocking=False):
             try:
                 time.sleep(_GATHER_SECONDS)
-                self._begin([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
+                self.begin([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
             finally:
                 self._beginning.release()
         return copy.result.result()
 
     def begin(self, copies: Sequence[CopyTask]) -> None:
-        """Have a group of at most `GROUP` copied; the result of each is there when it is. Raises nothing."""
-        self._begin(copies)
+        """Have a group of at most `GROUP` copied: their intents first, then Java. Never raises: each has its result."""
+        try:
+            self._intend([copy for copy in copies if copy.record is None])
+            begun = [copy for copy in copies if copy.record is not None]
+            for copy in begun:
+                copy.request = {"kind": "copy", **named(_record(copy)), **self._sizes}
+            if begun:
+                self._tasks().begin(begun)
+        except Exception as error:
+            _fail(copies, error)
 
     def end(self, copies: Sequence[tuple[CopyTask, Answer]]) -> None:
         """Java is done with them: what is equal is noted, and everybody told. Never raises."""
@@ -95,18 +103,6 @@ class CopyGroups:
                     copy.result.set_exception(answer)
         except Exception as error:
             _fail((copy for copy, _ in copies), error)
-
-    def _begin(self, copies: Sequence[CopyTask]) -> None:
-        """Their intents first, then Java."""
-        try:
-            self._intend([copy for copy in copies if copy.record is None])
-            begun = [copy for copy in copies if copy.record is not None]
-            for copy in begun:
-                copy.request = {"kind": "copy", **named(_record(copy)), **self._sizes}
-            if begun:
-                self._tasks().begin(begun)
-        except Exception as error:
-            _fail(copies, error)
 
     def _intend(self, copies: Sequence[CopyTask]) -> None:
         for copy, record in zip(copies, self._journal.intend_all([copy.ledger_id for copy in copies]), strict=True):
