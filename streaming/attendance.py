@@ -37,7 +37,7 @@ class Stretch(NamedTuple):
 
 
 class Attendance:
-    """What a process has stepped; of a run that is over nothing is kept."""
+    """What a process has stepped last of each partition; what was of another run counts for nothing."""
 
     def __init__(self) -> None:
         self._ended: dict[int, Stretch] = {}
@@ -45,8 +45,9 @@ class Attendance:
     def begin(self, batch: Batch) -> Stretch:
         """A batch begins; one that never ends leaves a gap."""
         before = self._ended.pop(batch.partition, None)
-        follows = before is not None and before.batch == batch._replace(number=batch.number - 1)
-        return Stretch(batch, before.first if before is not None and follows else batch.number)
+        if before is not None and before.batch == batch._replace(number=batch.number - 1):
+            return before._replace(batch=batch)
+        return Stretch(batch, batch.number)
 
     def end(self, stretch: Stretch) -> None:
         """All keys of it were stepped."""

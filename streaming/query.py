@@ -67,13 +67,13 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         .option("kafka.acks", "all")
         .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
         .option("checkpointLocation", CheckpointPlace.of(wiring.checkpoint_dir).uri)
-        .trigger(processingTime=f"{milliseconds_apart(spark, millis_of(settings.trigger_interval))} milliseconds")
+        .trigger(processingTime=f"{look_every(spark, millis_of(settings.trigger_interval))} milliseconds")
     )
     return writer.start()
 
 
-def milliseconds_apart(spark: SparkSession, interval_ms: int) -> int:
-    """How far apart Spark is to start batches; 0: one after the other, while there are records.
+def look_every(spark: SparkSession, interval_ms: int) -> int:
+    """Have a session look for records so often; gives how many milliseconds apart its trigger is to start batches.
 
     It starts them at multiples of an interval. Where that is shorter than a batch, one that follows another would wait
     for the next multiple and gain nothing by it: then Spark is to start at once, and to wait where there is no record.

@@ -74,8 +74,7 @@ def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
     make_files_without_processes(gateway.jvm, conf._jconf)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
     _require_connector(session)
-    if settings.shuffle_partitions > 1:
-        give_each_partition_its_worker(session.sparkContext, scratch)
+    give_each_partition_its_worker(session.sparkContext, settings.shuffle_partitions, scratch)
     if not is_local(master):
         # The same code decides everywhere, whichever version a worker's environment may have.
         session.sparkContext.addPyFile(str(packed_code(scratch)))

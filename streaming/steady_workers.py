@@ -14,13 +14,18 @@ from streaming.compiled import compiled, packed_classes
 _CLASS = "PartitionEnvironment"
 
 
-def give_each_partition_its_worker(context: SparkContext, folder: Path) -> None:
-    """For all that is planned from now on. It costs a process that forks workers for each partition.
+def give_each_partition_its_worker(context: SparkContext, partitions: int, folder: Path) -> None:
+    """For all that is planned from now on, where there are several partitions and a core for each.
+
+    With more of them than cores it would cost more processes than can run at once, of some 100 MB each.
 
     Args:
         context: the driver's.
+        partitions: of the state.
         folder: where a jar may lie as long as the context does.
     """
+    if not 1 < partitions <= context.defaultParallelism:
+        return
     compiler = compiled(context._jvm, _CLASS)
     context._jsc.addJar(str(packed_classes(compiler, folder / f"{_CLASS}.jar")))
     environment = compiler.getClassLoader().loadClass(f"headgate.{_CLASS}").newInstance()

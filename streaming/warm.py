@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from policies.policy import Policy
 
 MOST_BYTES = 48 * 2**20
-"""Of states as they are stored; with what policies built on them they take some twenty times as much."""
+"""Of states as they are encoded; with what policies built on them they take some twenty times as much."""
 ADMITTED = 8
 """Where there is no room, one of so many takes the place of the oldest."""
 
@@ -36,12 +36,12 @@ class Warm(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """As it is stored."""
+        """As it is encoded."""
         return len(self.encoded)
 
 
 class _Sized(Protocol):
-    """What counts as so large as it is stored."""
+    """What counts as so large as it is encoded."""
 
     @property
     def size_bytes(self) -> int: ...

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.switching.inventory import inventory_readings
-from deploy.jvm import find_java
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
@@ -42,11 +40,7 @@ SCHEMA = "value binary, partition int, offset bigint, timestamp timestamp"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    try:
-        find_java()
-    except UserError as error:
-        pytest.skip(str(error))
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_session(StreamSettings(driver_memory="512m"), (), tmp_path_factory.mktemp("spark") / "spark.log")
     # Not as for millions of records (`tune`): what takes long here is to plan a job, and to plan it anew.
     set_unless_said(session, OF_SMALL_BATCHES)

@@ -9,8 +9,6 @@ import py4j.protocol
 import pytest
 from pyspark.java_gateway import launch_gateway
 
-from deploy.jvm import find_java
-from policies.errors import UserError
 from streaming.local_files import make_files_without_processes
 
 pytestmark = pytest.mark.streaming
@@ -19,11 +17,7 @@ ROOT = "file:///"
 
 
 @pytest.fixture(scope="module")
-def jvm() -> Iterator[Any]:
-    try:
-        find_java()
-    except UserError as error:
-        pytest.skip(str(error))
+def jvm(java: None) -> Iterator[Any]:
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     conf = gateway.jvm.org.apache.spark.SparkConf()
     conf.set("spark.hadoop.fs.permissions.umask-mode", "027")

@@ -3,16 +3,17 @@
 import os
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
-from policies.errors import UserError
 from streaming.session import start_session, stop_session
 from streaming.settings import StreamSettings
+from streaming.steady_workers import give_each_partition_its_worker
 
 pytestmark = pytest.mark.streaming
 
@@ -20,11 +21,7 @@ PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    try:
-        find_java()
-    except UserError as error:
-        pytest.skip(str(error))
+def session(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = StreamSettings(master=f"local[{PARTITIONS}]", shuffle_partitions=PARTITIONS)
     jars = ensure_jars("spark", default_cache_dir())
     started = start_session(settings, jars, tmp_path_factory.mktemp("spark") / "spark.log")
@@ -49,3 +46,13 @@ def test_a_partition_keeps_its_worker_whichever_is_idle_first(session: SparkSess
     assert len(set(first.values())) == PARTITIONS
     for slow in (1, 0, 1, 0):
         assert workers(session, slow) == first
+
+
+@pytest.mark.parametrize("partitions", [1, PARTITIONS + 1])
+def test_one_partition_and_more_than_there_are_cores_share_workers_as_spark_has_it(
+    partitions: int, tmp_path: Path
+) -> None:
+    context = MagicMock(defaultParallelism=PARTITIONS, environment={})
+    give_each_partition_its_worker(context, partitions, tmp_path)
+    assert context.environment == {}
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,15 @@
+"""What tests of Spark need."""
+
+import pytest
+
+from deploy.jvm import find_java
+from policies.errors import UserError
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skip where there is none."""
+    try:
+        find_java()
+    except UserError as error:
+        pytest.skip(str(error))
