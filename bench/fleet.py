@@ -1,8 +1,9 @@
 """How much of a fleet one query carries: brokers that do not exist each say every 10 s how full their volumes are.
 
 All brokers know their whole trends first, at whatever pace the query takes. Then the fleet speaks at its own pace, and
-what counts is whether the lag stays flat. `p99` is per observation, from its append to the end of the batch it was in:
-the age of a batch's oldest record when it began, and the batch. Rates that a machine cannot carry show as lag.
+what counts is whether the lag stays flat. `p50` and `p99` are of observations, each from its append, by Kafka's own
+time, to the end of the batch it was in; records are taken in the order of their appends. Rates that a machine cannot
+carry show as lag.
 With `--backlog` all records are there before the measured time, so the load takes nothing of the machine within it.
 
     python bench/fleet.py                                      1,000 clusters of 30 brokers with 4 volumes
@@ -23,9 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.fleet_load import AT_ONCE_SECONDS, PREFIX, Fleet, Said
+from bench.fleet_load import AT_ONCE_SECONDS, OBSERVED, PREFIX, Fleet, Said
 from bench.processes import cpu_seconds, own_cpu_seconds, resident_bytes
 from bench.turns import Figures, run
+from bench.waits import appended_ms, ends_of, waits_ms, within_ms
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
@@ -184,6 +186,7 @@ def _worked_off(said: Said, polls: int, batches: Batches, processor: _Processor)
 def _at_pace(said: Said, speed: float, seconds: int, batches: Batches, processor: _Processor) -> Figures:
     """One pace, from when all that was said before is decided on."""
     offered = said.fleet.per_second * speed * seconds
+    known = ends_of(said.servers, OBSERVED)
     spent_before = processor.spent()
     seen, before, began = len(batches.taken), batches.observed(), time.monotonic()
     said.speak(seconds, speed)
@@ -198,7 +201,8 @@ def _at_pace(said: Said, speed: float, seconds: int, batches: Batches, processor
     }
     while batches.observed() - before < 0.99 * offered and time.monotonic() - began < took + _LONGEST_DRAIN:
         time.sleep(0.1)
-    return figures
+    waits = waits_ms(taken, appended_ms(said.servers, OBSERVED, known), sum(known.values()) - before)
+    return {"p50, ms": within_ms(waits, 0.5), "p99, ms": within_ms(waits, 0.99)} | figures
 
 
 def _record(file: Path, line: dict[str, Any]) -> None:
@@ -234,29 +238,16 @@ def _warm(said: Said, batches: Batches) -> None:
 
 
 def _figures(taken: list[BatchProgress], offered: float, took: float) -> Figures:
-    ends = sorted((batch.lag_seconds + batch.duration_seconds, batch.input_records) for batch in taken)
     third = max(1, len(taken) // 3)
     observed = sum(batch.input_records for batch in taken)
     return {
         "offered, observations a second": offered / took,
         "decided on a second": observed / took,
-        "p50, ms": 1000 * _of_records(ends, 0.5),
-        "p99, ms": 1000 * _of_records(ends, 0.99),
         "lag in the first third, ms": 1000 * _mean([batch.lag_seconds for batch in taken[:third]]),
         "lag in the last third, ms": 1000 * _mean([batch.lag_seconds for batch in taken[-third:]]),
         "batch, ms": 1000 * _mean([batch.duration_seconds for batch in taken]),
         "observations a batch": observed / max(1, len(taken)),
     }
-
-
-def _of_records(ends: list[tuple[float, int]], share: float) -> float:
-    """What so large a share of the records stays within."""
-    left = share * sum(records for _, records in ends)
-    for seconds, records in ends:
-        left -= records
-        if left <= 0:
-            return seconds
-    return float("nan")
 
 
 def _mean(values: list[float]) -> float:
