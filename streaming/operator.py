@@ -30,6 +30,7 @@ from streaming.batch_clock import BatchClock, next_timer_ms
 from streaming.dead_letters import Cut, ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
 from streaming.output import Output
+from streaming.rows import use_columns
 from streaming.state_calls import StateCalls
 from streaming.turn import take_turn
 from streaming.warm import Kept
@@ -62,6 +63,7 @@ def _unpacked(packed: bytes) -> "PolicyOperator":
     """What was shipped, the same one for each batch of a process: with the settings it has looked up by then."""
     # A step leaves hardly a cycle, and a fleet's clusters are a million objects to be searched for some: seldom, then.
     gc.set_threshold(*_COLLECTED_AFTER)
+    use_columns()
     return PolicyOperator(*pickle.loads(packed))  # noqa: S301 - Spark brought it, as it would the operator itself
 
 
