@@ -7,14 +7,18 @@ cell by itself; together a sixth of what a fleet's batch takes of a worker.
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow
 from pyspark.sql import Row
 from pyspark.sql.pandas.serializers import ArrowStreamUDFSerializer, TransformWithStateInPySparkRowSerializer
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasFuncMode as Mode
 
+if TYPE_CHECKING:
+    import pyarrow  # else only where it is used: it starts threads, which the fork of a worker would lose
+
+_READ_AT_ONCE = 64
+"""Rows: each may have megabytes, of which Python makes a copy."""
 _MOST_ROWS = 256
 _MOST_BYTES = 1 << 20
 """Of an Arrow batch on the way out, but for its last row: the JVM goes on with a batch when it has all of it."""
@@ -28,6 +32,8 @@ def use_columns() -> None:
 
 def _load(serializer: Any, stream: Any) -> Iterator[tuple[Mode, Any, Any]]:
     """What the worker is to do: (mode, key, rows); rows of one key come one after the other."""
+    import pyarrow
+
     batches = pyarrow.ipc.open_stream(stream)
     for key, keyed in groupby(_keyed(batches, serializer.key_offsets), key=itemgetter(0)):
         yield Mode.PROCESS_DATA, key, map(itemgetter(1), keyed)
@@ -35,12 +41,14 @@ def _load(serializer: Any, stream: Any) -> Iterator[tuple[Mode, Any, Any]]:
     yield Mode.COMPLETE, None, None
 
 
-def _keyed(batches: Iterable[pyarrow.RecordBatch], offsets: list[int]) -> Iterator[tuple[Any, Row]]:
+def _keyed(batches: "Iterable[pyarrow.RecordBatch]", offsets: list[int]) -> Iterator[tuple[Any, Row]]:
     key_of: Any = (lambda row: (row[offsets[0]],)) if len(offsets) == 1 else itemgetter(*offsets)
     for batch in batches:
         named = Row(*batch.schema.names)
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield key_of(row), named(*row)
+        for first in range(0, batch.num_rows, _READ_AT_ONCE):
+            columns = (column.to_pylist() for column in batch.slice(first, _READ_AT_ONCE).columns)
+            for row in zip(*columns, strict=True):
+                yield key_of(row), named(*row)
 
 
 def _dump(serializer: Any, results: Iterable[Any], stream: Any) -> Any:
@@ -48,7 +56,7 @@ def _dump(serializer: Any, results: Iterable[Any], stream: Any) -> Any:
     return ArrowStreamUDFSerializer.dump_stream(serializer, _batches(results), stream)  # type: ignore[no-untyped-call]
 
 
-def _batches(results: Iterable[Any]) -> Iterator[tuple[pyarrow.RecordBatch, Any]]:
+def _batches(results: Iterable[Any]) -> "Iterator[tuple[pyarrow.RecordBatch, Any]]":
     """At least one, as the stream's start comes with the first."""
     arrow_type, rows, size = None, [], 0
     for ((of_key, spark_type),) in results:
@@ -64,6 +72,8 @@ def _batches(results: Iterable[Any]) -> Iterator[tuple[pyarrow.RecordBatch, Any]
         yield _batch(rows, arrow_type), arrow_type
 
 
-def _batch(rows: list[Row], arrow_type: Any) -> pyarrow.RecordBatch:
+def _batch(rows: list[Row], arrow_type: Any) -> "pyarrow.RecordBatch":
+    import pyarrow
+
     columns = [pyarrow.array([row[field.name] for row in rows], field.type) for field in arrow_type]
     return pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(list(arrow_type)))

@@ -72,6 +72,13 @@ def test_rows_come_by_key_and_then_the_timers_and_the_end(serializer: Any) -> No
     ]
 
 
+def test_a_long_batch_is_read_to_its_end(serializer: Any) -> None:
+    long = [("throttle", f"c{number // 50}", b"%d" % number) for number in range(1000)]
+    keyed = [[*rows] for mode, _, rows in serializer.load_stream(arrow(long)) if mode is Mode.PROCESS_DATA]
+    assert [len(rows) for rows in keyed] == [50] * 20
+    assert [int(row.value) for rows in keyed for row in rows] == [*range(1000)]
+
+
 def test_without_rows_timers_are_due_all_the_same(serializer: Any) -> None:
     assert [mode for mode, _, _ in serializer.load_stream(arrow([]))] == [Mode.PROCESS_TIMER, Mode.COMPLETE]
 
