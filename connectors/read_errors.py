@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from connectors.printable import printable_line
 from connectors.redaction import without_secrets
 from policies.observations import Outcome
+from policies.printable import printable_line
 
 DETAIL_LENGTH = 200
 """Longer details are cut."""

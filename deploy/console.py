@@ -7,8 +7,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from connectors.printable import printable
 from connectors.redaction import without_secrets
+from policies.printable import printable
 
 
 class SafeConsole(Console):

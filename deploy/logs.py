@@ -8,8 +8,8 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from connectors.printable import printable_line
 from deploy.console import shown_error
+from policies.printable import printable_line
 
 _SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,

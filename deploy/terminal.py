@@ -7,9 +7,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from connectors.printable import printable_line
 from deploy.console import hanging, sentence_console
 from policies.decisions import Alert, AlertStatus, Decision
+from policies.printable import printable_line
 from policies.units import format_instant
 
 _IN_FORCE_LINES = 20

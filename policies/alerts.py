@@ -14,6 +14,7 @@ from msgspec.structs import replace as msgspec_replace
 
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
 from policies.least_first import LeastFirst
+from policies.printable import printable_line
 from policies.settings import PolicySettings
 from policies.succession import ends_at, next_sequence, repeated_after
 from policies.units import from_millis, millis_of, to_millis
@@ -286,7 +287,8 @@ def retired(alert: Alert, now: datetime) -> Alert:
 
     The same alert gives the same id, whoever resolves it, and how often.
     """
-    summary = f"{alert.alert} of {alert.subject} is over: cluster {alert.cluster} is not in the settings any more"
+    over = f"{alert.alert} of {alert.subject} is over: cluster {alert.cluster} is not in the settings any more"
+    summary = printable_line(over)
     status = {"status": AlertStatus.RESOLVED, "verdict": AlertStatus.RESOLVED.value}
     end = {"ended_at": now, "decided_at": now, "valid_until": None}
     said = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SkipValidation
 
 from policies.closed_enum import ClosedEnum
+from policies.printable import printable_line
 from policies.units import Instant
 
 EVIDENCE_LIMIT = 10
 """A decision names at most so many observations."""
+
+Sentence = Annotated[str, AfterValidator(printable_line)]
+"""What a person reads, wherever it is shown: in it names that others gave hold nothing that a terminal obeys."""
 
 _NAMESPACE = uuid.UUID("5d0f3a52-8c9e-5b53-9a50-6b1f6e9a7a11")
 
@@ -109,7 +113,7 @@ class Decision(BaseModel):
     )
     verdict: str = Field(description="What is decided, from a closed set.")
     reason: str = Field(description="Why, from a closed set.")
-    explanation: str = Field(description="One plain sentence with the numbers that decided.")
+    explanation: Sentence = Field(description="One plain sentence with the numbers that decided.")
     decided_at: Instant = Field(description="The time of the batch that decided; stable when a batch is repeated.")
     mode: Mode = Field(description="`active`, or `shadow`: published, never carried out.")
     settings_hash: str = Field(description="Identifies the settings in force for this cluster.")
@@ -176,7 +180,7 @@ class Alert(Decision):
     status: AlertStatus
     started_at: Instant = Field(description="When its condition began to hold.")
     ended_at: Instant | None = Field(default=None, description="When it ceased; null while it fires.")
-    summary: str = Field(description="One plain sentence.")
+    summary: Sentence = Field(description="One plain sentence.")
     labels: Mapping[str, str] = Field(default_factory=dict, description="What it is about, for routing.")
 
     def record_key(self) -> str:

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from connectors.answers import HTML, Answer, error_answer
 from connectors.http_access import HttpAccess, is_let_in
 from connectors.http_server import HttpServer
-from connectors.printable import printable
 from policies.errors import UserError
+from policies.printable import printable
 
 Check = Callable[[], str | None]
 """None when all is well, else a sentence that says what is wrong."""

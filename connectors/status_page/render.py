@@ -6,11 +6,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from connectors.printable import printable_line
 from connectors.status_page.charts import HEIGHT, WIDTH, Chart, chart
 from connectors.status_page.documents import Concern
 from connectors.status_page.history import LOOP, POINTS, History
 from connectors.status_page.snapshot import Snapshot
+from policies.printable import printable_line
 from policies.units import format_instant, human_bytes, human_seconds
 
 SHOWN_CLUSTERS = 60

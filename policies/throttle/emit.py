@@ -7,6 +7,7 @@ from heapq import nsmallest
 from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.printable import printable_line
 from policies.succession import ends_at, next_sequence, repeated_after
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, seconds_left
@@ -93,7 +94,7 @@ def _decision(
         valid_until=ends_at(standing.now, _VALID_HEARTBEATS * settings.heartbeat),
         otherwise=otherwise(judgement, standing),
     )
-    return bare.model_copy(update={"explanation": explain(bare, judgement, standing)})
+    return bare.model_copy(update={"explanation": printable_line(explain(bare, judgement, standing))})
 
 
 def _full_ms(judgement: ThrottleJudgement, now_ms: int) -> int | None:

@@ -14,6 +14,8 @@ def printable(text: str) -> str:
 
 def printable_line(text: str) -> str:
     """The same in one line: what would begin another, that might look like one of ours, is spelled out, too."""
+    if text.isprintable():  # nearly all that there is
+        return text
     return printable(text).replace("\n", "\\n")
 
 
