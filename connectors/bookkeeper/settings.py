@@ -1,18 +1,13 @@
 """The BookKeeper clusters that one broker cluster may write to: where they are. How it may switch: the policy's."""
 
-import re
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
+from policies.switching.cluster_names import why_not_a_name
 
 _TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")
-RESERVED_NAMES = frozenset(
-    {"bootstrap", "clients", "clusters", "committed", "copies", "directive", "lease", "orchestrator", "switch-target"}
-)
-"""What else lies in the registry where PIP-477 has a znode for each cluster."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class BookKeeperCluster(BaseModel):
@@ -25,13 +20,8 @@ class BookKeeperCluster(BaseModel):
 
 
 def _znode_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            "becomes the name of a znode: 1 to 63 letters, digits, dots, underscores and hyphens, the first of them a "
-            "letter or digit"
-        )
-    if name in RESERVED_NAMES:
-        raise ValueError(f"in the registry {name} is the name of something else: choose another one")
+    if why := why_not_a_name(name):
+        raise ValueError(why)
     return name
 
 

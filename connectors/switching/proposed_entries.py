@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from connectors.bookkeeper.settings import RESERVED_NAMES
 from connectors.switching.json_znodes import DamagedZnodeError, JsonZnodes, Node, Step, create_or_put, delete, quoted
+from policies.switching.cluster_names import RESERVED_NAMES
 from policies.switching.state import ClusterStatus
 
 

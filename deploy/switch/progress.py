@@ -104,6 +104,8 @@ def _acks(record: SwitchRecord, now: datetime) -> str:
         return f"waits for the acks of {awaited(record, now)}{between}"
     if live is None:
         return "waits until it is read which brokers are alive"
+    if not live:
+        return "waits for brokers: no agent of a live one is registered"
     if acked < live:
         return f"waits for the acks of {live - acked} brokers"
     return "waits until both id generators are read again"

@@ -8,7 +8,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge import guards
 from policies.switching.state import ENDED, Switch, SwitchStage
-from policies.switching.watch import LIVE, Deviation, overdue
+from policies.switching.watch import LIVE, Deviation, nobody_is_heard, overdue
 from policies.units import counted_with, from_millis
 
 HALTED = "switch-halted"
@@ -55,6 +55,8 @@ def _of_the_fleet(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
             late.append(found)
     if late:
         yield _awaited(cluster, facts, late)
+    elif nobody_is_heard(facts):
+        yield _nobody(cluster, facts.switch)
     yield from _ids_behind(cluster, facts)
 
 
@@ -75,6 +77,15 @@ def _awaited(cluster: str, facts: SwitchFacts, late: list[Deviation]) -> Conditi
         "brokers that do get lower ids: unload their bundles first, or stop moving bundles"
     )
     return Condition(AWAITED, f"{cluster}/switch", Severity.WARNING, "not_acked", summary, {"cluster": cluster})
+
+
+def _nobody(cluster: str, switch: Switch) -> Condition:
+    since = f"{from_millis(switch.started_ms):%Y-%m-%dT%H:%M:%SZ}"
+    summary = (
+        f"no live broker of {cluster} is known since {since}, when the switch to {switch.target} began: it waits until "
+        "brokers' agents are registered and read"
+    )
+    return Condition(AWAITED, f"{cluster}/switch", Severity.WARNING, "no_live_broker", summary, {"cluster": cluster})
 
 
 def _ids_behind(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:

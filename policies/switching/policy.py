@@ -20,7 +20,7 @@ from policies.switching.machine import reconcile
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
 from policies.switching.transition import Transition
-from policies.switching.watch import deviations
+from policies.switching.watch import waits_end_ms
 from policies.units import from_millis, to_millis
 
 NAME = "switching"
@@ -53,7 +53,7 @@ class SwitchingPolicy:
         after, record = emit_record(before, after, drafts, self._settings.limits, self._sender.issuer, now)
         found = conditions(self._cluster, transition.facts())
         book, raised, review_at = review(after.alerts, found, now, self._sender)
-        waits = (d.since_ms + self._settings.limits.ack_timeout_ms for d in deviations(after))
+        waits = waits_end_ms(after, self._settings.limits.ack_timeout_ms)
         due_ms = [ms for ms in (*_due_ms(after), *waits) if ms > now_ms] + ([to_millis(review_at)] if review_at else [])
         wake_at = from_millis(min(due_ms)) if due_ms else None
         return Step(replace(after, alerts=book), (*decisions, *record, *raised), wake_at)

@@ -47,7 +47,9 @@ _ALERTS = (
     AlertKind(named.UNATTENDED, (Severity.WARNING,), "A switch is under way, and no orchestrator holds the lease."),
     AlertKind(named.LEFT_BEHIND, (Severity.WARNING,), "A switch is done, and some ledgers stay in the old cluster."),
     AlertKind(
-        named.AWAITED, (Severity.WARNING,), "Live brokers do not follow the directive, for longer than `ack_timeout`."
+        named.AWAITED,
+        (Severity.WARNING,),
+        "Live brokers do not follow the directive, or none is known, for longer than `ack_timeout`.",
     ),
     AlertKind(
         named.ASTRAY,

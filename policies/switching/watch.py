@@ -74,6 +74,28 @@ def overdue(facts: SwitchFacts) -> tuple[Deviation, ...]:
     )  # fmt: skip
 
 
+def _nobody_due_ms(state: SwitchingState, ack_timeout_ms: int) -> int | None:
+    """When a switch has waited too long for any live broker to be known; None: one is, or none is waited for."""
+    switch, members = state.switch, state.members
+    if switch is None or switch.stage is not SwitchStage.TRIGGERED:
+        return None
+    is_known = members is not None and members.brokers and members.at_ms > switch.started_ms
+    return None if is_known else switch.started_ms + ack_timeout_ms
+
+
+def waits_end_ms(state: SwitchingState, ack_timeout_ms: int) -> Iterator[int]:
+    """When brokers have been waited for too long."""
+    yield from (found.since_ms + ack_timeout_ms for found in deviations(state))
+    if (due_ms := _nobody_due_ms(state, ack_timeout_ms)) is not None:
+        yield due_ms
+
+
+def nobody_is_heard(facts: SwitchFacts) -> bool:
+    """Whether a switch has waited too long for any live broker to be known."""
+    due_ms = _nobody_due_ms(facts.state, facts.limits.ack_timeout_ms)
+    return due_ms is not None and facts.now_ms >= due_ms
+
+
 def named(found: tuple[Deviation, ...]) -> str:
     """A few of them in words, and how many more."""
     more = f" and {len(found) - 10} more" if len(found) > 10 else ""

@@ -20,7 +20,9 @@ from policies.switching.state import LedgerStage, Switch, SwitchingState, Switch
 from policies.switching.watch import awaited, deviations
 from policies.units import from_millis, millis_of, to_millis
 
-_MOVED = (LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.CLEANED)
+_MOVED = (
+    LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED
+)  # fmt: skip
 
 
 def emit_record(
@@ -121,14 +123,21 @@ def _sentence(cluster: str, state: SwitchingState) -> str:
     switch = state.switch
     if switch is None:
         return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
-    counts = _counts(switch)
-    moved = sum(counts[s] for s in _MOVED)
     return (
         f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
-        f"{moved} of {counts.total()} ledgers moved, brokers {_do(state)} {state.active()}"
+        f"{_progress(switch)}, brokers {_do(state)} {state.active()}"
     )
 
 
+def _progress(switch: Switch) -> str:
+    counts = _counts(switch)
+    moved = sum(counts[s] for s in _MOVED)
+    if switch.stage is SwitchStage.CLEANUP:
+        return f"{counts[LedgerStage.CLEANED]} of {moved} moved ledgers deleted from {switch.source}"
+    return f"{moved} of {counts.total()} ledgers moved"
+
+
 def _do(state: SwitchingState) -> str:
-    """What is known of all: while one has not followed yet, only what they were told."""
-    return "are told to write to" if awaited(state) else "write to"
+    """What is known of all: while one has not followed yet, or nobody is known to live, only what they were told."""
+    is_known = state.members is not None and state.members.brokers
+    return "write to" if is_known and not awaited(state) else "are told to write to"

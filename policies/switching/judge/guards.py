@@ -7,6 +7,7 @@ not hold. Rules: docs/design/switching.md, the guards of the table and the invar
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from policies.switching import cluster_names
 from policies.switching.facts import SwitchFacts, moved_ms
 from policies.switching.id_generators import remedy_beyond
 from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
@@ -32,7 +33,9 @@ def identity_is_new(facts: SwitchFacts, name: str, instance_id: str, root: str) 
 
 
 def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
-    """The name is free, or stands for this very cluster."""
+    """The name is one, and free, or stands for this very cluster."""
+    if why := cluster_names.why_not_a_name(name):
+        return f"'{name}' {why}"
     known = facts.state.entry(name)
     if known is None or (known.instance_id, known.root) == (instance_id, root):
         return None

@@ -83,6 +83,7 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
         ({"verdict": S.TRIGGERED, "blocked": "b1 wrote to old"}, "no longer so: b1 wrote to old"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=1)}, "acks of 2 brokers"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=3)}, "both id generators"),
+        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=0, acked=0)}, "no agent of a live one is registered"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=None, acked=0)}, "which brokers are alive"),
         ({"verdict": S.NONE, "registry": {}}, "register"),
         ({"verdict": S.DONE}, "old is given up by close-client"),

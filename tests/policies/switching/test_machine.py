@@ -13,6 +13,7 @@ from policies.switching.events import (
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
+from tests.cases import case
 from tests.policies.switching.world import World, codes
 
 S, L = SwitchStage, LedgerStage
@@ -45,6 +46,15 @@ def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_i
     world.tell(InventorySeen(seen.references, seen.at_ms, seen.target, confirmed))
     assert set(world.stages().values()) == {L.COPYING, L.PENDING}
     assert {intent.ledger_id for intent in world.state.journal} >= confirmed.keys()
+
+
+def test_a_cluster_is_registered_under_no_name_that_another_znode_has_or_that_none_may_have() -> None:
+    world = World()
+    for name in ("lease", "directive", "a/b", ".hidden", "a b", "ü", "x" * 64):
+        with case(name):
+            asked = Register(key=name, name=name, uri="zk://x", instance_id="id-of-x", root="/ledgers")
+            assert codes(world.tell(asked)) == [RejectCode.NAME_CONFLICT]
+    assert world.state.entries == ()
 
 
 def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:

@@ -118,6 +118,21 @@ def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None
     assert firing(world, AWAITED) == []
 
 
+def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout() -> None:
+    world = WireWorld()
+    world.to(S.TRIGGERED)
+    world.tell(MembersSeen((), world.now_ms))
+    started = world.switch.started_ms
+    assert "brokers are told to write to new" in world.records()[-1].explanation, "nobody is known to do so"
+    assert (firing(world, AWAITED), world.wake_at) == ([], from_millis(started + 60_000))
+    world.now_ms = started + 60_000
+    world.step()
+    [alert] = firing(world, AWAITED)
+    assert "no live broker of pulsar-1 is known since" in alert.summary
+    world.later().tell(world.members_event())
+    assert firing(world, AWAITED) == []
+
+
 def test_brokers_that_report_all_the_time_do_not_keep_a_switch_from_going_live() -> None:
     world = World().to(S.TRIGGERED)
     world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))

@@ -32,3 +32,9 @@ def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
     for one, other in pairwise(records):
         assert one.model_copy(update={"sequence": 0}) != other.model_copy(update={"sequence": 0})
     assert len({r.subject for r in records}) == 1
+
+
+def test_a_clean_up_counts_what_is_deleted_and_never_what_was_moved_backwards() -> None:
+    said = [r.explanation for r in DONE.records() if r.verdict is SwitchStage.CLEANUP]
+    counted = list(dict.fromkeys(sentence.split(": ")[1].split(",")[0] for sentence in said))
+    assert counted == [f"{n} of 3 moved ledgers deleted from old" for n in range(4)]

@@ -327,7 +327,7 @@ def without_lease() -> None:
 
 SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "identity_is_new": [registers("alias", "id-of-old")],
-    "name_is_free": [registers("old", "id-of-fourth")],
+    "name_is_free": [registers("old", "id-of-fourth"), registers("directive", "id-of-fourth")],
     "is_unused": [forgets_what_is_used],
     "holds_lease": [starts(no_lease), without_lease],
     "no_other_switch": [starts(other_switch, "third")],
