@@ -17,6 +17,7 @@ from connectors.zookeeper.bookies import ZooKeeperBookieCollector
 from deploy.broker_policies import counted_lines, lines, plain, policies_of
 from deploy.connections import Connections
 from deploy.console import SafeConsole
+from deploy.namespaces import require_namespace
 from deploy.placement_view import bookie_table, overview, summary
 from deploy.settings import Settings
 from policies.errors import UserError
@@ -48,8 +49,10 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     """Read the cluster, and print where its data may lie.
 
     Raises:
-        UserError: the cluster's bookies are not watched or cannot be read, or it has no such namespace.
+        UserError: the cluster's bookies are not watched or cannot be read, or that is no namespace.
     """
+    if query.namespace is not None:
+        require_namespace(query.namespace)
     readings = read_cluster(settings, query.cluster)
     known = known_by(settings, query.cluster, readings)
     policies = next((r.broker_policies for r in readings if isinstance(r, BookieAffinity)), None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from connectors.kafka.tail import Tail
+from deploy.namespaces import require_namespace
 from deploy.sending import actor, sayable, send
 from deploy.settings import Settings
 from deploy.switch.loop_kafka import loop_connection
@@ -17,6 +18,8 @@ from policies.wire import BadRecordError, EventReader
 
 _CLIENT_ID = "headgate-promise"
 _POLL_SECONDS = 0.2
+_CATCH_UP_SECONDS = 15.0
+"""A Kafka that has said nothing for so long does not answer; the query may take longer to decide."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
             decided in time.
     """
     if request.cluster not in settings.clusters:
-        raise UserError(f"--cluster: the settings name no cluster {request.cluster}")
+        known = ", ".join(settings.clusters) or "none"
+        raise UserError(f"--cluster: the settings name no cluster {request.cluster}; they name {known}")
     reading = _reading(request)
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
@@ -53,8 +57,7 @@ def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
 
 
 def _reading(request: PromiseRequest) -> NamespacePromise:
-    if not all(("/" in request.namespace, *request.namespace.split("/"))):
-        raise UserError(f"--namespace: '{request.namespace}' is none: write it as tenant/namespace")
+    require_namespace(request.namespace)
     try:
         return NamespacePromise(
             cluster=request.cluster,
@@ -79,7 +82,7 @@ class _Placements:
 
     def catch_up(self) -> None:
         """Read what has been decided so far."""
-        until = time.monotonic() + self._request.timeout_seconds
+        until = time.monotonic() + min(self._request.timeout_seconds, _CATCH_UP_SECONDS)
         while not self._tail.caught_up:
             self._poll()
             if time.monotonic() > until:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.rights import Grant, Resource, acl_command, lacking, rights_of
+from connectors.kafka.rights import Grant, Resource, acl_command, in_quotes, lacking, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
 from connectors.probe import Answer, Probe
@@ -42,7 +42,7 @@ def principal_of(connection: KafkaConnection) -> str:
 def cluster_acl(connection: KafkaConnection, *operations: str) -> str:
     """The line that lets the client do these operations on the cluster."""
     each = "".join(f" --operation {operation}" for operation in operations)
-    return _kafka_acls(connection, f"--add --allow-principal '{principal_of(connection)}'{each} --cluster")
+    return _kafka_acls(connection, f"--add --allow-principal {in_quotes(principal_of(connection))}{each} --cluster")
 
 
 def cluster_operations(connection: KafkaConnection) -> frozenset[str]:

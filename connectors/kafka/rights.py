@@ -4,6 +4,7 @@ Who may write an observed topic decides what Headgate believes of the clusters t
 collectors get a principal of their own, which can write that policy's topic and nothing else.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,6 +17,7 @@ from policies.throttle import LogDirs
 from policies.timers import TICKS, TIMERS
 
 _ALL = ""
+_PRINCIPAL = re.compile(r"[A-Za-z]+:\S.*")
 _OBSERVED = "observed."
 _DECIDED = "decided."
 
@@ -106,16 +108,30 @@ def rights_of(part: str) -> tuple[Grant, ...]:
 
 
 def acl_commands(part: str, principal: str, prefix: str) -> Iterator[str]:
-    """Arguments of `kafka-acls.sh` that give a principal a part's rights, one line each; raises as `rights_of` does."""
+    """Arguments of `kafka-acls.sh` that give a principal a part's rights, one line each.
+
+    Raises:
+        UserError: there is no such part, or that is no principal.
+    """
+    if not _PRINCIPAL.fullmatch(principal):
+        name = principal.rpartition(":")[2].strip() or f"headgate-{part}"
+        raise UserError(f"'{principal}' is no principal: write it as Kafka names it, such as User:{name}")
     for grant in rights_of(part):
         yield acl_command(grant, principal, prefix)
+
+
+def in_quotes(principal: str) -> str:
+    """As a shell takes it for one word, whatever is in it: distinguished names have spaces and quotes."""
+    return "'" + principal.replace("'", "'\\''") + "'"
 
 
 def acl_command(grant: Grant, principal: str, prefix: str) -> str:
     """Arguments of `kafka-acls.sh` that give a principal one right."""
     pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
     operations = "".join(f" --operation {operation}" for operation in grant.operations)
-    return f"--add --allow-principal '{principal}'{operations} --{grant.resource} {prefix}.{grant.name}{pattern}"
+    return (
+        f"--add --allow-principal {in_quotes(principal)}{operations} --{grant.resource} {prefix}.{grant.name}{pattern}"
+    )
 
 
 def lacking(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from deploy.lazily import load_settings, set_up_logging
+from policies.errors import UserError
 
 if TYPE_CHECKING:
     from deploy.settings import Settings
@@ -186,6 +187,8 @@ def status(
 
     given = _load(settings)
     watched_cluster(given, cluster)
+    if failed and watch:
+        raise UserError("--failed: is shown once: leave out --watch")
     if failed:
         from deploy.switch.ledger_views import show_failed
 
@@ -248,7 +251,9 @@ def cleanup(
     yes: Yes = False,
 ) -> int:
     """List what would be deleted from the old cluster; with --execute, delete it."""
-    if list_all and not execute:
+    if list_all and execute:
+        raise UserError("--list: only shows, and --execute deletes: give one of the two")
+    if list_all:
         return runner.list_ledgers_to_clean()
     return runner.with_consent(given=yes).clean_up(execute=execute)
 

@@ -44,6 +44,7 @@ def show_collisions(settings: Settings, cluster: str, inventory: str | None, *, 
     Raises:
         UserError: the settings do not fit, Kafka cannot be reached, or Spark cannot run.
     """
+    named(settings, cluster)  # what is wrong with the settings is told before anything is asked
     connection, topic = inventory_topic(settings)
     found = _find(settings, connection, topic, _question(settings, cluster, inventory))
     if as_json:

@@ -16,7 +16,7 @@ from connectors.kafka.topic_admin import check_topics
 from connectors.switching.inventory import inventory_readings
 from deploy.settings import Settings
 from deploy.switch.loop_kafka import loop_connection
-from deploy.switch.precheck_command import check
+from deploy.switch.precheck_command import check, named
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import topic_of
@@ -48,6 +48,7 @@ def publish_inventory(settings: Settings, cluster: str, target: str, *, as_json:
     Raises:
         UserError: the settings do not say where the clusters are, or Kafka does not take the records.
     """
+    named(settings, cluster)  # what is wrong with the settings is told before anything is asked
     connection, topic = inventory_topic(settings)
     began = time.monotonic()
     taken = check(settings, cluster, target).taken

@@ -95,6 +95,15 @@ def test_of_one_namespace_only_that_is_shown(capsys: pytest.CaptureFixture[str])
     assert list(verdicts(capsys, namespace="t/red")) == ["t/red"]
 
 
+@pytest.mark.parametrize("namespace", ["red", "t/", "/red", ""])
+def test_what_is_no_namespace_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, namespace: str
+) -> None:
+    monkeypatch.setattr(placement, "read_cluster", lambda *_: pytest.fail("was read"))
+    with pytest.raises(UserError, match=f"--namespace: '{namespace}' is none: write it as tenant/namespace"):
+        show_placement(SETTINGS, PlacementQuery("c1", namespace), as_json=False)
+
+
 def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
     ((verdict, candidates),) = verdicts(capsys, namespace="t/plain").values()
     assert verdict == "unconstrained"

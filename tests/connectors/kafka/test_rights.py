@@ -1,5 +1,7 @@
 """What each part is given on the loop's Kafka: nobody may write what is another's word."""
 
+import shlex
+
 import pytest
 
 from connectors.kafka.rights import acl_commands, rights, rights_of
@@ -46,6 +48,19 @@ def test_the_commands_name_principal_topic_and_pattern() -> None:
         "--add --allow-principal 'User:c' --operation Read --topic loop.shares",
         "--add --allow-principal 'User:c' --operation Read --group loop.collect. --resource-pattern-type prefixed",
     ]
+
+
+def test_a_principal_is_one_word_to_the_shell_whatever_is_in_it() -> None:
+    principal = "User:CN=Ann O'Hara; rm -rf,O=$(id)"
+    for line in acl_commands("decide", principal, "loop"):
+        words = shlex.split(line)
+        assert words[words.index("--allow-principal") + 1] == principal
+
+
+@pytest.mark.parametrize("principal", ["headgate", "", ":", "User:", "User: "])
+def test_what_kafka_takes_for_no_principal_is_refused(principal: str) -> None:
+    with pytest.raises(UserError, match=r"is no principal: write it as Kafka names it, such as User:\w+"):
+        list(acl_commands("decide", principal, "loop"))
 
 
 def test_a_part_that_is_none_is_named() -> None:

@@ -101,7 +101,6 @@ def headgate(*line: str, cluster: str = "c1") -> Any:
         ("cleanup", ("clean up", False, False)),
         ("cleanup --execute --yes", ("clean up", True, True)),
         ("cleanup --list", ("list",)),
-        ("cleanup --list --execute", ("clean up", True, False)),
         ("close-client --name old", (CommandName.CLOSE_CLIENT, {"name": "old"})),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
@@ -111,6 +110,18 @@ def test_each_line_is_one_command_and_asks_unless_told_not_to(
 ) -> None:
     ended = headgate(*line.split())
     assert (ended.exit_code, runner.said) == (OK, [said]), ended.output
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("cleanup --list --execute --yes", "--list: only shows, and --execute deletes: give one of the two"),
+        ("status --failed --watch", "--failed: is shown once: leave out --watch"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(runner: type[Runner], line: str, why: str) -> None:
+    ended = headgate(*line.split())
+    assert (str(ended.exception), runner.said) == (why, [])
 
 
 @pytest.mark.parametrize(("status", "told"), [(None, {}), ("active", {"status": "active"})])

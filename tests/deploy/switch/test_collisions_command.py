@@ -149,7 +149,10 @@ def test_what_spark_throws_is_one_line_with_the_log(world: World) -> None:
         world.show(broken)
 
 
-def test_a_cluster_that_nobody_named_is_the_users_mistake(world: World) -> None:
+def test_a_cluster_that_nobody_named_is_the_users_mistake_told_before_kafka_is_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collisions_command, "inventory_topic", lambda settings: pytest.fail("was asked"))
     with pytest.raises(UserError, match="name no cluster c2; they name c1"):
         show_collisions(world.settings, "c2", None, as_json=False)
     assert world.asked == []

@@ -62,6 +62,7 @@ def reads(
     snapshot = SimpleNamespace(references=tuple(references), existing=existing, staying=(), left_out=())
     checked = SimpleNamespace(taken=SimpleNamespace(problems=problems, snapshot=snapshot))
     monkeypatch.setattr(inventory_command, "check", lambda *asked: checked)
+    monkeypatch.setattr(inventory_command, "named", lambda *asked: None)
 
 
 NONE_THERE = TargetLedgers(ids=frozenset(), read_ms=0, listed=True, facts={})
@@ -135,3 +136,9 @@ def test_a_missing_topic_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatc
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "k:9092"}})
     with pytest.raises(UserError, match=r"topics are missing: headgate\.observed\.switches\. Create them"):
         inventory_topic(settings)
+
+
+def test_a_cluster_that_the_settings_do_not_name_is_told_before_kafka_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory_command, "inventory_topic", lambda settings: pytest.fail("was asked"))
+    with pytest.raises(UserError, match="name no cluster c2; they name none"):
+        publish_inventory(Settings(), "c2", "new", as_json=False)
