@@ -27,7 +27,7 @@ class Loop:
         # Static: else one that was killed keeps the partition from its successor for the session's 45 seconds.
         group = {"group.id": f"{prefix}.peer-loop", "group.instance.id": "1", "auto.offset.reset": "earliest"}
         self._consumer = Consumer({**client, **group, "enable.auto.commit": True, "fetch.wait.max.ms": 10})
-        self._producer = Producer({**client, "linger.ms": 0, "acks": "all"})
+        self._producer = Producer({**client, "acks": "all"})
         self._policy = HostedPolicy(prefix)
         self._prefix = prefix
         self._kept: dict[str, bytes | None] = {}

@@ -7,9 +7,11 @@ has: msgspec and pydantic, neither Spark nor clients.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from policies.throttle import ThrottleSettings
 from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, recall, remember
+from streaming.host import PolicyHost, recall
 from streaming.output import Output
 from streaming.turn import take_turn
 from tests.eager import EAGER
@@ -37,5 +39,6 @@ class HostedPolicy:
         """Take the records of one cluster."""
         before = None if kept is None else recall(kept)
         turn = take_turn(self._host, self._prefix, (POLICY, cluster), before, records, now_ms)
-        after = None if turn.remembered is None else remember(turn.remembered)
+        # Not packed, as Spark's state is: they have no JVM to send it to, nor what packs it.
+        after = None if turn.remembered is None else msgspec.msgpack.encode(turn.remembered)
         return Hosted(after, turn.wake_ms, turn.outputs)
