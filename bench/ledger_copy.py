@@ -133,12 +133,16 @@ class Bench:
     Args:
         copier: Headgate's.
         java: the plain one, warm or not.
+        filler: makes the ledgers, in a JVM of its own: neither contender learns to write by that.
         parts: the processes that have a share in a copy: `client`, the JVM of either contender, and others.
     """
 
-    def __init__(self, copier: LedgerCopier, java: Plain, parts: Mapping[str, Callable[[], int | None]]) -> None:
+    def __init__(
+        self, copier: LedgerCopier, java: Plain, filler: Plain, parts: Mapping[str, Callable[[], int | None]]
+    ) -> None:
         self._copier = copier
         self._java = java
+        self._filler = filler
         self._parts = parts
         self._next_id = 1
 
@@ -160,7 +164,7 @@ class Bench:
 
     def _measure(self, contender: str, shape: Shape, took: Took) -> None:
         first, self._next_id = self._next_id, self._next_id + shape.ledgers
-        self._java.run("fill", first, shape.ledgers, shape.entries, shape.entry_bytes)
+        self._filler.run("fill", first, shape.ledgers, shape.entries, shape.entry_bytes)
         before = self._cpu_seconds(contender)
         seconds = self._seconds(contender, range(first, first + shape.ledgers))
         after = self._cpu_seconds(contender)
@@ -207,11 +211,13 @@ def bench() -> Iterator[Bench]:
         journal = ZnodeCopyJournal(session, "/copies", source=source.instance_id, target=target.instance_id)
         copier = LedgerCopier(jvm, source, target, journal)
         stack.callback(copier.close)
-        java = stack.enter_context(plain(folder, jars, source.metadata_service_uri, target.metadata_service_uri))
+        uris = (source.metadata_service_uri, target.metadata_service_uri)
+        java, filler = (stack.enter_context(plain(folder, jars, *uris)) for _ in range(2))
         reads, writes = bookies
         yield Bench(
             copier,
             java,
+            filler,
             {
                 CLIENT: lambda: jvm.pid,
                 "Python": os.getpid,

@@ -42,8 +42,10 @@ from policies.units import MAX_INT64
 
 CONCURRENCY = 16
 WINDOW_BYTES = 4 * 1024 * 1024
-_AHEAD = 5
+_AHEAD = 10
 """Of so many times as many ledgers as are copied at once the intent is written meanwhile, or that they are equal."""
+_THREADS = 4
+"""Of so many times as many ledgers something is asked at once, where it must be, each by a thread of its own."""
 _STALLS = 4
 """After so many time-outs of one request without an entry more, a copy is given up."""
 
@@ -103,6 +105,15 @@ class LedgerCopier:
         self._lock = threading.Lock()
         self._java: JavaTasks | None = None
 
+    def make_ready(self) -> None:
+        """Have the JVM started and both clients connecting: seconds that the first copy need not wait then.
+
+        Raises:
+            JvmDiedError: it cannot be started, or died again.
+            JavaError: Java threw what it should not.
+        """
+        self._tasks()
+
     def copy(self, ledger_id: int, progress: Progress | None = None, *, new_id: bool = False) -> CopyResult:
         """Copy one ledger, or say what stands in its place. Every failure is an outcome.
 
@@ -126,7 +137,8 @@ class LedgerCopier:
         ended: SimpleQueue[tuple[int, Future[CopyResult]]] = SimpleQueue()
         ids, most, under_way = iter(ledger_ids), _AHEAD * self._concurrency, 0
         group = min(GROUP, -(-most // 2))
-        with ThreadPoolExecutor(most, thread_name_prefix="ledger copy") as pool:  # a thread only for what needs one
+        threads = _THREADS * self._concurrency
+        with ThreadPoolExecutor(threads, thread_name_prefix="ledger copy") as pool:  # a thread only for what needs one
 
             def follow(ledger_id: int, copy: Future[CopyResult]) -> None:
                 copy.add_done_callback(lambda done: ended.put((ledger_id, done)))

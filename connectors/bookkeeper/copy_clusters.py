@@ -88,6 +88,8 @@ def _cluster(cluster: LedgerCluster, timeout_seconds: float) -> dict[str, object
         "zkTimeout": str(1000 * seconds),
         "addEntryTimeoutSec": str(seconds),
         "readEntryTimeoutSec": str(seconds),
+        # As Pulsar's brokers have it: without protobuf, client and bookies do less. What it lacks is not used here.
+        "useV2WireProtocol": "true",
         "numIOThreads": "2",
         "numWorkerThreads": "2",
         **cluster.properties,

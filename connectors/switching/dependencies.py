@@ -74,6 +74,10 @@ class RegistryOrderHandler(Protocol):
 class LedgerOrderHandler(Protocol):
     """See `ledger_orders.LedgerOrders`."""
 
+    def make_ready(self, source: str, target: str) -> None:
+        """Have what copies started, before the first copy is asked for; every failure shows with that."""
+        ...
+
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
         """Do what is ordered; every failure is a result."""
         ...
@@ -117,6 +121,10 @@ class LedgerLookup(Protocol):
 
 class Copier(Protocol):
     """See `connectors.bookkeeper.copier.LedgerCopier`."""
+
+    def make_ready(self) -> None:
+        """Have its JVM started and its clients connecting. Raises JvmDiedError, JavaError."""
+        ...
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         """Copy a ledger."""

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import CopyJournalError
 from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.provenance import NOT_OURS
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
 from connectors.switching.dependencies import CopierPool, JournaledCopier, LedgerLookup, LedgerReferences, TopicOwners
@@ -118,6 +119,13 @@ class LedgerOrders:
             SwitchVerdict.REVERT: self._revert,
             SwitchVerdict.DELETE_OLD: self._delete_old,
         }
+
+    def make_ready(self, source: str, target: str) -> None:
+        """Have what copies between two clusters started; a failure shows again, and counts, with the first copy."""
+        try:
+            self._copiers.between(source, target).copier.make_ready()
+        except (UnreadError, NotConnectedError, UserError, JvmDiedError, JavaError) as error:
+            _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
         """Do what is ordered; every failure is a result.

@@ -36,6 +36,8 @@ _COPIES_IN_HAND = 4
 ones, and that others are equal, meanwhile, and of many together."""
 _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
+_COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
+"""What copies takes some seconds to start: they pass while the brokers follow and the inventory is taken."""
 _COUNTED_ANEW = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
 
 Received = SwitchDecision | SwitchRecord
@@ -188,20 +190,27 @@ class SwitchReconciler:
             except Empty:
                 return
             if isinstance(received, SwitchRecord):
-                self._take_record(received)
+                self._take_record(received, ledgers)
                 continue
             self._with.results.acknowledge(received)
             if self._is_for_us(received):
                 self._begin(received, ledgers, readings)
 
-    def _take_record(self, record: SwitchRecord) -> None:
+    def _take_record(self, record: SwitchRecord, ledgers: Executor) -> None:
         """Where the switch stands; at its end whoever asks wants to know what is left of the old cluster since."""
-        if record.verdict in _COUNTED_ANEW and (self._record is None or self._record.verdict is not record.verdict):
+        is_new = self._record is None or self._record.verdict is not record.verdict
+        if is_new and record.verdict in _COUNTED_ANEW:
             self._inventory_at = _NEVER
         limit = record.copy_bytes_per_second or 0
         if self._record is None or limit != (self._record.copy_bytes_per_second or 0):
-            self._with.ledger_orders.limit(limit)
+            self._with.ledger_orders.limit(limit)  # first: it would wait for a JVM that starts
+        if is_new and record.verdict in _COPIES_FOLLOW and self._lease is not None and record.source and record.target:
+            ledgers.submit(self._guarded, "copier", partial(self._make_ready, record.source, record.target))
         self._record = record
+
+    def _make_ready(self, source: str, target: str) -> None:
+        if not self._ended.is_set():
+            self._with.ledger_orders.make_ready(source, target)
 
     def _is_for_us(self, decision: SwitchDecision) -> bool:
         return (

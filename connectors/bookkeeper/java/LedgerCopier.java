@@ -21,6 +21,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
@@ -148,7 +149,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** One cluster, and the client of it, which is made at its first use. */
+    /** One cluster, and the client of it. */
     private static final class Cluster {
         final String side;
         private final JsonNode settings;
@@ -156,6 +157,7 @@ public final class LedgerCopier {
         private final long windowBytes;
         private BookKeeper client;
         private String root;
+        private boolean closed;
 
         Cluster(String side, JsonNode settings) {
             this.side = side;
@@ -165,6 +167,9 @@ public final class LedgerCopier {
         }
 
         synchronized BookKeeper client() throws Failure {
+            if (closed) {
+                throw new Failure(side + "-connect", new IllegalStateException("the copier is closed"));
+            }
             if (client == null) {
                 try {
                     ClientConfiguration configuration = configuration();
@@ -175,6 +180,19 @@ public final class LedgerCopier {
                 }
             }
             return client;
+        }
+
+        /** Have the client made before it is needed; whoever needs it first is told why there is none. */
+        void connect(Executor threads) {
+            threads.execute(new Runnable() {
+                public void run() {
+                    try {
+                        client();
+                    } catch (Failure failure) {
+                        // It is made again at its first use.
+                    }
+                }
+            });
         }
 
         /** Where ZooKeeper keeps the metadata of a ledger. */
@@ -204,6 +222,7 @@ public final class LedgerCopier {
         }
 
         synchronized void close() throws Exception {
+            closed = true;
             if (client != null) {
                 client.close();
                 client = null;
@@ -287,6 +306,8 @@ public final class LedgerCopier {
         reads = new Semaphore(bytesInFlight, true);
         workers = (ThreadPoolExecutor) Executors.newFixedThreadPool(settings.get("concurrency").asInt());
         bytesPerSecond = settings.get("bytes_per_second").asLong();
+        source.connect(workers);
+        target.connect(workers);
     }
 
     /** Copy no more than so many bytes in a second, over all ledgers, from now on; 0 is no limit. */

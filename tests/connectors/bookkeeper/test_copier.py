@@ -458,6 +458,14 @@ def test_a_client_is_made_when_first_needed_and_again_when_it_is_gone() -> None:
     assert len(world.java.settings) == 2
 
 
+def test_made_ready_it_has_its_client_before_the_first_copy_which_makes_no_other() -> None:
+    world = World()
+    for _ in range(2):
+        world.copier.make_ready()
+    assert len(world.java.settings) == 1
+    assert len(world.copied().java.settings) == 1
+
+
 def test_a_limit_holds_for_the_client_that_is_there_and_for_each_to_come() -> None:
     world = World().copied()
     world.copier.limit(5_000)

@@ -8,6 +8,7 @@ import pytest
 
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournalError, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.pulsar.attribution import ValuePart
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
@@ -43,6 +44,7 @@ class World:
     in_new: Ledger | None = CLOSED
     owner: RolledOver | TopicNotOwned | RolloverFailed | None = None
     loaded_by: str | None = None
+    jvm_fails: Exception | None = None
     named: int = 7
     """Which ledger the references name."""
     asked: list[str] = field(default_factory=list)
@@ -53,9 +55,11 @@ class World:
     """To whom it had to be attributed before."""
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
+        return self.orders().carry_out(decision)
+
+    def orders(self) -> LedgerOrders:
         owners = _Owner(self) if self.owner is not None else None
-        orders = LedgerOrders(_Ledgers(self), _Copiers(self), _References(self), lambda _: self.loaded_by, owners)
-        return orders.carry_out(decision)
+        return LedgerOrders(_Ledgers(self), _Copiers(self), _References(self), lambda _: self.loaded_by, owners)
 
 
 class _Ledgers:
@@ -112,6 +116,11 @@ class _Copier:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def make_ready(self) -> None:
+        self._world.asked.append("make_ready")
+        if self._world.jvm_fails is not None:
+            raise self._world.jvm_fails
+
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         self._world.asked.append("copy anew" if new_id else "copy")
         return CopyResult(ledger_id, self._world.copy, source=CLOSED)
@@ -150,6 +159,15 @@ class _Owner:
         assert (path, target, epoch) == ("/managed-ledgers/t/n/persistent/a/sub", "new", 2)
         self._world.asked.append("roll_over")
         return self._world.owner
+
+
+@pytest.mark.parametrize(
+    "fails", [None, JvmDiedError("no Java"), JavaError("no class")], ids=lambda e: type(e).__name__
+)
+def test_what_copies_is_started_ahead_and_where_that_fails_the_first_copy_will_say_so(fails: Exception | None) -> None:
+    world = World(jvm_fails=fails)
+    world.orders().make_ready("old", "new")
+    assert world.asked == ["make_ready"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
+from policies.switching.state import SwitchStage
 from tests.connectors.switching.orders import order, record
 from tests.system.waiting import eventually
 
@@ -115,8 +116,12 @@ class FakeLedgerOrders:
     def __init__(self, ended: list[str]) -> None:
         self.done: list[tuple[SwitchVerdict, int]] = []
         self.limits: list[int] = []
+        self.ready: list[tuple[str, str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._ended = ended
+
+    def make_ready(self, source: str, target: str) -> None:
+        self.ready.append((source, target))
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
         self.done.append((decision.verdict, decision.op))
@@ -252,6 +257,20 @@ def test_how_much_may_be_copied_changes_while_it_runs() -> None:
         world.reconciler.receive(record(sequence=150 + number, copy_bytes_per_second=limit))
         world.reconcile()
     assert world.ledgers.limits == [0, 1000, 0]
+
+
+def test_what_copies_is_started_once_a_stage_while_the_brokers_follow_by_whoever_holds_the_lease() -> None:
+    world = World()
+    world.lease.held = None
+    world.reconciler.receive(record(sequence=150, verdict=SwitchStage.TRIGGERED))
+    world.reconcile()
+    assert world.ledgers.ready == []
+    world.lease.held = HeldLease(3, "me")
+    stages = (SwitchStage.LIVE_DUAL_READ, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.HOLD)
+    for number, stage in enumerate(stages):
+        world.reconciler.receive(record(sequence=160 + number, verdict=stage))
+        world.reconcile()
+    assert world.ledgers.ready == [("old", "new")] * 2
 
 
 class Later(Executor):
