@@ -284,7 +284,7 @@ class World:
                     "checkpoint_dir": str(self.checkpoint),
                     "stall_timeout": f"{paced(15)}s",
                     "restart_limit": 3,
-                    "trigger_interval": "400ms",  # else a batch for each reading of the stream would take a core
+                    "trigger_interval": "1s",  # else a batch for each reading of the stream would take a core
                 },
             )
 

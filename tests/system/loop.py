@@ -21,9 +21,11 @@ from deploy.settings_file import load_settings
 from tests.system.processes import descendants
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
-UNHURRIED = {"trigger_interval": "400ms"}
-"""Of a query of which no test asks how soon it decides: a batch for each poll of each of many kinds, and twenty looks
-for records a second, take a good part of a core from the other workers."""
+UNHURRIED = {"trigger_interval": "1s"}
+"""Of a query of which no test asks how soon it decides: in a JVM's first minutes a batch takes a seventh of a second of
+processor time, so one for each poll of each of many kinds would take half a core from the other workers."""
+SOON = {"trigger_interval": "400ms"}
+"""Of one whose decisions are judged by the second, which needs no look for records each twentieth of one."""
 
 _NO_TOPIC_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.system.bookkeeper import Bookie
 from tests.system.isolation import Metadata, watched_loop
+from tests.system.loop import UNHURRIED
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
 from tests.system.waiting import eventually
@@ -81,6 +82,7 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
             folder=tmp_path,
             port=free_port,
             isolation=ISOLATION,
+            stream=UNHURRIED,
         ) as loop,
     ):
         metadata = Metadata(client)

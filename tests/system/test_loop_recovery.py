@@ -28,7 +28,7 @@ from streaming.dead_letters import KEPT_BYTES
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
 from tests.system.loop import (
-    UNHURRIED,
+    SOON,
     Headgate,
     Topic,
     await_ready,
@@ -133,7 +133,7 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "policies": {
             "throttle": {**EAGER, "clusters": {SILENT: {"heartbeat": f"{heartbeat_seconds()}s"}}},
         },
-        "stream": {**UNHURRIED, "stall_timeout": f"{paced(25)}s"},  # one batch of much garbage is none
+        "stream": {**SOON, "stall_timeout": f"{paced(25)}s"},  # one batch of much garbage is none
     }
     create_topics(settings, folder)
     # As topics of earlier versions are; else brokers refuse what is large only when it is unpacked.

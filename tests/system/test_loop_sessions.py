@@ -15,7 +15,7 @@ import pytest
 
 from connectors.ownership.contact import boot_seconds
 from policies.sessions.settings import monitor_ms
-from tests.system.loop import UNHURRIED
+from tests.system.loop import SOON
 from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
 from tests.system.waiting import eventually, is_soon, paced
 from tests.system.zookeeper import ZooKeeper, free_port
@@ -103,7 +103,7 @@ def world(
         }
         loop = stack.enter_context(
             sessions_loop(
-                loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=policy(), stream=UNHURRIED
+                loop_kafka=loop_kafka, folder=folder, port=port, clusters=clusters, sessions=policy(), stream=SOON
             )
         )
         timeout = ("--session-timeout", str(t_seconds()))
