@@ -4,12 +4,14 @@ import pytest
 
 from deploy.jvm import find_java
 from policies.errors import UserError
+from tests.system import class_archives
 
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skip where there is none."""
+    """Skip where there is none; what is started takes what archives of classes there are."""
     try:
         find_java()
     except UserError as error:
         pytest.skip(str(error))
+    class_archives.use()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.switching.inventory import inventory_readings
+from deploy.jars import default_cache_dir, ensure_jars
 from policies.observations import Outcome, Reading
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
@@ -41,7 +42,8 @@ SCHEMA = "value binary, partition int, offset bigint, timestamp timestamp"
 
 @pytest.fixture(scope="module")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_session(StreamSettings(driver_memory="512m"), (), tmp_path_factory.mktemp("spark") / "spark.log")
+    jars = ensure_jars("spark", default_cache_dir())  # an archive of classes is for all of its class path
+    session = start_session(StreamSettings(driver_memory="512m"), jars, tmp_path_factory.mktemp("spark") / "spark.log")
     # Not as for millions of records (`tune`): what takes long here is to plan a job, and to plan it anew.
     set_unless_said(session, OF_SMALL_BATCHES)
     session.conf.set("spark.sql.shuffle.partitions", "1")

@@ -12,6 +12,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pyspark
@@ -46,8 +47,9 @@ _SERVERS = {
 """What `tests.system.server` starts, by the name of its archive: its main class."""
 
 
+@cache
 def use() -> None:
-    """Have this process and those it starts take what archives there are."""
+    """Have this process and those it starts take what archives there are; once is enough."""
     for name, main_class in _SERVERS.items():
         if (archive := _archive(name)).exists():
             server.more_flags[main_class] = (f"-XX:SharedArchiveFile={archive}", _QUIET)
