@@ -17,7 +17,7 @@ _GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # 
 
 
 class Load:
-    """Producers with `acks=all` that together want to write at a rate, with librdkafka's own defaults.
+    """Producers with `acks=all` that together want to write at a rate, one request at a time each.
 
     What the brokers do not take waits in a queue of one second and is then not asked for: no burst follows a release.
 
@@ -41,6 +41,8 @@ class Load:
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": 5,
+            # An idempotent one with more that waits for a broker which holds it back would take a core to do so.
+            "max.in.flight.requests.per.connection": 1,
             "throttle_cb": self._on_throttle,
             "log_level": 0,  # that a broker dies is what some runs are about
         }
