@@ -11,6 +11,14 @@ from deploy.jvm import find_java
 _WINDOW = 10
 
 
+class _SmallJvm(BookKeeperJvm):
+    """One that makes a few ledgers and ends: compiling for hours to come would be most of what it does."""
+
+    def _command(self) -> list[str]:
+        java, *arguments = super()._command()
+        return [java, "-XX:TieredStopAtLevel=1", *arguments]
+
+
 class LedgerClient:
     """A client of several clusters.
 
@@ -20,7 +28,7 @@ class LedgerClient:
     """
 
     def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
-        self._jvm = BookKeeperJvm(find_java(), (*jars, *support_jars()), folder)
+        self._jvm = _SmallJvm(find_java(), (*jars, *support_jars()), folder)
         self._clients: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
