@@ -18,6 +18,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     ValidationError,
     create_model,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -128,6 +129,14 @@ class HttpSettings(Block):
         "/-/ready are for anybody.",
     )
 
+    @field_validator("access")
+    @classmethod
+    def _lets_not_everybody_in(cls, access: HttpAccess | None) -> HttpAccess | None:
+        """Who writes the block wants the opposite of what an empty one does."""
+        if access == HttpAccess():
+            raise ValueError("names no token and no certificate, so everybody is let in: set one, or leave it out")
+        return access
+
     def url(self, port: int) -> str:
         """Where it is, once the port is known."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -206,6 +215,19 @@ class Settings(BaseSettings):
         "measures how long its decision takes: `headgate_loop_latency_seconds`. The query's process must agree.",
     )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
+
+    @field_validator("data_dir", "jars_dir", mode="before")
+    @classmethod
+    def _is_a_folder(cls, value: Any) -> Any:
+        """A variable that is set to nothing would mean the folder where the process happens to be."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("is empty: name a folder, or leave it out")
+        if not isinstance(value, str):
+            return value
+        try:
+            return Path(value).expanduser()
+        except RuntimeError:
+            raise ValueError("begins with the home of a user that there is not") from None
 
     @model_validator(mode="after")
     def _executors_reach_kafka(self) -> Self:

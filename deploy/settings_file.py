@@ -46,7 +46,7 @@ def read_file(file: Path | None) -> ReadFile:
 
 def settings_of(read: ReadFile) -> Settings:
     """The settings of a file and the environment; raises as `load_settings` does."""
-    no_numbers = list(read.wording.switches_for_numbers())
+    others = [*read.wording.misspelt(read.content), *read.wording.switches_for_numbers()]
     try:
         settings = Settings(**read.content)
     except SettingsError as error:
@@ -54,9 +54,9 @@ def settings_of(read: ReadFile) -> Settings:
     except RecursionError:  # of the environment: the file's depth is bounded
         raise UserError("environment: nested too deep: give each setting by its own name") from None
     except ValidationError as error:
-        raise UserError("\n".join([*read.wording.mistakes(error), *no_numbers])) from None
-    if no_numbers:
-        raise UserError("\n".join(no_numbers))
+        raise UserError("\n".join([*read.wording.mistakes(error), *others])) from None
+    if others:
+        raise UserError("\n".join(others))
     return settings
 
 

@@ -47,6 +47,8 @@ EVIDENCE_BYTES = 16_384
 """So much of what a decision rests on is kept with it."""
 DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
 LETTERS_COUNTED_TYPE = "headgate.dead-letters-counted.v1"
+_LONGEST_TAG = 100
+"""So much is shown of a type that there is not."""
 
 Data = TypeVar("Data")
 
@@ -166,19 +168,23 @@ def _tagged_union(events: list[Any]) -> Any:
 
 def _bad_record(error: ValidationError) -> BadRecordError:
     first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "union_tag_invalid":
+        tag = str(error.errors(include_url=False)[0]["ctx"]["tag"])
+        return BadRecordError(DeadLetterReason.UNKNOWN_TYPE, f"type: '{tag[:_LONGEST_TAG]}' is none of the known ones")
+    if first["type"] == "union_tag_not_found":
+        return BadRecordError(DeadLetterReason.UNKNOWN_TYPE, "type: is needed")
     return BadRecordError(_reason(first), _detail(first, error.error_count()))
 
 
 def _reason(error: ErrorDetails) -> DeadLetterReason:
-    if error["type"] in ("union_tag_invalid", "union_tag_not_found") or error["loc"] == ("type",):
+    if error["loc"] == ("type",):
         return DeadLetterReason.UNKNOWN_TYPE
     return DeadLetterReason.INVALID if "data" in error["loc"] else DeadLetterReason.MALFORMED
 
 
 def _detail(error: ErrorDetails, count: int) -> str:
     # The union's tag leads the path of a nested error; it says nothing the type does not say.
-    loc = ("type",) if error["type"].startswith("union_tag_") else error["loc"]
-    place = ".".join(str(part) for part in loc if not str(part).startswith("headgate.")) or "record"
+    place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("headgate.")) or "record"
     more = f" (and {count - 1} more)" if count > 1 else ""
     return f"{place}: {error['msg'][:200]}{more}"
 

@@ -18,6 +18,7 @@ from deploy.settings import Settings
 from policies.registry import POLICIES
 
 _VARIABLE = re.compile(r"\$\{[^}\n]*\}|\$\([^)\n]*\)|\$[A-Z_][A-Z0-9_]{2,}\b|\{\{[^}\n]*\}\}")
+_GLOB = re.compile(r"[*?]|\[.+\]")
 _CURLY_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"
 _NULL = "tag:yaml.org,2002:null"
 
@@ -49,6 +50,9 @@ def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[Dou
         yield Doubt((), "nothing is set: see docs/reference/settings.yaml for what there is")
     elif not settings.clusters:
         yield Doubt((), "names no cluster, so nothing is watched; that is enough for `headgate replay` alone")
+    for name in settings.clusters:
+        if _GLOB.search(name):
+            yield Doubt(("clusters", name), "is one cluster's name as it stands: globs are for policies.….clusters")
     blocks: Mapping[str, Any] = settings.policy_settings()
     for name, kind in POLICIES.items():
         if settings.clusters:

@@ -32,6 +32,12 @@ def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
     return None
 
 
+def variable_below(place: Place, environment: Mapping[str, str]) -> str | None:
+    """A variable that names something below a setting; None when there is none."""
+    above = f"{variable_for(place)}{DELIMITER}"
+    return next((name for name in sorted(environment) if place and name.upper().startswith(above)), None)
+
+
 def variable_for(parts: Sequence[int | str]) -> str:
     """The name of a setting's variable: ``HEADGATE_KAFKA__SASL__PASSWORD``."""
     return PREFIX + DELIMITER.join(str(part) for part in parts).upper()

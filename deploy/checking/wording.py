@@ -1,7 +1,7 @@
 """Mistakes in settings as sentences that name the place and the remedy; none shows what was given."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from deploy.checking.environment import variable_of
+from deploy.checking.environment import variable_below, variable_of
 from deploy.checking.near import meant, nearest
 from deploy.checking.schema import Place, field_at, is_number, is_secret, names_at, places
 from deploy.checking.yaml_text import line_of, node_at, shown_name, switches
@@ -51,6 +51,7 @@ class Wording:
         """A line for each mistake, the first hundred."""
         # The input is not shown: it may hold a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
+        found = [each for each in found if not _is_empty_for_its_mistakes(each, found)]
         for each in found[:_MAX_MISTAKES]:
             yield f"{self.where(each['loc'])}: {self._message(each)}"
         if (more := len(found) - _MAX_MISTAKES) > 0:
@@ -66,8 +67,18 @@ class Wording:
         """Where a setting is: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
         place = tuple(part for part in place if part != _OF_A_KEY)
         variable = variable_of(place, self._environment)
-        if variable is not None:
-            return f"environment: {variable}"
+        if variable is None and node_at(self._tree, place) is None:
+            variable = variable_below(place, self._environment)
+        return self._in_file(place) if variable is None else f"environment: {variable}"
+
+    def misspelt(self, names: Iterable[str]) -> Iterator[str]:
+        """A line for each name at the top that is a setting's but for its capitals: pydantic would take it for it."""
+        known = names_at(self._root, ())
+        for name in names:
+            if name not in known and name.lower() in known:
+                yield f"{self._in_file((name,))}: no such setting; did you mean {name.lower()}?"
+
+    def _in_file(self, place: Place) -> str:
         line = line_of(self._tree, place)
         path = "".join(f"{'.' if number else ': '}{shown_name(part)}" for number, part in enumerate(place))
         return f"{self._file or 'environment'}{f':{line}' if line else ''}{path}"
@@ -79,6 +90,10 @@ class Wording:
                 return self._unknown(place)
             case "missing":
                 return "is needed"
+            case "too_short":
+                return "is empty: needs one at least"
+            case "path_type":
+                return "is no path: give one, in quotes"
             case kind if kind in _BLOCKS:
                 return self._no_block(place)
         said = mistake["msg"].removeprefix("Value error, ")
@@ -134,8 +149,6 @@ class Wording:
                 return ": put it in quotes"
             case "tuple_type" | "list_type" | "set_type":
                 return ": write it as [first, second], also where there is one"
-            case "path_type":
-                return ": give one path, in quotes"
             case "string_pattern_mismatch":
                 return self._default_of(place)
         return ""
@@ -172,6 +185,14 @@ class _Share:
     def value(self) -> str:
         """As settings have it: ``0.15``."""
         return f"{self.share:.6g}"
+
+
+def _is_empty_for_its_mistakes(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+    """Whether a list is short only because of mistakes in what stands there."""
+    place = mistake["loc"]
+    return mistake["type"] == "too_short" and any(
+        each["loc"][: len(place)] == place and len(each["loc"]) > len(place) for each in found
+    )
 
 
 def _shared(one: Place, other: Place) -> int:

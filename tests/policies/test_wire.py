@@ -347,6 +347,19 @@ def test_a_reader_of_one_kind_refuses_all_others(record: bytes) -> None:
         EventReader([LogDirs]).read(record)
 
 
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (event(type="headgate.weather.v1"), "type: 'headgate.weather.v1' is none of the known ones"),
+        (event(type="x" * 5000), f"type: '{'x' * 100}' is none of the known ones"),
+        (event(type=...), "type: is needed"),
+    ],
+    ids=["unknown", "endless", "none"],
+)
+def test_of_an_unknown_type_that_type_is_named_and_not_all_that_there_are(record: bytes, says: str) -> None:
+    assert fault(record).detail == says
+
+
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_a_bad_record(record: bytes) -> None:
     assert fault(record).reason is DeadLetterReason.MALFORMED

@@ -78,6 +78,7 @@ DOUBTS = [
         WATCHED + "policies: {throttle: {hard: {available_ratio_below: 0.95}}}",
         "2: policies.throttle.recovery_margin: once payments is stopped it stays so: no volume",
     ),
+    ("clusters: {'dev-*': {}}", "1: clusters.dev-*: is one cluster's name as it stands: globs are for policies"),
     (
         "clusters: {zürich: {pulsar: {admin_url: 'http://p'}, unload: {}}}",
         "1: clusters.zürich.unload: has nothing to do",

@@ -145,8 +145,15 @@ WRONG = [
     (KAFKA + "tls: true}", "kafka.tls: must hold settings by name, such as tls: {ca_file: …}"),
     ("kafka: {bootstrap_servers: ['a:1', 'b:2']}", "write it as one text, with commas between its parts"),
     ("alertmanager: {urls: 'http://a:1'}", "write it as [first, second], also where there is one"),
-    ("data_dir: [a]", ":1: data_dir: input is not a valid path for <class 'pathlib.Path'>: give one path, in quotes"),
+    ("data_dir: [a]", ":1: data_dir: is no path: give one, in quotes"),
     ("topics: {prefix: 'a b'}", "topics.prefix: string should match pattern"),
+    ("POLICIES: {throttle: {mode: shadow}}", ":1: POLICIES: no such setting; did you mean policies?"),
+    ("clusters: {a: {}}\nClusters: {b: {}}", ":2: Clusters: no such setting; did you mean clusters?"),
+    ("data_dir: ''", ":1: data_dir: is empty: name a folder, or leave it out"),
+    ("jars_dir: ' '", ":1: jars_dir: is empty: name a folder"),
+    ("data_dir: ~nobody-of-that-name/x", ":1: data_dir: begins with the home of a user that there is not"),
+    ("http: {host: 0.0.0.0, access: {}}", ":1: http.access: names no token and no certificate, so everybody is let in"),
+    ("alertmanager: {urls: []}", ":1: alertmanager.urls: is empty: needs one at least"),
     # Addresses and files
     ("kafka: {bootstrap_servers: 'http://k:9092'}", "its entry 1 is not host:port, such as kafka-1.example.org:9092"),
     ("kafka: {bootstrap_servers: 'k:99999'}", "its entry 1 is not host:port"),
@@ -205,6 +212,23 @@ def test_a_mistake_in_what_is_merged_in_has_the_line_where_it_stands(tmp_path: P
     assert [line.split(": ")[0].rpartition(":")[2] for line in lines] == ["3", "3"]
 
 
+def test_a_list_that_is_short_by_its_mistakes_is_not_another_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text("clusters: {a: {zookeeper: {servers: 'z:1'}, sessions: {members: [{path: x, role: broker}]}}}")
+    with pytest.raises(UserError) as raised:
+        load_settings(file)
+    [line] = str(raised.value).splitlines()
+    assert "sessions.members.0.path: string should match pattern" in line
+
+
+def test_a_home_is_put_in_for_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("HEADGATE_DATA_DIR", raising=False)
+    file = tmp_path / "headgate.yaml"
+    file.write_text("data_dir: ~/headgate")
+    assert load_settings(file).data_dir == tmp_path / "headgate"
+
+
 def test_a_file_that_is_not_there_names_the_one_that_is(tmp_path: Path) -> None:
     (tmp_path / "headgate.yml").touch()
     with pytest.raises(UserError, match=r"No such file or directory\); did you mean .*/headgate\.yml\?"):
@@ -222,6 +246,9 @@ def test_a_file_that_is_not_there_names_the_one_that_is(tmp_path: Path) -> None:
             "p",
             "HEADGATE_KAFKA__SASL__PASSWORT: no such setting; did you mean password",
         ),
+        ("HEADGATE_POLICIES__THROTLE__MODE", "shadow", "environment: HEADGATE_POLICIES__THROTLE__MODE: no such policy"),
+        ("HEADGATE_HTTP__PORT__X", "1", "environment: HEADGATE_HTTP__PORT__X: input should be a valid integer"),
+        ("HEADGATE_DATA_DIR", "", "environment: HEADGATE_DATA_DIR: is empty: name a folder, or leave it out"),
         ("HEADGATE_CLUSTERS", "[", 'environment: error parsing value for field "clusters"'),
     ],
 )
