@@ -26,8 +26,9 @@ START_SECONDS = 30.0
 ANSWER_SECONDS = 30.0
 """How long one call may take. Calls wait for nothing longer than a fraction of that, so a JVM that is late is dead."""
 
-_SOURCE = Path(__file__).parent / "java" / "LedgerCopier.java"
-_CLASS = "headgate.LedgerCopier"
+_JAVA = Path(__file__).parent / "java"
+_PACKAGE = "headgate"
+_COPIER, _PROMPT = "LedgerCopier", "PromptConnections"
 _NEEDED = ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
 _CONSOLE_TAIL_BYTES = 4096
 _EXIT_SECONDS = 1.0
@@ -116,7 +117,7 @@ class BookKeeperJvm:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._gateway: Any = None
-        self._loader: Any = None
+        self._copiers: Any = None  # the Java class
         self._exit_reason = "it was closed"
         self._generation = 0  # counts the starts: what was made in an earlier JVM is gone
 
@@ -147,14 +148,14 @@ class BookKeeperJvm:
         """
         with self._lock:
             self._ensure()
-            gateway, loader, generation = self._gateway, self._loader, self._generation
+            gateway, copiers, generation = self._gateway, self._copiers, self._generation
 
         def make() -> Any:
             signature = gateway.new_array(gateway.jvm.java.lang.Class, 1)
             signature[0] = gateway.jvm.java.lang.Class.forName("java.lang.String")
             arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
             arguments[0] = settings
-            return loader.loadClass(_CLASS).getConstructor(signature).newInstance(arguments)
+            return copiers.getConstructor(signature).newInstance(arguments)
 
         return RemoteCopier(self, generation, self.call(generation, make))
 
@@ -207,7 +208,8 @@ class BookKeeperJvm:
         self._process = process
         try:
             self._gateway = _connect(process)
-            self._loader = _compile(self._gateway)
+            _answer_promptly(self._gateway)
+            self._copiers = _compiled(self._gateway, _COPIER)
         except (Py4JError, OSError, ValueError) as error:
             details = self._exit_details(process, error)
             self._end()
@@ -254,7 +256,7 @@ class BookKeeperJvm:
             return f"the JVM of the BookKeeper client is gone: {self._exit_reason}"
 
     def _end(self) -> None:
-        gateway, self._gateway, self._loader = self._gateway, None, None
+        gateway, self._gateway, self._copiers = self._gateway, None, None
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -346,8 +348,16 @@ def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
     return JavaGateway(gateway_parameters=parameters)
 
 
-def _compile(gateway: JavaGateway) -> Any:
-    """The class loader of what our own source compiles to."""
+def _compiled(gateway: JavaGateway, name: str) -> Any:
+    """A class of our own."""
+    source = _JAVA / f"{name}.java"
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(str(_SOURCE), gateway.jvm.java.io.StringReader(_SOURCE.read_text()))
-    return compiler.getClassLoader()
+    compiler.cook(str(source), gateway.jvm.java.io.StringReader(source.read_text()))
+    return compiler.getClassLoader().loadClass(f"{_PACKAGE}.{name}")
+
+
+def _answer_promptly(gateway: JavaGateway) -> None:
+    """Have what is answered sent at once, over all connections from now on; those that are there end."""
+    none = gateway.new_array(gateway.jvm.java.lang.Class, 0), gateway.new_array(gateway.jvm.java.lang.Object, 0)
+    gateway.java_gateway_server.addListener(_compiled(gateway, _PROMPT).getConstructor(none[0]).newInstance(none[1]))
+    gateway.close()
