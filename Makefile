@@ -46,7 +46,7 @@ test: unit lean ## Unit tests, and each policy once on real servers: under 8 min
 unit: $(VENV)/.dev ## Tests without servers: a minute on 2 cores
 	$(BIN)/python -m pytest $(UNIT)
 
-lean: $(VENV)/.dev ## Each policy once on real brokers, bookies, disks and ZooKeeper
+lean: $(VENV)/.dev ## Each policy once on real servers, `up`, `demo`, and a query that is killed
 	@$(ARCHIVES)
 	$(SYSTEM) -m lean
 

@@ -25,6 +25,7 @@ def temporary(tmp_path: Path) -> dict[str, str]:
     return {"TMPDIR": str(tmp_path), "HEADGATE_KAFKA__BOOTSTRAP_SERVERS": "of-another-loop:9092"}
 
 
+@pytest.mark.lean
 def test_a_real_disk_fills_producers_are_slowed_stopped_and_let_go_and_nothing_stays(
     tmp_path: Path, temporary: dict[str, str]
 ) -> None:

@@ -16,6 +16,7 @@ from tests.system.processes import is_running
 from tests.system.waiting import eventually, is_soon
 
 
+@pytest.mark.lean
 @pytest.mark.usefixtures("kafka_jars")
 def test_up_watches_its_own_disks_answers_questions_leaves_nothing_behind_and_resumes(
     tmp_path: Path, free_port: int
