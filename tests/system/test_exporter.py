@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -291,6 +292,14 @@ def fill_a_volume(topics: Any) -> None:
         time.sleep(0.3)  # a trend is of the times at which Kafka took the readings
 
 
+def has_filled(running: Running, topics: Any) -> bool:
+    """Whether a volume has a trend; else fill it, again where a busy machine let its readings come too unevenly."""
+    if running.samples("headgate_volume_seconds_to_full"):
+        return True
+    fill_a_volume(topics)
+    return False
+
+
 def asked(panel: Panel) -> str:
     """A panel's query as Grafana sends it."""
     return panel.query.replace("$cluster", ".*").replace("$__rate_interval", "30s")
@@ -305,7 +314,7 @@ def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(to
     with Running(topics, registry) as running, Prometheus(tmp_path, running.server.port, rules) as prometheus:
         eventually("the exporter is ready", running.is_ready)
         play_examples(topics)
-        fill_a_volume(topics)
+        eventually("a volume's trend is believed", partial(has_filled, running, topics))
         recorded = [
             rule["name"] for g in prometheus_rules(prometheus) for rule in g["rules"] if rule["type"] == "recording"
         ]
