@@ -59,7 +59,7 @@ class Shape:
 
 SHAPES = (
     Shape("schemas: 1 entry of 200 B", 600, 1, 200),
-    Shape("cursors: 20 entries of 500 B", 300, 20, 500),
+    Shape("cursors: 20 entries of 500 B", 1000, 20, 500),
     Shape("large: 400 entries of 16 KB", 8, 400, 16_000),
 )
 ROOMY = {
@@ -71,7 +71,7 @@ ROOMY = {
 }
 """Nearer to what bookies have by default; those of tests have little of everything."""
 CONTENDERS = ("headgate", "verified", "bare")
-WARM_UP_ROUNDS = 5
+WARM_UP_ROUNDS = 3
 """Of each shape, before it is measured: until then a third of what both JVMs do is to compile."""
 ATTEMPTS = 3
 """At a round: servers on a busy machine fail now and then, whoever asks them."""
@@ -231,7 +231,7 @@ def bench() -> Iterator[Bench]:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of each shape and contender (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of each shape and contender (default: %(default)s)")
     parser.add_argument("--share", type=float, default=1.0, help="of the ledgers (default: all)")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))

@@ -46,22 +46,6 @@ rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 """
 
-# C2 takes more of the processor to compile a client of BookKeeper, over thousands of ledgers, than what it makes of it
-# saves: without it a copy takes a fifth less until then. But only C2 has the processor's own instructions for SHA-256,
-# which is most of what a large ledger takes.
-_COMPILERS = """\
-[
-  {match: ["sun/security/provider/SHA2.*", "sun/security/provider/DigestBase.*"], c2: {Exclude: false}},
-  {match: "*.*", c2: {Exclude: true}}
-]
-"""
-# What C2 is kept from is compiled for good when it would be C2's turn: soon, as until then its calls are counted.
-_COMPILE_SOON = (
-    "-XX:Tier4InvocationThreshold=300",
-    "-XX:Tier4MinInvocationThreshold=100",
-    "-XX:Tier4CompileThreshold=1000",
-)
-
 # Py4J logs a traceback for every try to reach a JVM that is gone; what matters is in our own errors.
 logging.getLogger("py4j.java_gateway").setLevel(logging.CRITICAL)
 logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
@@ -195,7 +179,6 @@ class BookKeeperJvm:
         started = time.monotonic()
         (self._run_dir / "tmp").mkdir(parents=True, exist_ok=True)
         (self._run_dir / "log4j2.properties").write_text(_LOG4J)
-        (self._run_dir / "compilers.json").write_text(_COMPILERS)
         with (self._run_dir / "console.log").open("wb") as console:
             process = subprocess.Popen(  # noqa: S603  # the launcher we were given, no shell
                 self._command(),
@@ -225,11 +208,6 @@ class BookKeeperJvm:
             "-XX:+UseSerialGC",
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
-            "-XX:+UnlockDiagnosticVMOptions",
-            f"-XX:CompilerDirectivesFile={self._run_dir / 'compilers.json'}",
-            "-XX:CompileCommand=quiet",
-            "-XX:+DisplayVMOutputToStderr",  # of what is printed to the other we read the first lines
-            *_COMPILE_SOON,
             "-Djava.awt.headless=true",
             f"-Djava.io.tmpdir={self._run_dir / 'tmp'}",
             f"-Dlog4j2.configurationFile={self._run_dir / 'log4j2.properties'}",

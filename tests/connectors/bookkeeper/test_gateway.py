@@ -76,7 +76,6 @@ def test_the_command_bounds_the_memory_and_keeps_to_its_folder(jvm: BookKeeperJv
     command = jvm._command()
     assert command[0] == "/bin/java"
     assert {"-Xmx64m", "-XX:MaxDirectMemorySize=64m", f"-Djava.io.tmpdir={tmp_path / 'tmp'}"} <= set(command)
-    assert f"-XX:CompilerDirectivesFile={tmp_path / 'compilers.json'}" in command
     assert command[command.index("-cp") + 1] == ":".join(str(jar) for jar in JARS)
     assert command[-4:] == ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
 
