@@ -4,11 +4,10 @@ Both instants are Kafka's own (LogAppendTime), on one broker, so no two clocks a
 """
 
 import json
-import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -135,11 +134,6 @@ class Throttled:
 
 class _UndecidedError(Exception):
     """Some observations have no decision yet."""
-
-
-def quantile(ordered: Sequence[float], percent: int) -> float:
-    """What so many percent stay within."""
-    return statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1]
 
 
 def _reading(number: int, load: Load) -> LogDirs:

@@ -26,8 +26,9 @@ from typing import Any
 
 from bench.fleet_load import AT_ONCE_SECONDS, OBSERVED, PREFIX, Fleet, Said
 from bench.processes import cpu_seconds, own_cpu_seconds, resident_bytes
+from bench.quantiles import quantile
 from bench.turns import Figures, run
-from bench.waits import appended_ms, ends_of, waits_ms, within_ms
+from bench.waits import appended_ms, ends_of, waits_ms
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
@@ -203,7 +204,7 @@ def _at_pace(said: Said, speed: float, seconds: int, batches: Batches, processor
         time.sleep(0.1)
     decided = batches.taken[seen:]  # with what was left when the fleet fell silent: who waited longest is among that
     waits = waits_ms(decided, appended_ms(said.servers, OBSERVED, known), sum(known.values()) - before)
-    return {"p50, ms": within_ms(waits, 0.5), "p99, ms": within_ms(waits, 0.99)} | figures
+    return {"p50, ms": quantile(waits, 50), "p99, ms": quantile(waits, 99)} | figures
 
 
 def _record(file: Path, line: dict[str, Any]) -> None:

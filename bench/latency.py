@@ -13,7 +13,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from bench.appended import Load, Throttled, quantile
+from bench.appended import Load, Throttled
+from bench.quantiles import quantile
 from bench.turns import Figures, run
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics

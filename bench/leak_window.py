@@ -9,13 +9,13 @@ The last two columns are read off the exported histogram, so they are as coarse 
 
 import argparse
 import random
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from bench.quantiles import quantile
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from tests.system.isolation import CLUSTER, Metadata, WatchedLoop, instant_ms, watched_loop
@@ -97,22 +97,16 @@ def _print_row(way: str, bookies: Sequence[str], loop: WatchedLoop, buckets: dic
         windows.append(said["leak_window_seconds"] * 1000)
         registered_ms = instant_ms(said["quarantined_at"]) - windows[-1]
         alerts.append(loop.alerts("unassigned-bookie", bookie)[0].appended_ms - registered_ms)
-    alert, window = _percentile(alerts), _percentile(windows)
     print(
-        f"{way:<12} {len(bookies):7} {alert(50):10.0f} {alert(99):7.0f} {window(50):15.0f} {window(99):4.0f} "
-        f"{max(windows):7.0f} {histogram_quantile(buckets, 0.5) * 1000:14.0f} "
-        f"{histogram_quantile(buckets, 0.99) * 1000:7.0f}"
+        f"{way:<12} {len(bookies):7} {quantile(alerts, 50):10.0f} {quantile(alerts, 99):7.0f} "
+        f"{quantile(windows, 50):15.0f} {quantile(windows, 99):4.0f} {max(windows):7.0f} "
+        f"{histogram_quantile(buckets, 0.5) * 1000:14.0f} {histogram_quantile(buckets, 0.99) * 1000:7.0f}"
     )
 
 
-def _percentile(values: Sequence[float]) -> Callable[[int], float]:
-    cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return lambda percent: cuts[percent - 1]
-
-
-def histogram_quantile(buckets: dict[float, float], quantile: float) -> float:
+def histogram_quantile(buckets: dict[float, float], share: float) -> float:
     """As Prometheus's function of that name: between the bounds of a bucket everything is taken to be even."""
-    rank, lower, below = quantile * max(buckets.values()), 0.0, 0.0
+    rank, lower, below = share * max(buckets.values()), 0.0, 0.0
     for upper, cumulative in sorted(buckets.items()):
         if cumulative >= rank:
             return lower + (upper - lower) * (rank - below) / (cumulative - below)

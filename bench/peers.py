@@ -25,9 +25,10 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.appended import Appended, Load, Throttled, quantile
+from bench.appended import Appended, Load, Throttled
 from bench.peer_policy import POLICY
 from bench.processes import cpu_seconds, resident_bytes, tree
+from bench.quantiles import quantile
 from bench.turns import ROOT, Figures, table
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics

@@ -10,7 +10,6 @@ nodes by ZooKeeper's, all on one machine.
 
 import argparse
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
+from bench.quantiles import quantile
 from deploy.embedded import EmbeddedKafka
 from deploy.jars import default_cache_dir, ensure_jars
 from policies.sessions.settings import monitor_ms
@@ -114,8 +114,7 @@ def _running(folder: Path) -> Iterator[tuple[KazooClient, Fleet, SessionsLoop]]:
 
 
 def _print_row(name: str, values: Sequence[float]) -> None:
-    cuts = statistics.quantiles(values, n=100, method="inclusive")
-    print(f"{name:<26} {cuts[49]:7.0f} {cuts[98]:7.0f} {max(values):8.0f}")
+    print(f"{name:<26} {quantile(values, 50):7.0f} {quantile(values, 99):7.0f} {max(values):8.0f}")
 
 
 if __name__ == "__main__":

@@ -49,10 +49,5 @@ def waits_ms(batches: Iterable[BatchProgress], appended: Sequence[int], undecide
     return sorted(end_ms - at_ms for end_ms, at_ms in zip(taken, appended, strict=False))
 
 
-def within_ms(waits: Sequence[float], share: float) -> float:
-    """What so large a share of them is not longer than; not a number where there are none."""
-    return waits[min(len(waits) - 1, int(share * len(waits)))] if waits else float("nan")
-
-
 def _consumer(servers: str) -> Consumer:
     return Consumer({"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False})

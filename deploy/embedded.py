@@ -304,8 +304,7 @@ class EmbeddedKafka:
 
     def _format_new_brokers(self, deadline: float) -> None:
         """Write the metadata folder of brokers that have none; side by side, as it is mostly a JVM's start."""
-        new = [broker for broker in self.broker_ids if not (self._metadata_dir(broker) / "meta.properties").exists()]
-        formats = {broker: self._launch_format(broker) for broker in new}
+        formats = {broker: self._launch_format(broker) for broker in self._new_brokers()}
         try:
             for broker, process in formats.items():
                 if not process.wait(max(0.0, deadline - time.monotonic())) or process.exit_code != 0:
@@ -316,6 +315,9 @@ class EmbeddedKafka:
             for process in formats.values():
                 process.kill()
                 shutil.rmtree(process.run_dir, ignore_errors=True)
+
+    def _new_brokers(self) -> list[int]:
+        return [each for each in self.broker_ids if not (self._metadata_dir(each) / "meta.properties").exists()]
 
     def _launch_format(self, broker: int) -> JvmProcess:
         arguments = ("format", "--ignore-formatted", f"--cluster-id={self._identity.cluster_id}")

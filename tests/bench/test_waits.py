@@ -1,10 +1,6 @@
 """How long records waited, from when they were appended and what batches took."""
 
-import math
-
-import pytest
-
-from bench.waits import waits_ms, within_ms
+from bench.waits import waits_ms
 from streaming.progress import BatchProgress
 
 
@@ -23,12 +19,3 @@ def test_what_was_left_from_before_is_taken_first() -> None:
 
 def test_records_that_no_batch_took_are_left_out() -> None:
     assert waits_ms([batch(1000, 0.5, 1)], [900, 990]) == [600.0]
-
-
-@pytest.mark.parametrize(("share", "longest"), [(0.0, 1.0), (0.5, 51.0), (0.99, 100.0), (1.0, 100.0)])
-def test_a_share_stays_within(share: float, longest: float) -> None:
-    assert within_ms([float(each) for each in range(1, 101)], share) == longest
-
-
-def test_nothing_stays_within_anything() -> None:
-    assert math.isnan(within_ms([], 0.5))

@@ -32,7 +32,7 @@ def use() -> None:
 
 
 def _format_new_brokers(kafka: EmbeddedKafka, deadline: float) -> None:
-    new = {broker: _folders(kafka, broker) for broker in kafka.broker_ids if not _is_formatted(kafka, broker)}
+    new = {broker: _folders(kafka, broker) for broker in kafka._new_brokers()}
     keys = {broker: (broker, len(folders), kafka._jars) for broker, folders in new.items()}
     if all(key in _left for key in keys.values()):
         for broker, folders in new.items():
@@ -41,10 +41,6 @@ def _format_new_brokers(kafka: EmbeddedKafka, deadline: float) -> None:
     BY_KAFKAS_TOOL(kafka, deadline)
     for broker, folders in new.items():
         _left[keys[broker]] = Formatted(kafka._identity.cluster_id, tuple(_files(folders)))
-
-
-def _is_formatted(kafka: EmbeddedKafka, broker: int) -> bool:
-    return (kafka._metadata_dir(broker) / "meta.properties").exists()
 
 
 def _folders(kafka: EmbeddedKafka, broker: int) -> list[Path]:
