@@ -20,12 +20,21 @@ def stop_on_signals() -> threading.Event:
     stop = threading.Event()
 
     def on_signal(number: int, _frame: object) -> None:
-        stop.set()
+        set_in_handler(stop)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
     return stop
+
+
+def set_in_handler(event: threading.Event) -> None:
+    """Set an event from the handler of a signal.
+
+    A thread of its own does so: who waits for an event, or sets it, holds its lock for a moment, and a handler that
+    interrupts it just then would wait for that lock for ever.
+    """
+    threading.Thread(target=event.set, name="signal", daemon=True).start()
 
 
 class SettingsReload:
@@ -42,7 +51,7 @@ class SettingsReload:
         self._load = load
         self._asked = threading.Event()
         self._fresh: Settings | None = None
-        signal.signal(signal.SIGHUP, lambda _number, _frame: self._asked.set())
+        signal.signal(signal.SIGHUP, lambda _number, _frame: set_in_handler(self._asked))
 
     def watch(self, registry: CollectorRegistry, end_run: threading.Event) -> Callable[[threading.Event], None]:
         """What to run beside the loop until its event is set; sets `end_run` when there are new settings."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from deploy.signals import set_in_handler
+
 _PREFIX = "headgate-demo-"
 _LOCK = "lock"
 
@@ -33,7 +35,7 @@ class Ending:
         first, self._signal = self._signal is None, number
         if not (first and self.in_order):
             raise SystemExit(self.status)
-        self.stop.set()
+        set_in_handler(self.stop)
 
 
 @contextmanager
