@@ -37,8 +37,9 @@ from deploy.embedded import EmbeddedKafka
 from deploy.jar_bar import fetched_groups
 from deploy.jvm import find_java
 from deploy.settings import EMBEDDED_CLUSTER, Settings, WatchedCluster
+from deploy.settings_reload import SettingsReload
 from deploy.shared_parts import SharedParts
-from deploy.signals import SettingsReload, stop_on_signals
+from deploy.signals import stop_on_signals
 from deploy.switch.admin_api import admin_api_parts
 from deploy.terminal import Terminal
 from policies.throttle import ThrottleSettings

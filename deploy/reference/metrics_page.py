@@ -16,7 +16,7 @@ from connectors.registration import connectors_of
 from connectors.shares.metrics import ShareMetrics
 from deploy.query_health import QueryHealth
 from deploy.reference.markdown import code, table
-from deploy.signals import reload_gauge
+from deploy.settings_reload import reload_gauge
 from policies.registry import POLICIES
 
 _INTRODUCTION = """\
