@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.fleet_load import AT_ONCE_SECONDS, OBSERVED, PREFIX, Fleet, Said
+from bench.fleet_load import AT_ONCE_SECONDS, OBSERVED, PREFIX, Fleet, FleetReadings
 from bench.processes import cpu_seconds, own_cpu_seconds, resident_bytes
 from bench.quantiles import quantile
 from bench.turns import Figures, run
@@ -116,15 +116,15 @@ def _measured(
         limits = {"soft": {"available_ratio_below": 0.05}, "hard": {"available_ratio_below": 0.01}}
         host = PolicyHost({"throttle": ThrottleSettings.model_validate(limits)}, _names(fleet))
         start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
-        said = Said(fleet, servers)
-        _warm(said, batches)
+        readings = FleetReadings(fleet, servers)
+        _warm(readings, batches)
         gateway: Any = spark.sparkContext._gateway
         figures: Figures = {}
         processor = _Processor(gateway.proc.pid, executors)
         if given.backlog:
-            return _worked_off(said, given.backlog, batches, processor)
+            return _worked_off(readings, given.backlog, batches, processor)
         for speed in given.speed:
-            found = _at_pace(said, speed, given.seconds, batches, processor)
+            found = _at_pace(readings, speed, given.seconds, batches, processor)
             found["checkpoint, MiB"] = _bytes_in(folder / "checkpoint") / 2**20
             if given.record:
                 _record(given.record, {"clusters": fleet.clusters, "volumes": fleet.volumes, "speed": speed, **found})
@@ -159,9 +159,9 @@ class _Processor:
         return {part: seconds - before[part] for part, seconds in self.spent().items()}
 
 
-def _worked_off(said: Said, polls: int, batches: Batches, processor: _Processor) -> Figures:
+def _worked_off(readings: FleetReadings, polls: int, batches: Batches, processor: _Processor) -> Figures:
     """What waits is decided on as fast as it goes while nobody writes, from the end of a batch to that of the last."""
-    until = batches.observed() + said.write(polls)
+    until = batches.observed() + readings.write(polls)
     written = len(batches.taken)
     while len(batches.taken) == written:
         time.sleep(AT_ONCE_SECONDS)
@@ -184,13 +184,13 @@ def _worked_off(said: Said, polls: int, batches: Batches, processor: _Processor)
     }
 
 
-def _at_pace(said: Said, speed: float, seconds: int, batches: Batches, processor: _Processor) -> Figures:
-    """One pace, from when all that was said before is decided on."""
-    offered = said.fleet.per_second * speed * seconds
-    known = ends_of(said.servers, OBSERVED)
+def _at_pace(readings: FleetReadings, speed: float, seconds: int, batches: Batches, processor: _Processor) -> Figures:
+    """One pace, from when all that was published before is decided on."""
+    offered = readings.fleet.per_second * speed * seconds
+    known = ends_of(readings.servers, OBSERVED)
     spent_before = processor.spent()
     seen, before, began = len(batches.taken), batches.observed(), time.monotonic()
-    said.speak(seconds, speed)
+    readings.publish(seconds, speed)
     took, spent = time.monotonic() - began, processor.since(spent_before)
     taken = batches.taken[seen:]
     millions = max(1, sum(batch.input_records for batch in taken)) / 1e6
@@ -203,7 +203,7 @@ def _at_pace(said: Said, speed: float, seconds: int, batches: Batches, processor
     while batches.observed() - before < 0.99 * offered and time.monotonic() - began < took + _LONGEST_DRAIN:
         time.sleep(0.1)
     decided = batches.taken[seen:]  # with what was left when the fleet fell silent: who waited longest is among that
-    waits = waits_ms(decided, appended_ms(said.servers, OBSERVED, known), sum(known.values()) - before)
+    waits = waits_ms(decided, appended_ms(readings.servers, OBSERVED, known), sum(known.values()) - before)
     return {"p50, ms": quantile(waits, 50), "p99, ms": quantile(waits, 99)} | figures
 
 
@@ -230,11 +230,11 @@ def _names(fleet: Fleet) -> frozenset[str]:
     return frozenset(f"c{cluster}" for cluster in range(fleet.clusters))
 
 
-def _warm(said: Said, batches: Batches) -> None:
+def _warm(readings: FleetReadings, batches: Batches) -> None:
     """Whole trends, one poll after the other."""
     until = 0
     for _ in range(WARM_POLLS):
-        until += said.write(1)
+        until += readings.write(1)
         while batches.observed() < until:
             time.sleep(AT_ONCE_SECONDS)
 

@@ -50,17 +50,17 @@ class Fleet:
 
 
 @dataclass
-class Said:
-    """What a fleet has said so far: no reading comes twice."""
+class FleetReadings:
+    """What a fleet publishes: no reading comes twice."""
 
     fleet: Fleet
     servers: str
     polls: int = 0
 
-    def speak(self, seconds: int, speed: float) -> None:
+    def publish(self, seconds: int, speed: float) -> None:
         """Go on at this pace."""
         given = (self.fleet, self.servers, seconds, speed, self.polls)
-        load = multiprocessing.Process(target=_speak, args=given, daemon=True)
+        load = multiprocessing.Process(target=_publish, args=given, daemon=True)
         load.start()
         load.join()
         self.polls += 1 + int(seconds * speed / POLL_SECONDS)
@@ -77,7 +77,7 @@ class Said:
         return polls * self.fleet.clusters * self.fleet.brokers
 
 
-def _speak(fleet: Fleet, servers: str, seconds: int, speed: float, first_poll: int) -> None:
+def _publish(fleet: Fleet, servers: str, seconds: int, speed: float, first_poll: int) -> None:
     producer, began, sent = _producer(servers), time.monotonic(), 0
     polls = itertools.chain.from_iterable(fleet.observations(poll) for poll in itertools.count(first_poll))
     while (passed := time.monotonic() - began) < seconds:

@@ -1,6 +1,6 @@
 """The throttle policy as a peer of the query hosts it: one key's records and bytes in, records and bytes out.
 
-`take_turn` is what the query's own operator calls, so all contenders decide alike. Imports what a peer's environment
+`reconcile` is what the query's own operator calls, so all contenders decide alike. Imports what a peer's environment
 has: msgspec and pydantic, neither Spark nor clients.
 """
 
@@ -13,7 +13,7 @@ from policies.throttle import ThrottleSettings
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, recall
 from streaming.output import Output
-from streaming.turn import take_turn
+from streaming.transition import reconcile
 from tests.eager import EAGER
 
 POLICY = "throttle"
@@ -38,7 +38,7 @@ class HostedPolicy:
     def step(self, cluster: str, kept: bytes | None, records: Sequence[ObservedRecord], now_ms: int) -> Hosted:
         """Take the records of one cluster."""
         before = None if kept is None else recall(kept)
-        turn = take_turn(self._host, self._prefix, (POLICY, cluster), before, records, now_ms)
+        transition = reconcile(self._host, self._prefix, (POLICY, cluster), before, records, now_ms)
         # Not packed, as Spark's state is: they have no JVM to send it to, nor what packs it.
-        after = None if turn.remembered is None else msgspec.msgpack.encode(turn.remembered)
-        return Hosted(after, turn.wake_ms, turn.outputs)
+        after = None if transition.remembered is None else msgspec.msgpack.encode(transition.remembered)
+        return Hosted(after, transition.wake_ms, transition.outputs)

@@ -1,8 +1,8 @@
 """One policy, three hosts: Headgate's query, Quix Streams with RocksDB and changelog, and a bare confluent-kafka loop.
 
-The same turn of the same throttle policy (`streaming/turn.py`), one after the other on one broker: latency at several
-rates, processor time and memory, and what a kill -9 in the middle costs. Quix Streams is installed into an environment
-of its own in the cache, once. About eight minutes:
+The same step of the same throttle policy (`streaming/transition.py`), one after the other on one broker: latency at
+several rates, processor time and memory, and what a kill -9 in the middle costs. Quix Streams is installed into an
+environment of its own in the cache, once. About eight minutes:
 
     python bench/peers.py
     python bench/peers.py --only quix loop --rates 100 --seconds 10

@@ -18,7 +18,7 @@ Watched = tuple[str, str]
 """A policy and a cluster."""
 
 
-class Change(NamedTuple):
+class InForceChange(NamedTuple):
     """What a record has changed."""
 
     key: Key
@@ -52,14 +52,14 @@ class DecisionsInForce:
         self._knows = knows
         self._latest: dict[Key, Decision] = {}
 
-    def take(self, record: Record) -> Change | None:
+    def take(self, record: Record) -> InForceChange | None:
         """What the record changes; None for what is repeated, late, not believed or no decision."""
         try:
             return self.fold(record)
         except BadRecordError:
             return None
 
-    def fold(self, record: Record) -> Change | None:
+    def fold(self, record: Record) -> InForceChange | None:
         """The same, for who counts what is no decision.
 
         Raises:
@@ -68,7 +68,7 @@ class DecisionsInForce:
         if record.value is None:
             key = (record.topic, (record.key or b"").decode(errors="replace"))
             before = self._latest.pop(key, None)
-            return None if before is None else Change(key, None, before)
+            return None if before is None else InForceChange(key, None, before)
         decision = self._reader.read(record.value).data
         key, appended_at = (record.topic, decision.record_key()), from_millis(record.appended_ms)
         before = self._latest.get(key)
@@ -78,7 +78,7 @@ class DecisionsInForce:
         ):
             return None
         self._latest[key] = decision
-        return Change(key, decision, before)
+        return InForceChange(key, decision, before)
 
     def all(self) -> Iterable[Decision]:
         """Everything in force, in no order."""
@@ -107,7 +107,7 @@ class InForce:
                 continue
         return changes > 0
 
-    def fold(self, record: Record) -> Change | None:
+    def fold(self, record: Record) -> InForceChange | None:
         """What one record changes; raises as `DecisionsInForce.fold` does."""
         change = self._decided.fold(record)
         if change is not None:

@@ -11,7 +11,7 @@ from policies.observations import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     """What came of a question."""
 
     outcome: Outcome
@@ -31,4 +31,4 @@ class Probe:
     """Whom it is put to: ``loop Kafka``, ``payments: ZooKeeper``."""
     asks: str
     """What about: ``quotas``."""
-    ask: Callable[[], Answer]
+    ask: Callable[[], ProbeResult]

@@ -11,7 +11,7 @@ from connectors.by_policy import throttle
 from connectors.kafka.publisher import Publisher
 from connectors.part import Part
 from connectors.registration import ActuatorContext, acts_on, connectors_of
-from connectors.shares.lease import Lease
+from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group
 from deploy.app import tell
 from deploy.connections import Connections
@@ -71,7 +71,7 @@ class Actuators:
         return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
 
     @contextmanager
-    def _opened(self, policy: str, clusters: Held, lease: Lease) -> Iterator[Sequence[Part]]:
+    def _opened(self, policy: str, clusters: Held, lease: ShareLease) -> Iterator[Sequence[Part]]:
         with passing_registry(self._registry) as registry, self._connections.used(clusters):
             yield self.parts_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
 

@@ -14,7 +14,7 @@ from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
 from connectors.recalled import Kind, Recall
 from connectors.registration import CollectorContext, connectors_of
-from connectors.shares.lease import Lease
+from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group
 from deploy.connections import Connections
 from deploy.settings import Settings
@@ -81,7 +81,7 @@ class Collectors:
         ]
 
     @contextmanager
-    def _opened(self, cluster: str, _held: Held, _lease: Lease) -> Iterator[Sequence[Part]]:
+    def _opened(self, cluster: str, _held: Held, _lease: ShareLease) -> Iterator[Sequence[Part]]:
         with self._connections.used([cluster]):
             yield self.parts_of(cluster)
         self._metrics.forget(cluster)

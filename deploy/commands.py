@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from deploy.lazily import load_settings, say, set_up_logging
+from deploy.lazily import load_settings, print_sentence, set_up_logging
 from deploy.switch.cli import switch_app
 from policies.errors import UserError
 
@@ -99,8 +99,8 @@ def demo(
     from deploy.demo.volume import enter_private_mounts
 
     mounts = enter_private_mounts()  # before what is loaded below starts threads
+    from deploy.demo.part import DemoFailedError
     from deploy.demo.run import run_demo
-    from deploy.demo.stage import DemoFailedError
 
     try:
         raise typer.Exit(run_demo(mounts=mounts, picture=picture))
@@ -182,7 +182,7 @@ def act(
 
     if release:
         parts.release(given)
-        say("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
+        print_sentence("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
     else:
         parts.run_actuators(given)
 
@@ -286,7 +286,7 @@ def promise(
     set_up_logging(answers=True)
     request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
     placement = give_promise(load_settings(settings), request)
-    say(f"promised: {placement.promise.value}. {placement.explanation}")
+    print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
 Timeout = Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")]
@@ -332,7 +332,7 @@ def _command_pause(
     from deploy.pausing import PauseRequest, command_pause
 
     for said in command_pause(load_settings(file), PauseRequest(policy, cluster, length, reason, timeout)):
-        say(said.explanation)
+        print_sentence(said.explanation)
 
 
 @app.command()
@@ -395,13 +395,13 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
     found = checkpoint.Checkpoint(given.checkpoint_dir())
     lines = checkpoint.repair_plan(found)
     for line in lines or [f"{found.folder}: nothing is damaged"]:
-        say(line)
+        print_sentence(line)
     if lines and yes:
         with sole_query(given):
             checkpoint.repair(found)
-        say("repaired")
+        print_sentence("repaired")
     elif lines:
-        say("Nothing was changed: do it with --yes, while no query runs.")
+        print_sentence("Nothing was changed: do it with --yes, while no query runs.")
 
 
 @checkpoint_app.command("reset")
@@ -413,12 +413,12 @@ def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
     given = load_settings(settings)
     found = checkpoint.Checkpoint(given.checkpoint_dir())
     for line in checkpoint.reset_plan(found):
-        say(line)
+        print_sentence(line)
     if yes:
         with sole_query(given):
-            say(f"moved to {checkpoint.reset(found)}")
+            print_sentence(f"moved to {checkpoint.reset(found)}")
     else:
-        say("Nothing was changed: do it with --yes, while no query runs.")
+        print_sentence("Nothing was changed: do it with --yes, while no query runs.")
 
 
 @topics_app.command("create")

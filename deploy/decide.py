@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Part, first_said
-from connectors.shares.lease import Lease
+from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group
 from deploy.app import Sessions, query_parts, require_own_checkpoint, run_parts, take_checkpoint, warm_up
 from deploy.settings import Settings
@@ -67,15 +67,15 @@ class Decider:
         )
 
     @contextmanager
-    def _opened(self, _unit: str, _held: Held, lease: Lease) -> Iterator[Sequence[Part]]:
-        turn = _Turn(self, lease)
+    def _opened(self, _unit: str, _held: Held, lease: ShareLease) -> Iterator[Sequence[Part]]:
+        tenure = _Tenure(self, lease)
         with passing_registry(self._registry) as registry:
-            yield [Part("query", lambda stop: turn.run(stop, registry), turn.healthy, turn.ready)]
+            yield [Part("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
             if not lease.holds(DECIDER_SHARE):
                 self._sessions.start_ahead()
                 self._sessions.while_untaken(partial(warm_up, self._settings))
 
-    def parts(self, registry: CollectorRegistry, lease: Lease) -> list[Part]:
+    def parts(self, registry: CollectorRegistry, lease: ShareLease) -> list[Part]:
         """What runs while it is this process's turn, on the checkpoint as it is now."""
         take_checkpoint(self._settings, self._report)
         return query_parts(
@@ -88,10 +88,10 @@ class Decider:
         return self._settings
 
 
-class _Turn:
+class _Tenure:
     """One time that the query is this process's."""
 
-    def __init__(self, decider: Decider, lease: Lease) -> None:
+    def __init__(self, decider: Decider, lease: ShareLease) -> None:
         self._decider = decider
         self._lease = lease
         self._parts: Sequence[Part] | None = None

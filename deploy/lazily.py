@@ -27,7 +27,7 @@ def set_up_logging(*, verbose: bool = False, answers: bool = False) -> None:
     _logs.append(True)
 
 
-def say(sentence: str) -> None:
+def print_sentence(sentence: str) -> None:
     """Print a sentence: on a person's terminal wrapped by words, elsewhere as one line."""
     from deploy.console import sentence_console
 

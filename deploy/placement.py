@@ -29,7 +29,7 @@ from policies.isolation.messages import explain_placement
 from policies.isolation.readings import BookieAffinity, BrokerIsolation
 from policies.isolation.rules import RuleSet
 from policies.isolation.state import BookieClusterState, Cohort
-from policies.isolation.what_if import Change, after
+from policies.isolation.what_if import HypotheticalChange, after
 from policies.observations import Observation, Outcome, Reading
 
 
@@ -42,7 +42,7 @@ class PlacementQuery:
     """None: all of them."""
     ensemble_size: int | None = None
     rules: RuleSet | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[HypotheticalChange, ...] = ()
 
 
 def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) -> None:

@@ -23,7 +23,7 @@ from streaming.recording import Recording, needed, recording
 from streaming.replay import Recorded
 
 
-class Line(NamedTuple):
+class RecordedLine(NamedTuple):
     """A line of a file, and the Kafka record that it holds; None: it holds an event alone."""
 
     place: str
@@ -101,13 +101,13 @@ def _observed(record: AppendedRecord) -> ObservedRecord:
     )
 
 
-def _lines(files: Sequence[Path]) -> Iterator[Line]:
+def _lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
     for file in files:
         try:
             with file.open("rb") as lines:
                 for number, line in enumerate(lines, 1):
                     if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
-                        yield Line(f"{file}:{number}", text, _record(text))
+                        yield RecordedLine(f"{file}:{number}", text, _record(text))
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 

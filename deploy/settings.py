@@ -42,7 +42,7 @@ from streaming.master import is_loopback, is_on_this_machine
 from streaming.settings import StreamSettings
 
 
-class Block(BaseModel):
+class SettingsBlock(BaseModel):
     """A part of the settings; unknown names are mistakes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -116,7 +116,7 @@ MAX_CLUSTER_NAME = 249
 """As readings have it."""
 
 
-class HttpSettings(Block):
+class HttpSettings(SettingsBlock):
     """Where /metrics, /-/healthy and /-/ready are served, and by the exporter the status page."""
 
     host: Annotated[str, AfterValidator(_not_everywhere)] = Field(
@@ -143,7 +143,7 @@ class HttpSettings(Block):
         return f"{'https' if self.access and self.access.cert_file else 'http'}://{host}:{port}"
 
 
-class EmbeddedSettings(Block):
+class EmbeddedSettings(SettingsBlock):
     """The Kafka that `headgate up` starts itself."""
 
     brokers: int = Field(default=1, ge=1, le=9, description="How many brokers it has.")
@@ -169,7 +169,7 @@ def _policies_block() -> Any:
     fields: dict[str, Any] = {
         name: (kind.settings, Field(default_factory=kind.settings)) for name, kind in POLICIES.items()
     }
-    return create_model("PoliciesSettings", __base__=Block, __doc__="Each policy's settings.", **fields)
+    return create_model("PoliciesSettings", __base__=SettingsBlock, __doc__="Each policy's settings.", **fields)
 
 
 PoliciesSettings: Any = _policies_block()

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.part import Check, Part, first_said
-from connectors.shares.lease import Lease
+from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group, Membership
 from connectors.shares.metrics import ShareMetrics
 from connectors.shares.settings import ShareSettings
@@ -36,7 +36,7 @@ class Work:
     """From the shares held to what belongs to them."""
     units: Callable[[Held], Mapping[str, Held]]
     """From what is held to what runs and stops together, by name; it is started anew when it is to do other things."""
-    open: Callable[[str, Held, Lease], AbstractContextManager[Sequence[Part]]]
+    open: Callable[[str, Held, ShareLease], AbstractContextManager[Sequence[Part]]]
     """Makes the parts of a unit, and ends afterwards what they were made of."""
 
 
@@ -132,7 +132,7 @@ class SharedParts:
 
 
 @dataclass
-class _Unit:
+class _RunningUnit:
     """Parts that run together, each on a thread of its own."""
 
     clusters: Held
@@ -145,7 +145,7 @@ class _Running:
     """The units that run now. Changed by one thread at a time, looked at from any."""
 
     def __init__(self) -> None:
-        self._units: dict[str, _Unit] = {}
+        self._units: dict[str, _RunningUnit] = {}
         self._failures: list[BaseException] = []
         self._lock = threading.RLock()
 
@@ -155,7 +155,7 @@ class _Running:
             if name in self._units:
                 return
             with ExitStack() as stack:
-                unit = _Unit(clusters, stack.enter_context(opened()))
+                unit = _RunningUnit(clusters, stack.enter_context(opened()))
                 unit.opened = stack.pop_all()
             self._units[name] = unit
             for part in unit.parts:
@@ -192,7 +192,7 @@ class _Running:
             self._failures.append(failure)
 
 
-def _end(unit: _Unit) -> None:
+def _end(unit: _RunningUnit) -> None:
     for part, thread in zip(unit.parts, unit.threads, strict=True):
         part.stop.set()
         thread.join()

@@ -50,7 +50,7 @@ class Condition:
         return (self.alert, self.subject)
 
 
-class Entry(Struct, array_like=True, frozen=True):
+class AlertEntry(Struct, array_like=True, frozen=True):
     """What was said about one condition. `said_ms` is None while its grace runs."""
 
     alert: str
@@ -81,7 +81,7 @@ class Entry(Struct, array_like=True, frozen=True):
 class AlertBook(Struct, array_like=True, frozen=True):
     """The open alerts of one cluster, and a counter that only grows and numbers everything said about them."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AlertEntry, ...] = ()
     sequence: int = 0
 
     def keys(self) -> frozenset[tuple[str, str]]:
@@ -132,13 +132,13 @@ class OpenAlerts:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._order)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[AlertEntry]:
         """All that is open, in order."""
         return map(self._entries.__getitem__, self._order)
 
-    def due(self, now: datetime) -> list[Entry]:
+    def due(self, now: datetime) -> list[AlertEntry]:
         """Those of which something is to be said by now if their condition still holds: look at it again."""
-        found: list[Entry] = []
+        found: list[AlertEntry] = []
         while (least := self._due.least()) is not None and least[0] <= to_millis(now):
             found.append(self._entries[least[1]])
             self._due.put(least[1], None)
@@ -183,12 +183,12 @@ class OpenAlerts:
         book = AlertBook(tuple(map(self._entries.__getitem__, self._order)), self._sequence)
         return book, tuple(alerts), from_millis(least[0]) if least else None
 
-    def _defer(self, key: tuple[str, str], before: Entry | None, entry: Entry, now_ms: int) -> None:
+    def _defer(self, key: tuple[str, str], before: AlertEntry | None, entry: AlertEntry, now_ms: int) -> None:
         """Say it in a later step: until then nothing is said of it, and it is due."""
         self._keep(key, msgspec_replace(entry, said_ms=None) if before is None else before)
         self._due.put(key, now_ms + _APART_MS)
 
-    def _keep(self, key: tuple[str, str], entry: Entry | None) -> None:
+    def _keep(self, key: tuple[str, str], entry: AlertEntry | None) -> None:
         if entry is None:
             del self._entries[key]
             del self._order[bisect_left(self._order, key)]
@@ -213,11 +213,13 @@ def review(
     return opened.review(changed, now)
 
 
-def _is_first(before: Entry | None) -> bool:
+def _is_first(before: AlertEntry | None) -> bool:
     return before is None or before.said_ms is None
 
 
-def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender: Sender) -> tuple[Entry, bool]:
+def _next(
+    before: AlertEntry | None, condition: Condition | None, now_ms: int, sender: Sender
+) -> tuple[AlertEntry, bool]:
     """The entry after this step, and whether something is to be said about it."""
     if condition is None:
         assert before is not None  # noqa: S101 - a key comes from one side or the other
@@ -237,8 +239,8 @@ def _next(before: Entry | None, condition: Condition | None, now_ms: int, sender
     return _entry(condition, since_ms, now_ms if due else said_ms, count), due
 
 
-def _entry(condition: Condition, since_ms: int, said_ms: int | None, count: int) -> Entry:
-    return Entry(
+def _entry(condition: Condition, since_ms: int, said_ms: int | None, count: int) -> AlertEntry:
+    return AlertEntry(
         alert=condition.alert,
         subject=condition.subject,
         severity=condition.severity.value,
@@ -252,14 +254,16 @@ def _entry(condition: Condition, since_ms: int, said_ms: int | None, count: int)
     )
 
 
-def _kept_quiet(before: Entry | None, condition: Condition | None, now_ms: int) -> Entry | None:
+def _kept_quiet(before: AlertEntry | None, condition: Condition | None, now_ms: int) -> AlertEntry | None:
     """What was said stays as it was said, to be held against what is the case once that may be said again."""
     if condition is None:
         return before if before is not None and before.said_ms is not None else None
     return before or _entry(condition, now_ms, None, condition.count)
 
 
-def _alert(entry: Entry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender) -> Alert:
+def _alert(
+    entry: AlertEntry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender
+) -> Alert:
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
     # What was the case when it was last said is not the case now, and what is now, the policy no longer says.
     summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
@@ -296,7 +300,7 @@ def retired(alert: Alert, now: datetime) -> Alert:
     return alert.model_copy(update={**status, **end, **said, "decision_id": own_id})
 
 
-def _due_ms(entry: Entry, sender: Sender) -> int | None:
+def _due_ms(entry: AlertEntry, sender: Sender) -> int | None:
     """When something is to be said of it next; None: not as long as the policy only watches."""
     if sender.is_quiet:
         return None

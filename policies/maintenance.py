@@ -40,7 +40,7 @@ class PauseCommand(Reading):
         return f"{self.cluster}/pauses/{self.policy}"
 
 
-class Pause(Struct, array_like=True, frozen=True):
+class PolicyPause(Struct, array_like=True, frozen=True):
     """A pause as it is kept: until when, by whom and why."""
 
     until_ms: int
@@ -103,7 +103,7 @@ class Quiet(Struct, frozen=True):
     """``paused by alice@host: upgrade``, or ``a maintenance window of the settings``."""
 
 
-def quiet_at(pause: Pause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Quiet | None:
+def quiet_at(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Quiet | None:
     """Whether the policy only watches at this time, by which of both lasts longer."""
     found = [
         Quiet(to_millis(until), "a maintenance window of the settings")
@@ -117,7 +117,7 @@ def quiet_at(pause: Pause | None, windows: Iterable[MaintenanceWindow], now: dat
     return max(found, key=lambda quiet: quiet.until_ms, default=None)
 
 
-def next_edge_ms(pause: Pause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> int | None:
+def next_edge_ms(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> int | None:
     """When that may change next, in milliseconds since the epoch; None: not by itself."""
     edges = [
         to_millis(at) for window in windows for at in (window.until(now), window.next_start(now)) if at is not None
@@ -127,11 +127,13 @@ def next_edge_ms(pause: Pause | None, windows: Iterable[MaintenanceWindow], now:
     return min(edges, default=None)
 
 
-def commanded(before: Pause | None, commands: Iterable[tuple[datetime, PauseCommand]]) -> Pause | None:
+def commanded(before: PolicyPause | None, commands: Iterable[tuple[datetime, PauseCommand]]) -> PolicyPause | None:
     """The pause after these commands, the last of which counts; each with when it was given."""
     for at, command in commands:
         until = None if command.until is None else min(command.until, at + LONGEST_PAUSE)
-        before = Pause(to_millis(until), command.actor, command.reason) if until is not None and until > at else None
+        before = (
+            PolicyPause(to_millis(until), command.actor, command.reason) if until is not None and until > at else None
+        )
     return before
 
 

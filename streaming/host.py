@@ -15,7 +15,7 @@ import msgspec
 
 from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, Issuer, Severity
-from policies.maintenance import MaintenanceWindow, Pause, Quiet, next_edge_ms, quiet_at
+from policies.maintenance import MaintenanceWindow, PolicyPause, Quiet, next_edge_ms, quiet_at
 from policies.observations import Observation, Reading
 from policies.policy import PolicyKind, Step
 from policies.registry import AUDIT, POLICIES, reading_types, topic_of
@@ -36,7 +36,7 @@ from streaming.letter_box import LetterBook
 from streaming.order import LEAP_MS, Place
 from streaming.output import Output
 from streaming.packing import packed, unpacked
-from streaming.standing import Said
+from streaming.standing import LastStanding
 from streaming.warm import OF_THIS_PROCESS, Warm, WarmKey
 
 POLICY_FAILED = "policy-failed"
@@ -71,9 +71,9 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True):
     """Dead letters of its records."""
     places: tuple[Place, ...] = ()
     """How far each partition was read for it."""
-    said: Said = Said()
+    last_standing: LastStanding = LastStanding()
     """When it was last said that the policy watches the cluster."""
-    pause: Pause | None = None
+    pause: PolicyPause | None = None
     """A person's word that it only watches."""
 
     @property
@@ -134,7 +134,7 @@ class PolicyHost:
         remembered: Remembered | None,
         observations: Sequence[Observation],
         now: datetime,
-        pause: Pause | None = None,
+        pause: PolicyPause | None = None,
     ) -> Stepped:
         """Step one policy for one cluster; `now` is held at the last step's time if it lies a little before it.
 
@@ -211,11 +211,11 @@ class PolicyHost:
         """What all that a policy says of a cluster has in common."""
         return self._sender(POLICIES[policy], cluster).issuer
 
-    def quiet(self, policy: str, cluster: str, pause: Pause | None, now: datetime) -> Quiet | None:
+    def quiet(self, policy: str, cluster: str, pause: PolicyPause | None, now: datetime) -> Quiet | None:
         """That the policy only watches the cluster at this time; None: it does what it is there for."""
         return quiet_at(pause, self._windows(policy, cluster), now)
 
-    def next_edge_ms(self, policy: str, cluster: str, pause: Pause | None, now: datetime) -> int | None:
+    def next_edge_ms(self, policy: str, cluster: str, pause: PolicyPause | None, now: datetime) -> int | None:
         """When that may change next by itself; None: never."""
         return next_edge_ms(pause, self._windows(policy, cluster), now)
 

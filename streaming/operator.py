@@ -3,7 +3,7 @@
 Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
 write, and a timer only when the next step is due before the one already set; nobody waits for their answers
 (`streaming/state_calls.py`). The state is read where this process cannot know that it is the one it wrote last
-(`streaming/attendance.py`). A timer that fires early steps without observations, which changes nothing; one that comes
+(`streaming/continuity.py`). A timer that fires early steps without observations, which changes nothing; one that comes
 due with the batch of the key's records is deleted, as they were stepped at that time already.
 Each timer that is set is said on a topic, too: without records there is no batch, so somebody must know when one is due
 (`policies/timers.py`).
@@ -25,14 +25,14 @@ from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TICKS, TIMERS, timer_event, timer_key
 from policies.units import from_millis
-from streaming.attendance import Attendance, Batch, Stretch, batch_in_hand
 from streaming.batch_clock import BatchClock, next_timer_ms
+from streaming.continuity import Continuity, GaplessRun, PartitionBatch, batch_in_hand
 from streaming.dead_letters import Cut, ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
 from streaming.output import Output
 from streaming.rows import use_columns
 from streaming.state_calls import StateCalls
-from streaming.turn import take_turn
+from streaming.transition import reconcile
 from streaming.warm import Kept
 
 _RIGHT = BatchClock()
@@ -44,14 +44,14 @@ STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("time
 class Written(NamedTuple):
     """What this process wrote last for a key."""
 
-    batch: Batch
+    batch: PartitionBatch
     remembered: Remembered
     timer_ms: int | None
     size_bytes: int
 
 
 _WRITTEN: Kept[tuple[str, str], Written] = Kept()
-_ATTENDANCE = Attendance()
+_CONTINUITY = Continuity()
 
 
 _COLLECTED_AFTER = (50_000, 20, 100)
@@ -106,7 +106,7 @@ class PolicyOperator(StatefulProcessor):
         self._signatures = signatures
         self._prefix = prefix
         self._clock = clock
-        self._stretch: Stretch | None = None
+        self._gapless: GaplessRun | None = None
         """Of the batch in hand; None: it is no task of a query."""
         self._calls: StateCalls | None = None
         """Of the batch in hand, or of the last one."""
@@ -121,7 +121,7 @@ class PolicyOperator(StatefulProcessor):
         self._handle = handle
         self._state = handle.getValueState("state", STATE_SCHEMA)
         self._update = self._state.update
-        self._stretch = None if (batch := batch_in_hand()) is None else _ATTENDANCE.begin(batch)
+        self._gapless = None if (batch := batch_in_hand()) is None else _CONTINUITY.begin(batch)
         if (client := getattr(handle, "_statefulProcessorApiClient", None)) is not None:  # none in Spark's tester
             # There is no watermark: Spark's client takes that for not asked yet, and asks the JVM again with each key.
             client._watermark_timestamp = 0
@@ -146,28 +146,30 @@ class PolicyOperator(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing to release; a batch ends."""
-        if self._stretch is not None:
-            _ATTENDANCE.end(self._stretch)
+        if self._gapless is not None:
+            _CONTINUITY.end(self._gapless)
         _set_aside()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
-        """One turn; `fires` says that the key's timer brought it, which Spark deletes afterwards."""
+        """Step the key; `fires` says that the key's timer brought it, which Spark deletes afterwards."""
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         ahead_ms = self._clock.ahead_ms_at(now_ms)
         before, timer_ms = self._recalled(_split(key))
-        turn = take_turn(self._host, self._prefix, _split(key), before, records, now_ms - ahead_ms, self._signatures)
-        outputs = turn.outputs
-        if turn.remembered is not None:
-            before_ms, timer_ms = timer_ms, next_timer_ms(turn.wake_ms, timer_ms, now_ms, ahead_ms)
+        transition = reconcile(
+            self._host, self._prefix, _split(key), before, records, now_ms - ahead_ms, self._signatures
+        )
+        outputs = transition.outputs
+        if transition.remembered is not None:
+            before_ms, timer_ms = timer_ms, next_timer_ms(transition.wake_ms, timer_ms, now_ms, ahead_ms)
             if before_ms is not None and before_ms != timer_ms and not fires:
                 self._handle.deleteTimer(before_ms)
             if timer_ms is not None and timer_ms != before_ms:
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(*_split(key), timer_ms, now_ms),)
-            self._update((remember(turn.remembered), timer_ms))
-            if self._stretch is not None:
-                size = len(turn.remembered.state)
-                _WRITTEN.keep(_split(key), Written(self._stretch.batch, turn.remembered, timer_ms, size))
+            self._update((remember(transition.remembered), timer_ms))
+            if self._gapless is not None:
+                size = len(transition.remembered.state)
+                _WRITTEN.keep(_split(key), Written(self._gapless.batch, transition.remembered, timer_ms, size))
         elif before is not None:
             self._state.clear()  # else what was counted would be told again
             if timer_ms is not None and not fires:
@@ -177,7 +179,7 @@ class PolicyOperator(StatefulProcessor):
     def _recalled(self, key: tuple[str, str]) -> tuple[Remembered | None, int | None]:
         """What is kept of a key, and when its timer is due."""
         written = _WRITTEN.take(key)
-        if written is not None and self._stretch is not None and self._stretch.has(written.batch):
+        if written is not None and self._gapless is not None and self._gapless.has(written.batch):
             return written.remembered, written.timer_ms
         kept = self._state.get()
         return (recall(bytes(kept[0])), kept[1]) if kept else (None, None)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.decisions import Decision
-from policies.maintenance import Pause, PauseCommand, commanded
+from policies.maintenance import PauseCommand, PolicyPause, commanded
 from policies.observations import Observation
 from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics
 from policies.signatures import Signatures
@@ -23,7 +23,7 @@ from policies.wire import BadRecordError, DeadLetterReason
 from streaming.batch_clock import next_timer_ms
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, read_record, require_pausable, unknown_cluster
-from streaming.turn import Turn, take_turn
+from streaming.transition import Transition, reconcile
 
 _TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -63,7 +63,7 @@ class Replay:
     taken: int = 0
     _now: datetime = _BEGINNING
     _kept: dict[tuple[str, str], Remembered] = field(default_factory=dict)
-    _pauses: dict[tuple[str, str], Pause | None] = field(default_factory=dict)
+    _pauses: dict[tuple[str, str], PolicyPause | None] = field(default_factory=dict)
 
     def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
         """Give the decisions in the order they are taken; with `until`, let the clock run on to then."""
@@ -139,7 +139,7 @@ class RecordedBatch(NamedTuple):
 
 
 class BatchReplay:
-    """Takes the turns that the query took in its batches; their outputs are, byte for byte, what it wrote.
+    """Repeats the transitions that the query made in its batches; their outputs are, byte for byte, what it wrote.
 
     Args:
         host: the policies and their settings.
@@ -156,7 +156,7 @@ class BatchReplay:
         """By the driver's clock, whatever that is corrected by later."""
         self._ahead_ms = 0
 
-    def take(self, batch: RecordedBatch) -> Iterator[Turn]:
+    def take(self, batch: RecordedBatch) -> Iterator[Transition]:
         """By policy and cluster, as the query does: first the records of each key, then the timers that are due.
 
         Where the clock was set back, the first batch after that has a tick for each key, which sets its timer anew.
@@ -176,17 +176,17 @@ class BatchReplay:
         due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
         for key in [*of_key, *(key for key in due if key not in of_key)]:
             before = self._kept.get(key)
-            turn = take_turn(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms, self._signatures)
-            self._kept[key] = turn.remembered
-            is_kept, timer_ms = turn.remembered is not None, self._timers.get(key)
-            self._timers[key] = next_timer_ms(turn.wake_ms, timer_ms, began_ms, ahead_ms) if is_kept else None
-            yield turn
+            transition = reconcile(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms, self._signatures)
+            self._kept[key] = transition.remembered
+            is_kept, timer_ms = transition.remembered is not None, self._timers.get(key)
+            self._timers[key] = next_timer_ms(transition.wake_ms, timer_ms, began_ms, ahead_ms) if is_kept else None
+            yield transition
 
 
 def replay_batches(
     host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch], signatures: Signatures | None = None
-) -> Iterator[Turn]:
-    """The turns of all batches of a run, in order."""
+) -> Iterator[Transition]:
+    """The transitions of all batches of a run, in order."""
     replay = BatchReplay(host, prefix, signatures)
     for batch in batches:
         yield from replay.take(batch)

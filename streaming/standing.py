@@ -19,7 +19,7 @@ INTERVAL_MS = 60_000
 VALIDITY = timedelta(minutes=3)
 
 
-class Said(Struct, array_like=True, frozen=True):
+class LastStanding(Struct, array_like=True, frozen=True):
     """When it was said last, and its number; 0: never."""
 
     at_ms: int = 0
@@ -38,7 +38,9 @@ class Said(Struct, array_like=True, frozen=True):
         return self.quiet_until_ms != quiet_until_ms or not self.at_ms <= now_ms < self.due_ms
 
 
-def say(issuer: Issuer, before: Said, now_ms: int, quiet: Quiet | None = None) -> tuple[Said, Output]:
+def emit_standing(
+    issuer: Issuer, before: LastStanding, now_ms: int, quiet: Quiet | None = None
+) -> tuple[LastStanding, Output]:
     """That the policy watches the cluster, for the next minutes; and whether it does no more than that."""
     sequence = next_sequence(before.sequence, now_ms, is_first=before.sequence == 0)
     now, subject = from_millis(now_ms), f"{issuer.policy}/{issuer.cluster}"
@@ -54,5 +56,5 @@ def say(issuer: Issuer, before: Said, now_ms: int, quiet: Quiet | None = None) -
         valid_until=now + VALIDITY,
         quiet_until=None if quiet is None else from_millis(quiet.until_ms),
     )
-    after = Said(now_ms, sequence, None if quiet is None else quiet.until_ms)
+    after = LastStanding(now_ms, sequence, None if quiet is None else quiet.until_ms)
     return after, Output(Standing.topic, standing.record_key(), decision_event(standing))

@@ -36,7 +36,7 @@ from connectors.bookkeeper.copy_outcomes import (
 )
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.bookkeeper.java_results import JavaResult
-from connectors.bookkeeper.java_tasks import Answer, JavaTask, JavaTasks, Progress
+from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
 from policies.errors import UserError
 from policies.units import MAX_INT64
 
@@ -319,7 +319,7 @@ class LedgerCopier:
                 self._java = JavaTasks(remote, _STALLS * self._timeout_seconds, self._ended)
             return self._java
 
-    def _ended(self, tasks: Sequence[tuple[JavaTask, Answer]]) -> None:
+    def _ended(self, tasks: Sequence[tuple[JavaTask, TaskResult]]) -> None:
         self._groups.end([(task, answer) for task, answer in tasks if isinstance(task, CopyTask)])
         for task, answer in tasks:
             task.end(answer)

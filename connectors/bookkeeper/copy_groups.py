@@ -14,7 +14,7 @@ from dataclasses import replace
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalError, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult
 from connectors.bookkeeper.java_results import JavaResult, copy_result
-from connectors.bookkeeper.java_tasks import Answer, JavaTask, JavaTasks, Progress
+from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
 
 GROUP = 64
 """So many copies are journalled by one write at most."""
@@ -94,7 +94,7 @@ class CopyGroups:
         except Exception as error:
             _fail(copies, error)
 
-    def end(self, copies: Sequence[tuple[CopyTask, Answer]]) -> None:
+    def end(self, copies: Sequence[tuple[CopyTask, TaskResult]]) -> None:
         """Java is done with them: what is equal is noted, and everybody told. Never raises."""
         try:
             self._note([(copy, answer) for copy, answer in copies if isinstance(answer, JavaResult)])

@@ -17,7 +17,7 @@ _POLL_MS = 250
 
 Progress = Callable[[int, int, int], None]
 """Takes a ledger's id, and the entries and bytes read of it so far; called from the thread that takes answers."""
-Answer = JavaResult | JvmDiedError | JavaError
+TaskResult = JavaResult | JvmDiedError | JavaError
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class JavaTask:
     entries_seen: int = 0
     idle_since: float = 0.0
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: TaskResult) -> None:
         """Give the answer to whoever waits."""
         if isinstance(answer, JavaResult):
             self.answer.set_result(answer)
@@ -42,7 +42,7 @@ class JavaTask:
             self.answer.set_exception(answer)
 
 
-Ended = Callable[[Sequence[tuple[JavaTask, Answer]]], None]
+Ended = Callable[[Sequence[tuple[JavaTask, TaskResult]]], None]
 """Takes all that has ended at once, and gives each its answer; it must not raise."""
 
 
@@ -134,7 +134,7 @@ class JavaTasks:
             names = list(self._open)
         self._end([(name, error) for name in names])
 
-    def _end(self, answers: Sequence[tuple[str, Answer]]) -> None:
+    def _end(self, answers: Sequence[tuple[str, TaskResult]]) -> None:
         with self._lock:
             ended = [(task, answer) for name, answer in answers if (task := self._open.pop(name, None)) is not None]
         if ended:

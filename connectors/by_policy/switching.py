@@ -6,7 +6,7 @@ from functools import partial
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.part import Part
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.prometheus.switching_view import SwitchingView
 from connectors.registration import (
     ActuatorContext,
@@ -75,7 +75,7 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
 _WRITTEN = ("/admin/bookie-clusters", "/schemas", "/managed-ledgers")
 
 
-def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSession) -> Answer:
+def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSession) -> ProbeResult:
     session = brokers if cluster.zookeeper is None else ZooKeeperSession(system, cluster.zookeeper)
     try:
         remedy = "set its ledgers_root, and the chroot in its zookeeper.servers, to where BookKeeper's metadata is"

@@ -9,7 +9,7 @@ from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.part import Part
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.prometheus.throttle_view import ThrottleView
 from connectors.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
 from connectors.read_errors import one_line
@@ -70,7 +70,7 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
         yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _quota_rights(kafka))
 
 
-def _read_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> Answer:
+def _read_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     """Whether quotas can be read, and whether the brokers heed them."""
     try:
         with closing(QuotaClient(kafka, kafka.timeout_seconds)) as client:
@@ -79,23 +79,23 @@ def _read_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> Answer:
             deaf = client.callback_classes()
     except FAILURES as error:
         remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
-        return Answer(outcome_of(error), detail_of(error), remedies)
+        return ProbeResult(outcome_of(error), detail_of(error), remedies)
     if deaf:
         broker, name = next(iter(deaf.items()))
         remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
-        return Answer(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
-    return Answer(Outcome.OK, f"{counted(len(rates), 'quota')} read, and heeded by every broker")
+        return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
+    return ProbeResult(Outcome.OK, f"{counted(len(rates), 'quota')} read, and heeded by every broker")
 
 
-def _quota_rights(kafka: WatchedKafka) -> Answer:
+def _quota_rights(kafka: WatchedKafka) -> ProbeResult:
     try:
         lacking = [each for each in _QUOTA_RIGHTS if each not in cluster_operations(kafka)]
     except (UserError, TimeoutError) as error:
-        return Answer(Outcome.UNREACHABLE, one_line(str(error)))
+        return ProbeResult(Outcome.UNREACHABLE, one_line(str(error)))
     if lacking:
         who = f"{principal_of(kafka)} may not set quotas ({', '.join(lacking)})"
-        return Answer(Outcome.UNAUTHORIZED, who, (cluster_acl(kafka, *lacking),))
-    return Answer(Outcome.OK, "quotas may be set")
+        return ProbeResult(Outcome.UNAUTHORIZED, who, (cluster_acl(kafka, *lacking),))
+    return ProbeResult(Outcome.OK, "quotas may be set")
 
 
 _QUOTA_RIGHTS = ("DescribeConfigs", "AlterConfigs")

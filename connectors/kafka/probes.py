@@ -13,7 +13,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.rights import Grant, Resource, acl_command, in_quotes, lacking, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.read_errors import one_line
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -65,16 +65,16 @@ class _Loop:
         self._topics = topics
         self._parts = parts
         self._asking = threading.Lock()
-        self._reached: Answer | None = None
+        self._reached: ProbeResult | None = None
 
-    def brokers(self) -> Answer:
+    def brokers(self) -> ProbeResult:
         """Whether it answers, and lets us in."""
         with self._asking:
             if self._reached is None:
                 self._reached = self._reach()
             return self._reached
 
-    def topics(self) -> Answer:
+    def topics(self) -> ProbeResult:
         """Whether the topics are as the loop needs them."""
         if self.brokers().outcome is not Outcome.OK:
             return _NOT_ASKED
@@ -82,42 +82,42 @@ class _Loop:
             report = check_topics(self._connection, self._topics, timeout_seconds=TIMEOUT_SECONDS)
         except UserError as error:
             outcome = Outcome.UNAUTHORIZED if "may not do that" in str(error) else Outcome.TIMEOUT
-            return Answer(outcome, one_line(str(error)))
+            return ProbeResult(outcome, one_line(str(error)))
         allowed = self._allowed() if report.missing else {}
         if hidden := [name for name in report.missing if allowed.get(name) == frozenset()]:
             who = principal_of(self._connection)
-            return Answer(Outcome.UNAUTHORIZED, f"{who} does not see {counted(len(hidden), 'topic')}: see rights")
+            return ProbeResult(Outcome.UNAUTHORIZED, f"{who} does not see {counted(len(hidden), 'topic')}: see rights")
         if report.missing:
             missing = f"{counted(len(report.missing), 'topic')} missing, such as {report.missing[0]}"
-            return Answer(Outcome.ERROR, missing, ("headgate topics create",))
+            return ProbeResult(Outcome.ERROR, missing, ("headgate topics create",))
         if report.differences:
             many = f"{counted(len(report.differences), 'difference')} from what is needed"
-            return Answer(Outcome.ERROR, many, ("headgate topics check",))
-        return Answer(Outcome.OK, f"{counted(len(report.existing), 'topic')}, as needed")
+            return ProbeResult(Outcome.ERROR, many, ("headgate topics check",))
+        return ProbeResult(Outcome.OK, f"{counted(len(report.existing), 'topic')}, as needed")
 
-    def rights(self) -> Answer:
+    def rights(self) -> ProbeResult:
         """Whether we may do what the parts do."""
         if self.brokers().outcome is not Outcome.OK:
             return _NOT_ASKED
         prefix = self._topics.prefix
         allowed = self._allowed()
         if not allowed:
-            return Answer(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
+            return ProbeResult(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
         groups = self._allowed_groups()
         grants = dict.fromkeys(grant for part in self._parts for grant in lacking(part, prefix, allowed, groups))
         if not grants:
-            return Answer(Outcome.OK, f"may do what {', '.join(self._parts)} need")
+            return ProbeResult(Outcome.OK, f"may do what {', '.join(self._parts)} need")
         who = principal_of(self._connection)
         lines = tuple(_kafka_acls(self._connection, acl_command(grant, who, prefix)) for grant in grants)
-        return Answer(Outcome.UNAUTHORIZED, f"{who} lacks {counted(len(lines), 'right')}", lines)
+        return ProbeResult(Outcome.UNAUTHORIZED, f"{who} lacks {counted(len(lines), 'right')}", lines)
 
-    def _reach(self) -> Answer:
+    def _reach(self) -> ProbeResult:
         try:
             brokers = reach(self._connection, timeout_seconds=TIMEOUT_SECONDS)
         except UserError as error:
             outcome = Outcome.UNAUTHORIZED if "refuses the login" in str(error) else Outcome.UNREACHABLE
-            return Answer(outcome, one_line(str(error)))
-        return Answer(Outcome.OK, counted(brokers, "broker"))
+            return ProbeResult(outcome, one_line(str(error)))
+        return ProbeResult(Outcome.OK, counted(brokers, "broker"))
 
     def _allowed_groups(self) -> dict[Grant, frozenset[str]]:
         """What may be done with a consumer group that a right is about; nobody need ever have been in it."""
@@ -133,7 +133,7 @@ class _Loop:
         return {name: may or frozenset() for name, may in found.items()}
 
 
-_NOT_ASKED = Answer(Outcome.UNREACHABLE, "not asked: it does not answer, or lets nobody in")
+_NOT_ASKED = ProbeResult(Outcome.UNREACHABLE, "not asked: it does not answer, or lets nobody in")
 
 
 def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:

@@ -8,15 +8,15 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from connectors.answers import HTML, Answer, error_answer
 from connectors.http_access import HttpAccess, is_let_in
 from connectors.http_server import HttpServer
+from connectors.responses import HTML, Response, error_response
 from policies.errors import UserError
 from policies.printable import printable
 
 Check = Callable[[], str | None]
 """None when all is well, else a sentence that says what is wrong."""
-Site = Callable[[str], Answer | None]
+Site = Callable[[str], Response | None]
 """From a path to what is there."""
 
 _REQUEST_SECONDS = 10.0
@@ -131,13 +131,13 @@ class _Handler(MetricsHandler):
             found = self.site(path)
         except Exception:
             _log.exception("a page could not be made", path=path)
-            found = error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of Headgate's: its log says more")
+            found = error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of Headgate's: its log says more")
         if found is not None:
             self._send(found)
         elif path == "/":
             self._answer(HTTPStatus.OK, _INDEX, HTML)
         elif path == "/api" or path.startswith("/api/"):
-            self._send(error_answer(HTTPStatus.NOT_FOUND, "there is nothing here"))
+            self._send(error_response(HTTPStatus.NOT_FOUND, "there is nothing here"))
         else:
             self._answer(HTTPStatus.NOT_FOUND, "not found\n")
 
@@ -146,9 +146,9 @@ class _Handler(MetricsHandler):
         self._answer(HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK, "".join(wrong) or "ok\n")
 
     def _answer(self, status: HTTPStatus, text: str, content_type: str = _TEXT) -> None:
-        self._send(Answer(printable(text).encode(errors="replace"), content_type, status))
+        self._send(Response(printable(text).encode(errors="replace"), content_type, status))
 
-    def _send(self, answer: Answer, **headers: str) -> None:
+    def _send(self, answer: Response, **headers: str) -> None:
         is_known = answer.is_known(self.headers.get("If-None-Match"))
         self.send_response(HTTPStatus.NOT_MODIFIED if is_known else answer.status)
         if answer.status is HTTPStatus.OK:
@@ -169,7 +169,7 @@ class _Handler(MetricsHandler):
         if length.isascii() and length.isdigit():
             self.rfile.read(min(int(length), _MOST_UNREAD_BYTES))  # else the answer would be lost with the connection
         sentence = f"{self.command} is not served: this is read-only"
-        self._send(error_answer(HTTPStatus.METHOD_NOT_ALLOWED, sentence), Allow="GET, HEAD")
+        self._send(error_response(HTTPStatus.METHOD_NOT_ALLOWED, sentence), Allow="GET, HEAD")
 
     def _is_let_in(self) -> bool:
         try:
@@ -180,13 +180,13 @@ class _Handler(MetricsHandler):
         return token is None or is_let_in(self.headers.get("Authorization"), token)
 
     def _demand_token(self) -> None:
-        answer = error_answer(
+        answer = error_response(
             HTTPStatus.UNAUTHORIZED, "a token is needed, as a bearer's or as basic authentication's password"
         )
         self._send(answer, WWW_Authenticate='Basic realm="headgate", charset="UTF-8", Bearer realm="headgate"')
 
 
-def _no_site(path: str) -> Answer | None:  # noqa: ARG001 - by default there is none
+def _no_site(path: str) -> Response | None:  # noqa: ARG001 - by default there is none
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from connectors.foreign_json import read_json
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import READ_ERRORS
@@ -17,21 +17,21 @@ from policies.units import counted
 def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
     """Whether we are a superuser: the groups of bookies are for superusers alone, as is `what_for`."""
 
-    def ask() -> Answer:
+    def ask() -> ProbeResult:
         try:
             groups = admin.racks()
         except READ_ERRORS.expected as error:
             return refused(admin.settings, error, what_for)
-        return Answer(Outcome.OK, f"{counted(len(groups), 'group')}; {_who(admin.settings)} is a superuser")
+        return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_who(admin.settings)} is a superuser")
 
     return Probe(system, f"admin REST, to {what_for}", ask)
 
 
-def refused(settings: PulsarAdmin, error: BaseException, what_for: str) -> Answer:
+def refused(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
     """The answer for a request that failed."""
     outcome = READ_ERRORS.outcome_of(error)
     remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()
-    return Answer(outcome, READ_ERRORS.detail_of(error), remedies)
+    return ProbeResult(outcome, READ_ERRORS.detail_of(error), remedies)
 
 
 def superuser_line(settings: PulsarAdmin, what_for: str) -> str:

@@ -29,7 +29,7 @@ def _awake_and_asleep() -> Callable[[], float]:
 CLOCK = _awake_and_asleep()
 
 
-class Lease:
+class ShareLease:
     """The shares of one process. Safe from any thread.
 
     Args:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER, renewed
-from connectors.shares.lease import CLOCK, Lease, valid_seconds_of
+from connectors.shares.lease import CLOCK, ShareLease, valid_seconds_of
 from connectors.shares.settings import ShareSettings
 from policies.errors import UserError
 
@@ -75,7 +75,7 @@ class Membership(Closing):
         self._on_change = on_change
         self._clock = clock
         session_seconds = settings.session_timeout.total_seconds()
-        self.lease = Lease(valid_seconds_of(session_seconds), clock)
+        self.lease = ShareLease(valid_seconds_of(session_seconds), clock)
         self._renew_seconds = session_seconds / 6
         self._asked_at: float | None = None
         """When the renewal that is on its way was asked for."""

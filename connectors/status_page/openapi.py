@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from connectors.answers import JSON, Answer, ErrorDocument
+from connectors.responses import JSON, ErrorDocument, Response
 from connectors.status_page.documents import (
     AlertsDocument,
     DecisionsDocument,
@@ -74,9 +74,9 @@ def openapi() -> dict[str, Any]:
 
 
 @cache
-def openapi_answer() -> Answer:
+def openapi_answer() -> Response:
     """The document as it is served."""
-    return Answer(openapi_text().encode(), JSON)
+    return Response(openapi_text().encode(), JSON)
 
 
 def openapi_text() -> str:

@@ -8,8 +8,8 @@ from http import HTTPStatus
 from importlib.resources import files
 from urllib.parse import unquote
 
-from connectors.answers import HTML, Answer, error_answer, json_answer
 from connectors.loop_picture import LoopPicture
+from connectors.responses import HTML, Response, error_response, json_response
 from connectors.schedule import ticks
 from connectors.status_page.documents import clusters_model
 from connectors.status_page.history import INTERVAL_SECONDS, LOOP, History
@@ -52,7 +52,7 @@ class StatusSite:
         self._lock = threading.Lock()
         self._made_at = float("-inf")
         self._snapshot: Snapshot | None = None
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, Response] = {}
         """Of this snapshot, by path; only of paths that there are."""
 
     def run(self, stop: threading.Event) -> None:
@@ -68,7 +68,7 @@ class StatusSite:
             with self._lock:
                 self._history.add(picture.at, {LOOP: snapshot.charted_of_loop(), **snapshot.charted()})
 
-    def answer(self, path: str) -> Answer | None:
+    def answer(self, path: str) -> Response | None:
         """What is to be said at a path; None where there is nothing, and that is not of the API."""
         if path.startswith("/static/"):
             return _file(path.removeprefix("/static/"))
@@ -80,7 +80,7 @@ class StatusSite:
             return not_found()
         return found
 
-    def _current(self, path: str) -> Answer | None:
+    def _current(self, path: str) -> Response | None:
         snapshot = self._fresh()
         if path not in self._answers and (made := self._made(path, snapshot)) is not None:
             self._answers[path] = made
@@ -93,41 +93,41 @@ class StatusSite:
             self._answers, self._made_at = {}, self._clock()
         return self._snapshot
 
-    def _made(self, path: str, snapshot: Snapshot) -> Answer | None:
+    def _made(self, path: str, snapshot: Snapshot) -> Response | None:
         match path:
             case "/":
-                return Answer(rendered(snapshot, self._history), HTML)
+                return Response(rendered(snapshot, self._history), HTML)
             case "/api/v1/status":
-                return json_answer(snapshot.loop)
+                return json_response(snapshot.loop)
             case "/api/v1/clusters":
-                return json_answer(clusters_model()(clusters=snapshot.loop.clusters))
+                return json_response(clusters_model()(clusters=snapshot.loop.clusters))
             case "/api/v1/alerts":
-                return json_answer(snapshot.alerts)
+                return json_response(snapshot.alerts)
             case "/api/v1/decisions":
-                return json_answer(snapshot.decisions)
+                return json_response(snapshot.decisions)
             case "/api/v1/history":
-                return json_answer(self._history.document())
+                return json_response(self._history.document())
             case _:
                 return None
 
 
-def not_found() -> Answer:
+def not_found() -> Response:
     """What a path of the API that there is not gets."""
-    return error_answer(HTTPStatus.NOT_FOUND, f"there is nothing here; {API}/openapi.json says what there is")
+    return error_response(HTTPStatus.NOT_FOUND, f"there is nothing here; {API}/openapi.json says what there is")
 
 
-def _cluster(path: str, snapshot: Snapshot) -> Answer | None:
+def _cluster(path: str, snapshot: Snapshot) -> Response | None:
     prefix = f"{API}/clusters/"
     if not path.startswith(prefix) or "/" in path[len(prefix) :]:
         return None
     name = unquote(path[len(prefix) :])
-    return next((json_answer(each) for each in snapshot.loop.clusters if each.cluster == name), None)
+    return next((json_response(each) for each in snapshot.loop.clusters if each.cluster == name), None)
 
 
 @cache
-def _read(name: str) -> Answer:
-    return Answer((files("connectors.status_page") / "static" / name).read_bytes(), _STATIC[name])
+def _read(name: str) -> Response:
+    return Response((files("connectors.status_page") / "static" / name).read_bytes(), _STATIC[name])
 
 
-def _file(name: str) -> Answer | None:
+def _file(name: str) -> Response | None:
     return _read(name) if name in _STATIC else None

@@ -19,7 +19,7 @@ _DID_NOT_FIT = (BadVersionError, NodeExistsError, NoNodeError)
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
 Document = TypeVar("Document", bound=msgspec.Struct)
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 Step = Callable[[Any], None]
 """Adds one write or check to a transaction of kazoo."""
 

@@ -22,7 +22,7 @@ from policies.switching.ledger_paths import Layout
 from policies.switching.precheck.snapshot import (
     ClusterSnapshot,
     PrecheckRules,
-    Snapshot,
+    PrecheckSnapshot,
     TargetLedgers,
     TargetPolicy,
     ids_in_target,
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 class SnapshotResult:
     """What was read, and what could not be."""
 
-    snapshot: Snapshot
+    snapshot: PrecheckSnapshot
     problems: tuple[str, ...]
     """One line each: where, and why."""
 
@@ -91,7 +91,7 @@ class _SnapshotReader:
         source_seen, target_seen = self._cluster(source), self._cluster(target)
         known = inventory or Inventory()
         self._problems += known.problems
-        seen = Snapshot(
+        seen = PrecheckSnapshot(
             source=source_seen,
             target=target_seen,
             references=tuple(known.references),
@@ -125,8 +125,8 @@ class _SnapshotReader:
         return found
 
     def _with_journal(
-        self, brokers: ZooKeeperSession, seen: Snapshot, existing: TargetLedgers, found: FoundLedgers
-    ) -> Snapshot:
+        self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, existing: TargetLedgers, found: FoundLedgers
+    ) -> PrecheckSnapshot:
         """Which of what was found is headgate's own copy; where the journal cannot be read, nothing is."""
         if not found.provenances or seen.source.instance_id is None or seen.target.instance_id is None:
             return seen
@@ -138,7 +138,9 @@ class _SnapshotReader:
             return seen
         return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
 
-    def _with_deleted(self, brokers: ZooKeeperSession, seen: Snapshot, missing: Iterable[int]) -> Snapshot:
+    def _with_deleted(
+        self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, missing: Iterable[int]
+    ) -> PrecheckSnapshot:
         """Which of what the target lacks it once had: the policy knows as well, unless its checkpoint was lost."""
         if seen.source.instance_id is None or seen.target.instance_id is None:
             return seen

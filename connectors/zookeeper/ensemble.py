@@ -21,7 +21,7 @@ from policies.observations import Outcome
 
 _SLACK_SECONDS = 0.5  # each request has a limit of its own; this is for what has none, such as finding out an address
 
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 
 
 class Ensemble:
@@ -78,9 +78,9 @@ class Ensemble:
         answers = self._all({server: self._sources[server] for server in tables}, lambda source: source.connections())
         return EnsembleSnapshot(began_at, self._clock(), table, _session_connections(answers), complete=not self.unread)
 
-    def _all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Answer]) -> dict[str, Answer]:
+    def _all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Found]) -> dict[str, Found]:
         """The answers of those that gave one; the others are noted as unread."""
-        asked: dict[str, Future[Answer]] = {}
+        asked: dict[str, Future[Found]] = {}
         for server, source in sources.items():
             if server in self._asked and not self._asked[server].done():
                 self.unread[server] = TimeoutError("no answer yet to what it was asked before")

@@ -6,7 +6,7 @@ from typing import Any
 
 from kazoo.security import ACL, Permissions, make_digest_acl_credential
 
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.session import ZooKeeperSession
@@ -33,24 +33,24 @@ def write_probes(system: str, session: ZooKeeperSession, paths: tuple[str, ...],
 def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -> Probe:
     """Whether a node is there and may be read."""
 
-    def ask() -> Answer:
+    def ask() -> ProbeResult:
         try:
             reader = _reader(session)
             found = reader.one(reader.client.get_async, path)
         except READ_ERRORS.expected as error:
             return refused(session.connection, error, (path,))
         if found is None:
-            return Answer(Outcome.ERROR, f"there is no {path}", (remedy,))
-        return Answer(Outcome.OK, f"{path} is read")
+            return ProbeResult(Outcome.ERROR, f"there is no {path}", (remedy,))
+        return ProbeResult(Outcome.OK, f"{path} is read")
 
     return Probe(system, f"read {path}", ask)
 
 
-def refused(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> Answer:
+def refused(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> ProbeResult:
     """The answer for an attempt to read that failed."""
     outcome = READ_ERRORS.outcome_of(error)
     remedies = tuple(acl_line(connection, path, "r") for path in paths) if outcome is Outcome.UNAUTHORIZED else ()
-    return Answer(outcome, READ_ERRORS.detail_of(error), remedies)
+    return ProbeResult(outcome, READ_ERRORS.detail_of(error), remedies)
 
 
 def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> str:
@@ -62,14 +62,14 @@ def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> st
     return f"zkCli.sh: getAcl {whole}; add {who} to it with setAcl, or set zookeeper.user to one that it names"
 
 
-def _asked(session: ZooKeeperSession, path: str, what_for: str) -> Answer:
+def _asked(session: ZooKeeperSession, path: str, what_for: str) -> ProbeResult:
     try:
         return _may_write(session, path, what_for)
     except READ_ERRORS.expected as error:
         return refused(session.connection, error, (path,))
 
 
-def _may_write(session: ZooKeeperSession, path: str, what_for: str) -> Answer:
+def _may_write(session: ZooKeeperSession, path: str, what_for: str) -> ProbeResult:
     reader = _reader(session)
     node, wanted, letters = path, Permissions.WRITE, "rw"
     while (found := reader.one(reader.client.get_acls_async, node)) is None and node != "/":
@@ -78,11 +78,13 @@ def _may_write(session: ZooKeeperSession, path: str, what_for: str) -> Answer:
     allowed = _allows(acls, session.connection, wanted)
     there = f"{node} may be changed" if node == path else f"{path} may be made below {node}"
     if allowed:
-        return Answer(Outcome.OK, there)
+        return ProbeResult(Outcome.OK, there)
     if allowed is None:
-        return Answer(Outcome.OK, f"{node} names others than digest users: whether we are one, only the server knows")
+        return ProbeResult(
+            Outcome.OK, f"{node} names others than digest users: whether we are one, only the server knows"
+        )
     remedy = acl_line(session.connection, node, letters)
-    return Answer(Outcome.UNAUTHORIZED, f"the ACL of {node} does not let us change it, as {what_for}", (remedy,))
+    return ProbeResult(Outcome.UNAUTHORIZED, f"the ACL of {node} does not let us change it, as {what_for}", (remedy,))
 
 
 def _allows(acls: list[ACL], connection: ZooKeeperConnection, wanted: int) -> bool | None:

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class Chart:
+class BarChart:
     """A row of bars, a column each, with what it is on the left and what its heights mean on the right.
 
     - `label`: a line each row.

@@ -24,11 +24,11 @@ from deploy.connections import Connections
 from deploy.console import sentence_console
 from deploy.demo.ending import Ending, own_folder
 from deploy.demo.followers import AuditFollower, QuotaFollower
+from deploy.demo.part import DemoFailedError, DemoPart
 from deploy.demo.screen import Screen
 from deploy.demo.servers import Servers, running_servers
-from deploy.demo.stage import DemoFailedError, Stage
-from deploy.demo.story import Scene
-from deploy.demo.volume import Volume, small_volume
+from deploy.demo.story import DemoSizes
+from deploy.demo.volume import DemoVolume, small_volume
 from deploy.demo.words import NEXT, how_it_is_limited
 from deploy.jar_bar import fetched_groups
 from deploy.jars import default_cache_dir
@@ -43,7 +43,7 @@ from policies.throttle import LogDirs
 CLUSTER = "demo"
 
 _MEGABYTE = 1_000_000
-SCENE = Scene(total=250 * _MEGABYTE, soft=150 * _MEGABYTE, hard=80 * _MEGABYTE, load=8 * _MEGABYTE)
+SIZES = DemoSizes(total=250 * _MEGABYTE, soft=150 * _MEGABYTE, hard=80 * _MEGABYTE, load=8 * _MEGABYTE)
 
 _SPACE_BYTES = 400 * _MEGABYTE
 """What the folder of a volume that is no disk of its own must have, with room to spare."""
@@ -77,13 +77,13 @@ def run_demo(*, mounts: bool, picture: Path | None) -> int:
         DemoFailedError: the story did not come to its end.
     """
     find_java()
-    ending, screen = Ending(), Screen(sentence_console(), SCENE)
+    ending, screen = Ending(), Screen(sentence_console(), SIZES)
     screen.step(f"headgate {VERSION}: a fill, a throttle, a stop and a recovery, on brokers of its own")
     with own_folder() as folder, (folder / "demo.log").open("w") as log:
         set_up_logging(to=log)
         jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
         jars, _ = fetched_groups(("kafka", "spark"), jars_dir, screen.step)
-        with small_volume(folder / "disk", SCENE.total, mounts=mounts) as volume:
+        with small_volume(folder / "disk", SIZES.total, mounts=mounts) as volume:
             _require_space(volume)
             screen.step(how_it_is_limited(volume))
             with _log_kept(folder / "demo.log"):
@@ -107,7 +107,9 @@ def _log_kept(log: Path) -> Iterator[None]:
         raise DemoFailedError(f"{error} Its log: {kept}") from None
 
 
-def _play(folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: Volume, screen: Screen, ending: Ending) -> bool:
+def _play(
+    folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: DemoVolume, screen: Screen, ending: Ending
+) -> bool:
     """Run servers and loop until the story is over or a signal came; whether it is over."""
     with ExitStack() as stack:
         sessions = Sessions(DemoSettings(data_dir=folder / "data", jars_dir=jars_dir))
@@ -124,11 +126,11 @@ def _play(folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: Volume, 
         connections = stack.enter_context(Connections(settings))
         quota = QuotaFollower(servers.watched.bootstrap_servers)
         audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), screen.carried_out)
-        stage = Stage(SCENE, servers, volume, lambda: quota.quota, screen)
-        export = exporting(settings, registry, publisher, stage.decided)
+        demo = DemoPart(SIZES, servers, volume, lambda: quota.quota, screen)
+        export = exporting(settings, registry, publisher, demo.decided)
         actuators = Actuators(settings, registry, publisher, connections)
         parts = [
-            Part("stage", lambda stop: stage.run(stop, ending.stop.set)),
+            Part("demo", lambda stop: demo.run(stop, ending.stop.set)),
             _collector(settings, registry, publisher, volume),
             *query_parts(settings, registry, sessions, publisher, _alone),
             *actuators.parts_of("throttle", frozenset({CLUSTER}), registry, _alone),
@@ -139,8 +141,8 @@ def _play(folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: Volume, 
         server = stack.enter_context(serving(settings, registry, parts, export.site))
         screen.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
         ending.in_order = True
-        run_parts(parts, ending.stop, on_ready=stage.open)
-        return stage.is_over
+        run_parts(parts, ending.stop, on_ready=demo.open)
+        return demo.is_over
 
 
 def _alone(*_cluster: str) -> bool:
@@ -150,11 +152,11 @@ def _alone(*_cluster: str) -> bool:
 
 def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
     """Those of a loop that watches the one broker, and acts. What a user would write, but for the pace."""
-    entity = {"client_id": "default", "base": SCENE.load}
+    entity = {"client_id": "default", "base": SIZES.load}
     watched = {"bootstrap_servers": servers.watched.bootstrap_servers, "poll_interval": "500ms", "timeout": "500ms"}
     limits = {
-        "soft": {"available_bytes_below": SCENE.soft},
-        "hard": {"available_bytes_below": SCENE.hard},
+        "soft": {"available_bytes_below": SIZES.soft},
+        "hard": {"available_bytes_below": SIZES.hard},
         "min_hold": "5s",
     }
     given: dict[str, Any] = {
@@ -169,7 +171,7 @@ def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
     return DemoSettings(**given)
 
 
-def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: Volume) -> Part:
+def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Part:
     """The collector; of a folder that is no disk of its own it tells what the demo counts."""
     topic = settings.topics.topic(topic_of(LogDirs))
     publish = observations_to(publisher.publish, topic, connectors.kafka.log_dirs.SOURCE)
@@ -178,7 +180,7 @@ def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publi
     return Part("collector", collector.run)
 
 
-def _counted(publish: Callable[[Reading], None], volume: Volume) -> Callable[[Reading], None]:
+def _counted(publish: Callable[[Reading], None], volume: DemoVolume) -> Callable[[Reading], None]:
     """With the volume's size and space in place of those of the disk that the folder lies on."""
 
     def counted(reading: Reading) -> None:
@@ -190,7 +192,7 @@ def _counted(publish: Callable[[Reading], None], volume: Volume) -> Callable[[Re
     return counted
 
 
-def _require_space(volume: Volume) -> None:
+def _require_space(volume: DemoVolume) -> None:
     found = os.statvfs(volume.folder)
     if not volume.is_disk and found.f_bavail * found.f_frsize < _SPACE_BYTES:
         raise UserError(

@@ -13,8 +13,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from deploy.console import SafeConsole, hanging
-from deploy.demo.charts import LABEL_COLUMNS, MARK_COLUMNS, Chart, resampled
-from deploy.demo.story import Look, Phase, Scene
+from deploy.demo.charts import LABEL_COLUMNS, MARK_COLUMNS, BarChart, resampled
+from deploy.demo.story import DemoSizes, Look, Phase
 from deploy.terminal import Terminal
 from policies.units import human_bytes
 
@@ -33,9 +33,9 @@ _FONTS = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 class Screen(Terminal):
     """Draws on a terminal, and prints plain lines elsewhere; use it as a context manager while the story goes on."""
 
-    def __init__(self, console: Console, scene: Scene) -> None:
+    def __init__(self, console: Console, sizes: DemoSizes) -> None:
         super().__init__(console)
-        self._scene = scene
+        self._sizes = sizes
         self._looks: list[Look] = []
         self._phase = Phase.FILL
         self._said: dict[Phase, list[tuple[Text, Text]]] = {phase: [] for phase in Phase}
@@ -54,7 +54,7 @@ class Screen(Terminal):
     def begin(self, phase: Phase) -> None:
         """A part of the story begins."""
         self._phase, self._said[phase] = phase, []
-        sentence = phase.sentence.format(**self._scene.named())
+        sentence = phase.sentence.format(**self._sizes.named())
         self._print(Text(f"{phase.title:8}  ", "bold cyan"), Text(sentence, "cyan"))
 
     def carried_out(self, sentence: str) -> None:
@@ -88,18 +88,18 @@ class Screen(Terminal):
 
     def _charts(self, console: Console) -> RenderableType:
         columns = min(max(console.width - LABEL_COLUMNS - MARK_COLUMNS, 8), _MOST_COLUMNS)
-        shown, now, scene = resampled(self._looks, columns), self._looks[-1], self._scene
-        free = Chart(
-            ("free space", human_bytes(now.free_bytes), f"of {human_bytes(scene.total)}"),
-            scene.total,
-            {scene.soft: "soft limit", scene.hard: "hard limit"},
+        shown, now, sizes = resampled(self._looks, columns), self._looks[-1], self._sizes
+        free = BarChart(
+            ("free space", human_bytes(now.free_bytes), f"of {human_bytes(sizes.total)}"),
+            sizes.total,
+            {sizes.soft: "soft limit", sizes.hard: "hard limit"},
         )
-        factor = Chart(("factor", f"{now.factor:.2f}", ""), 1.0, {1.0: "as usual", 0.0: "stop"})
-        produced = Chart(
-            ("produced", f"{human_bytes(now.produced)}/s", _quota(now)), 1.25 * scene.load, {scene.load: "wanted"}
+        factor = BarChart(("factor", f"{now.factor:.2f}", ""), 1.0, {1.0: "as usual", 0.0: "stop"})
+        produced = BarChart(
+            ("produced", f"{human_bytes(now.produced)}/s", _quota(now)), 1.25 * sizes.load, {sizes.load: "wanted"}
         )
         bars = (
-            (free, [float(look.free_bytes) for look in shown], [_level(look, scene) for look in shown]),
+            (free, [float(look.free_bytes) for look in shown], [_level(look, sizes) for look in shown]),
             (factor, [look.factor for look in shown], ["magenta"] * len(shown)),
             (produced, [look.produced for look in shown], ["blue"] * len(shown)),
         )
@@ -120,10 +120,10 @@ def _phases(current: Phase, now: Look) -> Text:
     return line
 
 
-def _level(look: Look, scene: Scene) -> str:
-    if look.free_bytes > scene.soft:
+def _level(look: Look, sizes: DemoSizes) -> str:
+    if look.free_bytes > sizes.soft:
         return "green"
-    return "yellow" if look.free_bytes > scene.hard else "red"
+    return "yellow" if look.free_bytes > sizes.hard else "red"
 
 
 def _quota(look: Look) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from deploy.demo.volume import Volume
+from deploy.demo.volume import DemoVolume
 from deploy.embedded import EmbeddedKafka
 
 TOPIC = "orders"
@@ -45,7 +45,7 @@ class Servers:
 
 
 @contextmanager
-def running_servers(folder: Path, volume: Volume, jars: Sequence[Path]) -> Iterator[Servers]:
+def running_servers(folder: Path, volume: DemoVolume, jars: Sequence[Path]) -> Iterator[Servers]:
     """Start both side by side; at the end they are killed, as nothing of theirs is kept.
 
     Raises:

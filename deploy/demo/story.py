@@ -14,7 +14,7 @@ _BACK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Scene:
+class DemoSizes:
     """The sizes of everything, in bytes."""
 
     total: int

@@ -25,7 +25,7 @@ _BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Volume:
+class DemoVolume:
     """Where the demo's broker keeps its data, and how full that is."""
 
     folder: Path
@@ -68,15 +68,15 @@ def enter_private_mounts() -> bool:
 
 
 @contextmanager
-def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[Volume]:
+def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[DemoVolume]:
     """An empty volume of this size at `folder`, which is made: a disk where `mounts` (ours alone) allow one."""
     folder.mkdir()
     if not mounts:
-        yield Volume(folder, total_bytes, is_disk=False)
+        yield DemoVolume(folder, total_bytes, is_disk=False)
         return
     _mount(folder, total_bytes)
     try:
-        yield Volume(folder, total_bytes, is_disk=True)
+        yield DemoVolume(folder, total_bytes, is_disk=True)
     finally:
         # Lazily: a process that is just ending may still have a file open there.
         _libc().umount2(os.fsencode(folder), _MNT_DETACH)

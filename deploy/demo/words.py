@@ -2,11 +2,11 @@
 
 from textwrap import indent
 
-from deploy.demo.volume import Volume
+from deploy.demo.volume import DemoVolume
 from policies.units import human_bytes
 
 
-def how_it_is_limited(volume: Volume) -> str:
+def how_it_is_limited(volume: DemoVolume) -> str:
     """What the disk is that fills up."""
     size = human_bytes(volume.total_bytes)
     if volume.is_disk:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.read_errors import rank
 from connectors.registration import CollectorContext, PolicyConnectors, ProbeContext, connectors_of
 from deploy.connections import Connections
@@ -87,7 +87,9 @@ def _sink(readings: list[Reading], _kind: type[Reading], _source: str) -> Callab
     return readings.append
 
 
-def _once(part: Part, readings: list[Reading], polls: _Polls, remedies: Callable[[Reading], Iterator[str]]) -> Answer:
+def _once(
+    part: Part, readings: list[Reading], polls: _Polls, remedies: Callable[[Reading], Iterator[str]]
+) -> ProbeResult:
     began_at = time.monotonic()
     running = threading.Thread(target=part.run, args=(part.stop,), name=part.name, daemon=True)
     running.start()
@@ -96,11 +98,11 @@ def _once(part: Part, readings: list[Reading], polls: _Polls, remedies: Callable
     found = list(readings)
     running.join(_END_SECONDS)
     if not found:
-        return Answer(Outcome.TIMEOUT, "it read nothing in time")
+        return ProbeResult(Outcome.TIMEOUT, "it read nothing in time")
     return replace(_answer(found, remedies), seconds=None if ended_at is None else ended_at - began_at)
 
 
-def _answer(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> Answer:
+def _answer(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> ProbeResult:
     """Of all readings what says most about what to mend; else how many there were of each kind."""
     last = {(type(each), each.subject()): each for each in readings}
     bad = sorted(
@@ -111,8 +113,10 @@ def _answer(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]
         subject = "" if worst.subject() == worst.cluster else f"{worst.subject()}: "
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         told = tuple(dict.fromkeys(line for each in bad for line in remedies(each)))
-        return Answer(worst.outcome, f"{subject}{worst.detail or worst.outcome.value}{more}", told)
+        return ProbeResult(worst.outcome, f"{subject}{worst.detail or worst.outcome.value}{more}", told)
     counts: dict[str, int] = defaultdict(int)
     for each in last.values():
         counts[each.event_type.removeprefix("headgate.").rpartition(".v")[0]] += 1
-    return Answer(Outcome.OK, ", ".join(f"{name} {count}" if count > 1 else name for name, count in counts.items()))
+    return ProbeResult(
+        Outcome.OK, ", ".join(f"{name} {count}" if count > 1 else name for name, count in counts.items())
+    )

@@ -12,7 +12,7 @@ from rich.status import Status
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.kafka.probes import loop_probes
 from connectors.kafka.rights import rights, rights_of
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.read_errors import one_line
 from deploy.connections import Connections
 from deploy.console import SafeConsole
@@ -73,20 +73,20 @@ def _alertmanager(settings: AlertmanagerSettings) -> Iterator[Probe]:
         yield Probe("Alertmanager", url, partial(_ask_alertmanager, settings, url))
 
 
-def _ask_alertmanager(settings: AlertmanagerSettings, url: str) -> Answer:
+def _ask_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult:
     try:
         with settings.http_client() as client:
             said = client.get(f"{url.rstrip('/')}/api/v2/status")
     except (httpx.HTTPError, UserError) as error:
-        return Answer(Outcome.UNREACHABLE, one_line(str(error) or type(error).__name__))
+        return ProbeResult(Outcome.UNREACHABLE, one_line(str(error) or type(error).__name__))
     if said.status_code in (401, 403):
         remedy = "alertmanager.token_file: a token that its proxy takes"
-        return Answer(Outcome.UNAUTHORIZED, f"status {said.status_code}", (remedy,))
+        return ProbeResult(Outcome.UNAUTHORIZED, f"status {said.status_code}", (remedy,))
     if not said.is_success or '"versionInfo"' not in said.text:
         remedy = "alertmanager.urls: the base of an Alertmanager 0.16 or newer, without /api/v2"
-        return Answer(Outcome.ERROR, f"status {said.status_code}, and no API v2", (remedy,))
+        return ProbeResult(Outcome.ERROR, f"status {said.status_code}, and no API v2", (remedy,))
     version = said.json().get("versionInfo", {}).get("version", "?")
-    return Answer(Outcome.OK, one_line(f"version {version}"))
+    return ProbeResult(Outcome.OK, one_line(f"version {version}"))
 
 
 def _plain(result: Result) -> dict[str, object]:

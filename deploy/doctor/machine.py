@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.read_errors import one_line
 from deploy.checkpoint import Checkpoint, require_fitting
 from deploy.jars import missing_jars
@@ -33,46 +33,46 @@ def machine_probes(settings: Settings) -> Iterator[Probe]:
     yield Probe(MACHINE, f"port {settings.http.port}", lambda: _port(settings))
 
 
-def _data_dir(settings: Settings) -> Answer:
+def _data_dir(settings: Settings) -> ProbeResult:
     folder = _nearest(settings.data_dir)
     if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
         remedy = "set data_dir to another folder, or change this one's owner"
-        return Answer(Outcome.UNAUTHORIZED, f"{folder} cannot be written to", (remedy,))
+        return ProbeResult(Outcome.UNAUTHORIZED, f"{folder} cannot be written to", (remedy,))
     free = shutil.disk_usage(folder).free
     there = "" if folder == settings.data_dir else ", to be made at the start"
     if free < _LITTLE_BYTES:
-        return Answer(Outcome.ERROR, f"{human_bytes(free)} free{there}", ("make room, or set data_dir elsewhere",))
-    return Answer(Outcome.OK, f"{settings.data_dir}: {human_bytes(free)} free{there}")
+        return ProbeResult(Outcome.ERROR, f"{human_bytes(free)} free{there}", ("make room, or set data_dir elsewhere",))
+    return ProbeResult(Outcome.OK, f"{settings.data_dir}: {human_bytes(free)} free{there}")
 
 
-def _checkpoint(settings: Settings) -> Answer:
+def _checkpoint(settings: Settings) -> ProbeResult:
     place = settings.checkpoint()
     if place.folder is None:
-        return Answer(Outcome.OK, f"{place.uri}: only Spark reads it")
+        return ProbeResult(Outcome.OK, f"{place.uri}: only Spark reads it")
     found = Checkpoint(place.folder)
     if not found.exists:
-        return Answer(Outcome.OK, "none yet: the query begins with the oldest records")
+        return ProbeResult(Outcome.OK, "none yet: the query begins with the oldest records")
     if damages := found.damages:
         tool = "repair" if all(each.remedy for each in damages) else "reset"
         said = f"{damages[0].path.name}: {damages[0].what}"
-        return Answer(Outcome.ERROR, said, (f"headgate checkpoint {tool}",))
+        return ProbeResult(Outcome.ERROR, said, (f"headgate checkpoint {tool}",))
     try:
         require_fitting(found.plan, settings.stream.shuffle_partitions, settings.topics.prefix)
     except UserError as error:
-        return Answer(Outcome.ERROR, one_line(str(error)))
-    return Answer(Outcome.OK, str(found.folder))
+        return ProbeResult(Outcome.ERROR, one_line(str(error)))
+    return ProbeResult(Outcome.OK, str(found.folder))
 
 
-def _java() -> Answer:
+def _java() -> ProbeResult:
     return _or_why(lambda: str(find_java()))
 
 
-def _jars(group: str, folder: Path) -> Answer:
+def _jars(group: str, folder: Path) -> ProbeResult:
     missing = missing_jars(group, folder)
     if missing:
         remedy = f"python -m deploy.jars {group} (the first start fetches them, too)"
-        return Answer(Outcome.ERROR, f"{counted(len(missing), 'jar')} not fetched yet", (remedy,))
-    return Answer(Outcome.OK, f"in {folder}")
+        return ProbeResult(Outcome.ERROR, f"{counted(len(missing), 'jar')} not fetched yet", (remedy,))
+    return ProbeResult(Outcome.OK, f"in {folder}")
 
 
 def _groups(settings: Settings) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _groups(settings: Settings) -> Iterator[str]:
         yield "bookkeeper"
 
 
-def _port(settings: Settings) -> Answer:
+def _port(settings: Settings) -> ProbeResult:
     host, port = settings.http.host, settings.http.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -91,10 +91,10 @@ def _port(settings: Settings) -> Answer:
             probe.bind((host, port))
         except OSError as error:
             return _taken(settings.http, error)
-    return Answer(Outcome.OK, f"{host} is free for /metrics")
+    return ProbeResult(Outcome.OK, f"{host} is free for /metrics")
 
 
-def _taken(http: HttpSettings, error: OSError) -> Answer:
+def _taken(http: HttpSettings, error: OSError) -> ProbeResult:
     """Whoever has the port: a Headgate that runs is none in the way. It is known by its name, which needs no token."""
     local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - compared
     url = f"{http.model_copy(update={'host': local}).url(http.port)}/-/healthy"
@@ -104,8 +104,8 @@ def _taken(http: HttpSettings, error: OSError) -> Answer:
     except httpx.HTTPError:
         server = ""
     if server.startswith("headgate"):
-        return Answer(Outcome.OK, "a Headgate serves there now")
-    return Answer(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
+        return ProbeResult(Outcome.OK, "a Headgate serves there now")
+    return ProbeResult(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
 
 
 def _nearest(folder: Path) -> Path:
@@ -114,8 +114,8 @@ def _nearest(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _or_why(ask: Callable[[], str]) -> Answer:
+def _or_why(ask: Callable[[], str]) -> ProbeResult:
     try:
-        return Answer(Outcome.OK, ask())
+        return ProbeResult(Outcome.OK, ask())
     except UserError as error:
-        return Answer(Outcome.ERROR, str(error))
+        return ProbeResult(Outcome.ERROR, str(error))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.read_errors import one_line
 from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome
@@ -54,7 +54,7 @@ class Result:
         return self.verdict in (Verdict.WORKS, Verdict.SLOW)
 
 
-def result_of(system: str, asked: str, answer: Answer, seconds: float) -> Result:
+def result_of(system: str, asked: str, answer: ProbeResult, seconds: float) -> Result:
     """How an answer is shown."""
     verdict, seconds = _VERDICTS[answer.outcome], seconds if answer.seconds is None else answer.seconds
     if verdict is Verdict.WORKS and seconds > SLOW_SECONDS:
@@ -75,7 +75,7 @@ def ask_all(probes: Sequence[Probe], limit_seconds: float = LIMIT_SECONDS) -> li
         except Empty:
             break
         found[number] = result
-    late = Answer(Outcome.TIMEOUT, f"no answer within {limit_seconds:g} s")
+    late = ProbeResult(Outcome.TIMEOUT, f"no answer within {limit_seconds:g} s")
     return [found.get(n) or result_of(each.system, each.asks, late, limit_seconds) for n, each in enumerate(probes)]
 
 
@@ -84,5 +84,5 @@ def _ask(number: int, probe: Probe, answers: "SimpleQueue[tuple[int, Result]]") 
     try:
         answer = probe.ask()
     except Exception as error:  # whatever it is, it is what came of the question
-        answer = Answer(Outcome.ERROR, one_line(str(error) or type(error).__name__))
+        answer = ProbeResult(Outcome.ERROR, one_line(str(error) or type(error).__name__))
     answers.put((number, result_of(probe.system, probe.asks, answer, time.monotonic() - started)))

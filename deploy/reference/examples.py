@@ -18,7 +18,7 @@ from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, reading_reader
 from streaming.letter_box import LETTERS_A_WINDOW, WINDOW_MS, LetterBook, LetterBox
-from streaming.standing import Said, say
+from streaming.standing import LastStanding, emit_standing
 
 
 class Example(NamedTuple):
@@ -123,5 +123,7 @@ def _commands() -> Iterator[Example]:
 
 
 def _standing() -> Iterator[Example]:
-    _, (topic, key, value) = say(PolicyHost().issuer("throttle", "payments"), Said(), to_millis(START))
+    _, (topic, key, value) = emit_standing(
+        PolicyHost().issuer("throttle", "payments"), LastStanding(), to_millis(START)
+    )
     yield Example(topic, key, json.loads(value))

@@ -45,7 +45,7 @@ _STATUSES = {RejectCode.NOT_FOUND: HTTPStatus.NOT_FOUND, RejectCode.URI_DUPLICAT
 
 _log = structlog.get_logger(__name__)
 
-Answer = tuple[HTTPStatus, Any]
+StatusAndBody = tuple[HTTPStatus, Any]
 
 
 class BadRequestError(Exception):
@@ -103,7 +103,7 @@ class SwitchAdmin:
     def __init__(self, settings: Settings, cluster: str, timeout_seconds: float) -> None:
         self._settings, self._cluster, self._timeout_seconds = settings, cluster, timeout_seconds
         self._one = threading.Lock()
-        self._verbs: Mapping[tuple[str, str], Callable[[Asked], Answer]] = {
+        self._verbs: Mapping[tuple[str, str], Callable[[Asked], StatusAndBody]] = {
             ("POST", "switch"): self._switch,
             ("POST", "rollback"): self._roll_back,
             ("POST", "cleanup"): self._clean_up,
@@ -113,7 +113,7 @@ class SwitchAdmin:
             **{("POST", name.value): self._plain_command(name) for name in _WITHOUT_ARGUMENTS},
         }
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> StatusAndBody:
         """Do what is asked; every failure is an answer."""
         try:
             with self._one:
@@ -128,7 +128,7 @@ class SwitchAdmin:
             _log.exception("a request failed", cluster=self._cluster, path="/".join(asked.parts))
             return HTTPStatus.INTERNAL_SERVER_ERROR, _refusal(f"unexpected: {type(error).__name__}")
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: Asked) -> StatusAndBody:
         match asked.parts:
             case ():
                 return self._clusters(asked)
@@ -146,7 +146,7 @@ class SwitchAdmin:
 
     # --- the registry
 
-    def _clusters(self, asked: Asked) -> Answer:
+    def _clusters(self, asked: Asked) -> StatusAndBody:
         if asked.method != "GET":
             return HTTPStatus.METHOD_NOT_ALLOWED, _refusal("only GET lists the clusters")
         return HTTPStatus.OK, list(self._registered())
@@ -159,7 +159,7 @@ class SwitchAdmin:
             # As the proposal spells it.
             yield {"name": each.name, "metadataServiceUri": each.uri, "status": each.status.value.upper()}
 
-    def _one_cluster(self, asked: Asked, name: str) -> Answer:
+    def _one_cluster(self, asked: Asked, name: str) -> StatusAndBody:
         if asked.method == "POST":
             return self._register(asked, name)
         if asked.method == "DELETE":
@@ -169,7 +169,7 @@ class SwitchAdmin:
             return HTTPStatus.OK, found
         return HTTPStatus.NOT_FOUND, _refusal(f"{name} is not registered")
 
-    def _register(self, asked: Asked, name: str) -> Answer:
+    def _register(self, asked: Asked, name: str) -> StatusAndBody:
         status, uri = asked.text("status"), asked.text("metadataServiceUri")
         if (asked.text("name") or name) != name:
             raise BadRequestError(f"name: the path says {name}")
@@ -186,16 +186,16 @@ class SwitchAdmin:
 
     # --- the switch
 
-    def _switch(self, asked: Asked) -> Answer:
+    def _switch(self, asked: Asked) -> StatusAndBody:
         target = _needed(asked, "target")
         return self._run(asked, lambda run: run.start(target, None), "target")
 
-    def _roll_back(self, asked: Asked) -> Answer:
+    def _roll_back(self, asked: Asked) -> StatusAndBody:
         only = not asked.flag("withBrokers", otherwise=False)
         command = partial(_agreed, CommandName.ROLLBACK, attribution_only=only)
         return self._run(asked, command, "withBrokers")
 
-    def _clean_up(self, asked: Asked) -> Answer:
+    def _clean_up(self, asked: Asked) -> StatusAndBody:
         """As on the command line nothing is deleted unless that is said, and then all that is to be."""
         named = {name: given for name in ("srcCluster", "srcClusterFilter") if (given := asked.text(name))}
         source = (self._record() or {}).get("source") if named else None
@@ -206,10 +206,10 @@ class SwitchAdmin:
             asked, lambda run: run.clean_up(execute=True), "srcCluster", "srcClusterFilter", dry_unless_said=True
         )
 
-    def _plain_command(self, name: CommandName) -> Callable[[Asked], Answer]:
+    def _plain_command(self, name: CommandName) -> Callable[[Asked], StatusAndBody]:
         return lambda asked: self._run(asked, partial(_agreed, name))
 
-    def _status(self, _asked: Asked) -> Answer:
+    def _status(self, _asked: Asked) -> StatusAndBody:
         plain = self._record()
         return HTTPStatus.OK, {"activeCluster": plain and plain["active"], "readMode": "DUAL_READ", "switch": plain}
 
@@ -218,14 +218,14 @@ class SwitchAdmin:
             record = loop.record()
         return None if record is None else record.model_dump(mode="json")
 
-    def _cleanup_targets(self, _asked: Asked) -> Answer:
+    def _cleanup_targets(self, _asked: Asked) -> StatusAndBody:
         with LoopClient(self._settings, self._cluster, _READ_SECONDS, with_past=True, ledgers=is_to_clean) as loop:
             found = of_switch(loop.ledgers.values(), loop.record())
         return HTTPStatus.OK, [plain_ledger(each) for each in found]
 
     def _run(
         self, asked: Asked, command: Callable[[CommandRunner], object], *fields: str, dry_unless_said: bool = False
-    ) -> Answer:
+    ) -> StatusAndBody:
         """Run a command as the command line does, and say what it says; a field that it does not know is refused."""
         for name in sorted(asked.body.keys() - {*fields, *_COMMON_FIELDS}):
             raise BadRequestError(f"{name}: {_INSTEAD.get(name, 'is not known here')}")
@@ -265,7 +265,7 @@ def _http_status(answer: Mapping[str, Any]) -> HTTPStatus:
     return _STATUSES.get(RejectCode(code), HTTPStatus.CONFLICT) if code else HTTPStatus.CONFLICT
 
 
-def _not_here(_asked: Asked) -> Answer:
+def _not_here(_asked: Asked) -> StatusAndBody:
     return HTTPStatus.NOT_IMPLEMENTED, _refusal("that is for brokers to do: Headgate orchestrates")
 
 
@@ -306,7 +306,7 @@ class SwitchAdminServer(HttpServer):
         UserError: it cannot listen there, or its files cannot be used.
     """
 
-    def __init__(self, api: SwitchAdminApi, answer: Callable[[Asked], Answer]) -> None:
+    def __init__(self, api: SwitchAdminApi, answer: Callable[[Asked], StatusAndBody]) -> None:
         values = {"answer": staticmethod(answer), "token": api.bearer_token() or ""}
         handler = type("Handler", (_Handler,), values)
         setting = "switching.admin_api.port"
@@ -317,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_SECONDS
     server_version = "headgate"
     sys_version = ""
-    answer: Callable[[Asked], Answer]
+    answer: Callable[[Asked], StatusAndBody]
     token: str
 
     def do_GET(self) -> None:
@@ -343,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _outcome(self) -> Answer:
+    def _outcome(self) -> StatusAndBody:
         if not self._is_let_in():
             return HTTPStatus.UNAUTHORIZED, _refusal("a bearer token is needed")
         try:

@@ -20,7 +20,7 @@ from deploy.switch.precheck_command import check, named
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import topic_of
-from policies.switching.precheck.snapshot import Snapshot
+from policies.switching.precheck.snapshot import PrecheckSnapshot
 from policies.switching.readings import SwitchInventory
 
 SOURCE = "headgate/switch-inventory"
@@ -66,7 +66,7 @@ def publish_inventory(settings: Settings, cluster: str, target: str, *, as_json:
     return True
 
 
-def _readings(cluster: str, target: str, seen: Snapshot, took_ms: int) -> Iterator[Reading]:
+def _readings(cluster: str, target: str, seen: PrecheckSnapshot, took_ms: int) -> Iterator[Reading]:
     existing, name = seen.existing, str(uuid.uuid4())
     if existing is None:
         raise ValueError("the target's ledgers are unknown")

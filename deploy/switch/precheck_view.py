@@ -13,7 +13,7 @@ from connectors.switching.precheck_snapshot import SnapshotResult
 from policies.switching.ledgers import NO_LEDGER, HitClass
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import PrecheckReport
-from policies.switching.precheck.snapshot import ClusterSnapshot, Snapshot
+from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckSnapshot
 from policies.switching.readings import StayingReading
 from policies.switching.references import LedgerKind, StayingLedgers
 
@@ -66,7 +66,7 @@ def finding_line(reason: FindingReason, detail: str) -> Text:
     return Text.assemble((reason.value, "bold red"), ": ", detail)
 
 
-def _clusters(seen: Snapshot) -> Table:
+def _clusters(seen: PrecheckSnapshot) -> Table:
     table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
     columns = [_facts(cluster) for cluster in (seen.source, seen.target)]
     for name in columns[0]:
@@ -85,7 +85,7 @@ def _facts(cluster: ClusterSnapshot) -> dict[str, str | None]:
     }
 
 
-def _references(seen: Snapshot, report: PrecheckReport) -> Text:
+def _references(seen: PrecheckSnapshot, report: PrecheckReport) -> Text:
     counted = Counter(each.kind for each in seen.references)
     without = sum(each.ledger_id == NO_LEDGER for each in seen.references)
     found = (
@@ -95,7 +95,7 @@ def _references(seen: Snapshot, report: PrecheckReport) -> Text:
     return Text(found) if seen.references_complete else Text.assemble(("at least: ", "bold red"), found)
 
 
-def _hits(seen: Snapshot, report: PrecheckReport) -> Text:
+def _hits(seen: PrecheckSnapshot, report: PrecheckReport) -> Text:
     if seen.existing is None:
         return Text(f"what exists in {report.target} is unknown", "bold red")
     return hits_line(report.target, {hit: hits.count for hit, hits in report.hits.items()})

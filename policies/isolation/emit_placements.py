@@ -32,7 +32,7 @@ class NextNumber(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _Compared:
     """How a namespace stands, held against what was published of it."""
 
     namespace: str
@@ -57,10 +57,10 @@ def emit_placements(
     """The decisions to publish, and what is published after them; nothing new while a reading is not fresh."""
     if not facts.all_fresh:
         return (), published
-    standings = list(_standings(judgement, facts, published))
-    changed = [standing.namespace for standing in standings if standing.changed]
+    compared = list(_compared(judgement, facts, published))
+    changed = [each.namespace for each in compared if each.changed]
     is_mass = len(changed) > MOST_SINGLY
-    said = [s for s in standings if s.due or s.core_changed or (s.changed and not is_mass)]
+    said = [s for s in compared if s.due or s.core_changed or (s.changed and not is_mass)]
     if not changed and not said:
         return (), published
     decisions: list[Decision] = []
@@ -71,7 +71,7 @@ def emit_placements(
         _placement(s.namespace, s.judged, why[id(s.judged)], facts, issuer, number(is_first=s.last is None))
         for s in said
     )
-    return tuple(decisions), _published(standings, {s.namespace for s in said}, facts)
+    return tuple(decisions), _published(compared, {s.namespace for s in said}, facts)
 
 
 def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> int:
@@ -79,9 +79,9 @@ def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> i
     return published.published_ms + millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
 
 
-def _standings(
+def _compared(
     judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
-) -> Iterator[_Standing]:
+) -> Iterator[_Compared]:
     """Every namespace; one that left is named a last time, as one without affinity."""
     known = {name: last for last in published for name in last.namespaces}
     due = {id(last): facts.now_ms >= renewal_ms(last, facts.settings) for last in known.values()}
@@ -90,13 +90,13 @@ def _standings(
         for name in judged.namespaces:
             last = known.pop(name, None)
             if last is None:
-                yield _Standing(name, judged, mark, None, changed=True, core_changed=True, due=True)
+                yield _Compared(name, judged, mark, None, changed=True, core_changed=True, due=True)
             else:
                 changed = last.fingerprint != mark
                 core_changed = changed and _core(last.fingerprint) != _core(mark)
-                yield _Standing(name, judged, mark, last, changed, core_changed, due[id(last)])
+                yield _Compared(name, judged, mark, last, changed, core_changed, due[id(last)])
     for name in sorted(known):
-        yield _Standing(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
+        yield _Compared(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
 
 
 def _mark(judged: PlacementJudgement, settings: IsolationSettings) -> str:
@@ -108,12 +108,10 @@ def _core(mark: str) -> tuple[str, str]:
     return fingerprint[:CORE_LENGTH], mode
 
 
-def _published(
-    standings: Iterable[_Standing], said: Set[str], facts: IsolationFacts
-) -> tuple[PublishedPlacements, ...]:
+def _published(compared: Iterable[_Compared], said: Set[str], facts: IsolationFacts) -> tuple[PublishedPlacements, ...]:
     """What a summary alone told of is published as of its own last time: so it is repeated when that is due."""
     alike: dict[tuple[str, int], list[str]] = {}
-    for s in standings:
+    for s in compared:
         if s.mark:
             at_ms = facts.now_ms if s.last is None or s.namespace in said else s.last.published_ms
             alike.setdefault((s.mark, at_ms), []).append(s.namespace)

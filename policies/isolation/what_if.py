@@ -22,7 +22,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HypotheticalChange:
     """One thing that happens."""
 
     kind: ChangeKind
@@ -31,7 +31,7 @@ class Change:
     group: str | None = None
 
 
-def parse_change(text: str) -> Change:
+def parse_change(text: str) -> HypotheticalChange:
     """Read ``add=bk9:3181@shared``, ``remove=bk1:3181`` or ``remove-group=shared``.
 
     Raises:
@@ -42,16 +42,16 @@ def parse_change(text: str) -> Change:
         raise UserError(f"--what-if: '{text}' is no change; {_GRAMMAR}")
     kind = ChangeKind(word)
     if kind is not ChangeKind.ADD:
-        return Change(kind, name)
+        return HypotheticalChange(kind, name)
     bookie, at, group = name.rpartition("@")
     if not at:
-        return Change(kind, name)
+        return HypotheticalChange(kind, name)
     if not (bookie and group):
         raise UserError(f"--what-if: '{text}' lacks the {'group' if bookie else 'bookie'}; {_GRAMMAR}")
-    return Change(kind, bookie, group)
+    return HypotheticalChange(kind, bookie, group)
 
 
-def after(membership: BookieMembership, changes: Iterable[Change]) -> BookieMembership:
+def after(membership: BookieMembership, changes: Iterable[HypotheticalChange]) -> BookieMembership:
     """The membership once all of this has happened, in order.
 
     Raises:
@@ -62,7 +62,7 @@ def after(membership: BookieMembership, changes: Iterable[Change]) -> BookieMemb
     return membership
 
 
-def _after(membership: BookieMembership, change: Change) -> BookieMembership:
+def _after(membership: BookieMembership, change: HypotheticalChange) -> BookieMembership:
     groups: Mapping[str, frozenset[str]] = membership.groups or {}
     match change.kind:
         case ChangeKind.ADD:

@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 Tag = TypeVar("Tag", bound=_Ordered)
 
 
-class Block(Struct, Generic[Key, Tag], array_like=True, frozen=True):
+class PackedBlock(Struct, Generic[Key, Tag], array_like=True, frozen=True):
     """Some values, next to each other in their order."""
 
     first: Key
@@ -59,7 +59,7 @@ class BlockMap(Generic[Key, Value, Tag]):
         key_of: Callable[[Value], Key],
         tag_of: Callable[[Value], Tag],
         loose: Iterable[Value] = (),
-        blocks: Iterable[Block[Key, Tag]] = (),
+        blocks: Iterable[PackedBlock[Key, Tag]] = (),
         opened: Callable[[Value], None] = lambda _: None,
     ) -> None:
         self._decoder = msgspec.msgpack.Decoder(list[kind])  # type: ignore[valid-type]
@@ -131,16 +131,16 @@ class BlockMap(Generic[Key, Value, Tag]):
             self._sorted[place] = sorted(self._inside(place))
         return self._ranks[place] + bisect_left(self._sorted[place], key)
 
-    def packed(self) -> tuple[tuple[Value, ...], tuple[Block[Key, Tag], ...]]:
+    def packed(self) -> tuple[tuple[Value, ...], tuple[PackedBlock[Key, Tag], ...]]:
         """All that there is: loose where it is little, else in blocks, of which those that did not change are kept."""
         if self._length <= BLOCK_SIZE:
             return tuple(self), ()
-        blocks: list[Block[Key, Tag]] = []
+        blocks: list[PackedBlock[Key, Tag]] = []
         for place in range(max(1, len(self._blocks))):
             blocks += self._pack(place) if place in self._changed else self._blocks[place : place + 1]
         return (), tuple(blocks)
 
-    def _pack(self, place: int) -> Iterator[Block[Key, Tag]]:
+    def _pack(self, place: int) -> Iterator[PackedBlock[Key, Tag]]:
         inside = self._spread[place]
         keys = sorted(inside)
         for start in range(0, len(keys), BLOCK_SIZE):
@@ -150,7 +150,7 @@ class BlockMap(Generic[Key, Value, Tag]):
                 tag = self._tag_of(value)
                 tags[tag] = tags.get(tag, 0) + 1
             by_tag = tuple(sorted(tags.items()))
-            yield Block(keys[start], by_tag, msgspec.msgpack.encode(some))
+            yield PackedBlock(keys[start], by_tag, msgspec.msgpack.encode(some))
 
     def _place(self, key: Key) -> int:
         return max(0, bisect_right(self._firsts, key) - 1)
@@ -168,7 +168,7 @@ class BlockMap(Generic[Key, Value, Tag]):
         return inside
 
 
-def tags_of(blocks: Iterable[Block[Key, Tag]]) -> Mapping[Tag, int]:
+def tags_of(blocks: Iterable[PackedBlock[Key, Tag]]) -> Mapping[Tag, int]:
     """How many values have which tag, over all blocks."""
     counts: dict[Tag, int] = {}
     for block in blocks:

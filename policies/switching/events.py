@@ -194,12 +194,12 @@ class StatusResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class TimePassed:
     """Time passed."""
 
 
 Commands = Register | Unregister | Precheck | Start | Rollback | Abort | Pause | Resume | Cleanup | CloseClient
 Event = (
     Commands | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
-    | LedgerResult | StatusResult | Tick
+    | LedgerResult | StatusResult | TimePassed
 )  # fmt: skip

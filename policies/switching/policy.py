@@ -14,7 +14,7 @@ from policies.policy import Step
 from policies.switching.alerts import conditions
 from policies.switching.emit.decisions import emit
 from policies.switching.emit.record import emit_record, renewal_ms
-from policies.switching.events import Tick
+from policies.switching.events import TimePassed
 from policies.switching.fold import read
 from policies.switching.machine import reconcile
 from policies.switching.settings import SwitchingSettings
@@ -48,7 +48,7 @@ class SwitchingPolicy:
         before, now_ms = state or SwitchingState(), to_millis(now)
         taken, events, ids = read(before, observations)
         transition = Transition(taken, self._settings.limits, now_ms)
-        drafts = reconcile(transition, (*events, Tick()))
+        drafts = reconcile(transition, (*events, TimePassed()))
         after, decisions = emit(transition.packed(), drafts, transition.plan, ids, self._sender.issuer, now)
         after, record = emit_record(before, after, drafts, self._settings.limits, self._sender.issuer, now)
         found = conditions(self._cluster, transition.facts())

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
-from policies.switching.blocks import Block
+from policies.switching.blocks import PackedBlock
 from policies.switching.id_marks import IdMark
 from policies.switching.ledgers import CopyIntent, Ledger
 from policies.switching.precheck.findings import FindingReason
@@ -150,10 +150,10 @@ class LedgerTask(Struct, array_like=True, frozen=True):
 
 PlanTag = tuple[LedgerStage, SwitchAction]
 """What the ledgers of a plan are counted by."""
-PlanBlock = Block[int, PlanTag]
+PlanBlock = PackedBlock[int, PlanTag]
 JournalKey = tuple[str, int, bool]
 """Of an intent: instance id of the target, the ledger's id in the source, whether it gets a new one."""
-JournalBlock = Block[JournalKey, str]
+JournalBlock = PackedBlock[JournalKey, str]
 """Counted by the target."""
 
 

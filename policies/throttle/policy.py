@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from policies.alerts import Condition, Entry, OpenAlerts, Sender
+from policies.alerts import AlertEntry, Condition, OpenAlerts, Sender
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import conditions_of_cluster
@@ -104,7 +104,7 @@ class _Warm:
     """What was said and is over, unless it is seen again."""
 
 
-def _brokers_of(due: Iterable[Entry]) -> list[int]:
+def _brokers_of(due: Iterable[AlertEntry]) -> list[int]:
     """The brokers of whose alerts something is to be said by now."""
     return [int(entry.labels["broker"]) for entry in due if "broker" in entry.labels]
 

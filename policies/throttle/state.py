@@ -12,7 +12,7 @@ from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook
-from policies.throttle.trend import Line, Rise, Samples, Trend
+from policies.throttle.trend import Rise, Samples, Trend, TrendLine
 
 NEVER = -1
 
@@ -38,7 +38,7 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     samples: Samples = ()
     fill_bytes_per_second: float | None = None
     """None when it does not fill, or when that is not to be believed."""
-    line: Line | None = None
+    line: TrendLine | None = None
     rises: tuple[Rise, ...] = ()
     fill_confidence: float | None = None
     """None: what fills is not known; a rate without one, of an earlier version, is not said."""

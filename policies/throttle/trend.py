@@ -39,7 +39,7 @@ _STILL_BELIEVED = 0.4
 _RISES_KEPT = 3
 
 
-class Line(Struct, array_like=True, frozen=True, gc=False):
+class TrendLine(Struct, array_like=True, frozen=True, gc=False):
     """A robust line through the samples."""
 
     slope: float
@@ -68,7 +68,7 @@ class Trend(Struct, array_like=True, frozen=True, gc=False):
 
     samples: Samples = ()
     """Since the last step, at most fifteen minutes, thinned so that they stay evenly spread."""
-    line: Line | None = None
+    line: TrendLine | None = None
     rises: tuple[Rise, ...] = ()
     """The latest of the window."""
 
@@ -136,7 +136,7 @@ def with_sample(samples: Samples, at_ms: int, usable_bytes: int) -> Samples:
     return tuple(kept)
 
 
-def fitted(samples: Samples) -> Line | None:
+def fitted(samples: Samples) -> TrendLine | None:
     """The robust line through them; None for fewer than two."""
     if len(samples) < 2:
         return None
@@ -148,7 +148,7 @@ def fitted(samples: Samples) -> Line | None:
     levels = sorted([free + slope * (at_ms - ms) for ms, free in samples])
     level = _middle(levels)
     spread = _middle(sorted([abs(each - level) for each in levels]))
-    return Line(slope, at_ms, level, spread, agreeing / len(slopes))
+    return TrendLine(slope, at_ms, level, spread, agreeing / len(slopes))
 
 
 def _middle(ordered: list[float]) -> float:
@@ -156,7 +156,7 @@ def _middle(ordered: list[float]) -> float:
     return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
-def _is_step(line: Line, at_ms: int, usable_bytes: int, before_ms: int, before_bytes: int) -> bool:
+def _is_step(line: TrendLine, at_ms: int, usable_bytes: int, before_ms: int, before_bytes: int) -> bool:
     surprise = abs(usable_bytes - (line.level + line.slope * (at_ms - line.at_ms)))
     return (
         surprise > _STEP_SHARE * before_bytes

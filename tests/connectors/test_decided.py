@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from connectors.decided import Change, DecisionsInForce
+from connectors.decided import DecisionsInForce, InForceChange
 from connectors.kafka.tail import Record
 from policies.decisions import Alert
 from policies.units import to_millis
@@ -53,5 +53,5 @@ def test_nothing_else_changes_anything(in_force: DecisionsInForce, nothing_new: 
 
 
 def test_a_tombstone_deletes_what_it_names(in_force: DecisionsInForce) -> None:
-    assert in_force.take(Record(*KEY[:1], KEY[1].encode(), None, to_millis(NOON))) == Change(KEY, None, FIRST)
+    assert in_force.take(Record(*KEY[:1], KEY[1].encode(), None, to_millis(NOON))) == InForceChange(KEY, None, FIRST)
     assert list(in_force.all()) == []

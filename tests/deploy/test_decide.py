@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Part
-from connectors.shares.lease import Lease
+from connectors.shares.lease import ShareLease
 from deploy import decide
 from deploy.decide import Decider
 from deploy.settings import Settings
@@ -60,8 +60,8 @@ def decider(settings: Settings, sessions: Sessions | None = None) -> Decider:
     return Decider(settings, TopicReport(), CollectorRegistry(), sessions, publisher)  # type: ignore[arg-type]
 
 
-def held_lease() -> Lease:
-    lease = Lease(5.0, lambda: 0.0)
+def held_lease() -> ShareLease:
+    lease = ShareLease(5.0, lambda: 0.0)
     lease.take([0])
     lease.renewed(0.0)
     return lease

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.part import Part
-from connectors.shares.lease import Lease
+from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group
 from connectors.shares.metrics import ShareMetrics
 from connectors.shares.settings import ShareSettings
@@ -28,7 +28,7 @@ class Member:
     def __init__(self, on_change: Callable[[frozenset[int]], None]) -> None:
         self._on_change = on_change
         self._assignments: list[frozenset[int]] = []
-        self.lease = Lease(5.0)
+        self.lease = ShareLease(5.0)
         self.joined = False
         self.left = False
         self.taken = threading.Event()
@@ -106,7 +106,7 @@ class Bench:
             self.failure = error
 
     @contextmanager
-    def _opened(self, name: str, held: Held, _lease: Lease) -> Iterator[Sequence[Part]]:
+    def _opened(self, name: str, held: Held, _lease: ShareLease) -> Iterator[Sequence[Part]]:
         self.said.append(f"{name} opened for {','.join(sorted(held))}")
         yield [Part(f"{name}-{number}", self._part(f"{name}-{number}")) for number in (1, 2)]
         self.said.append(f"{name} closed")

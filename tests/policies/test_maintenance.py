@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from policies.maintenance import MaintenanceWindow, Pause, PauseCommand, commanded, next_edge_ms, quiet_at
+from policies.maintenance import MaintenanceWindow, PauseCommand, PolicyPause, commanded, next_edge_ms, quiet_at
 from policies.switching.settings import SwitchingSettings
 from policies.units import from_millis, to_millis
 
@@ -100,7 +100,7 @@ def command(until: float | None, **more: str) -> PauseCommand:
 )
 def test_the_last_command_counts(commands: list[tuple[float, PauseCommand]], until: float | None) -> None:
     pause = commanded(None, [(hours(at), each) for at, each in commands])
-    assert pause == (None if until is None else Pause(to_millis(hours(until)), "", ""))
+    assert pause == (None if until is None else PolicyPause(to_millis(hours(until)), "", ""))
 
 
 def test_who_paused_it_and_why_is_said() -> None:

@@ -23,7 +23,7 @@ from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
 from tests.streaming.records import rows, tick_row
 from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query
-from tests.streaming.turns import Turns
+from tests.streaming.transitions import Transitions
 
 READINGS = st.lists(st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(0, 60))), min_size=1, max_size=40)
 """Broker, and gigabytes free; None: it could not be read. One every five seconds."""
@@ -90,7 +90,9 @@ def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> N
         records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
         batches.append(RecordedBatch(to_millis(at(seconds)), random.Random(seed).sample(records, len(records))))
     live = [(r.topic.removeprefix("headgate."), r.key, r.value) for out in UNBROKEN for r in out if r.topic != TIMERS]
-    replayed = [tuple(output) for turn in replay_batches(host, "headgate", batches) for output in turn.outputs]
+    replayed = [
+        tuple(output) for transition in replay_batches(host, "headgate", batches) for output in transition.outputs
+    ]
     assert sorted(replayed) == sorted(live)
     assert STANDING.removeprefix("headgate.") in {topic for topic, _, _ in replayed}
 
@@ -117,7 +119,9 @@ def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_t
         said_in += [number] if any(r.topic == STANDING for r in out) else []
         records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
         batches.append(RecordedBatch(began_ms - ahead_ms, records, number == 0, ahead_ms))
-    replayed = [tuple(output) for turn in replay_batches(host, "headgate", batches) for output in turn.outputs]
+    replayed = [
+        tuple(output) for transition in replay_batches(host, "headgate", batches) for output in transition.outputs
+    ]
     assert sorted(replayed) == sorted(live)
     assert len({key for topic, key, _ in live if topic == STANDING.removeprefix("headgate.")}) == 1
     late = {after for before, after in itertools.pairwise(said_in) if after - before > 3}
@@ -132,7 +136,7 @@ def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: 
     cluster, start = readings[0].reading.cluster, to_millis(readings[0].time)
 
     def written(shuffled: bool) -> list[bytes]:
-        turns = Turns(PolicyHost({policy: examples.settings}), policy, cluster)
+        transitions = Transitions(PolicyHost({policy: examples.settings}), policy, cluster)
         records = [
             ObservedRecord(
                 f"headgate.{topic_of(type(r.reading))}", 0, n, to_millis(r.time) + n,
@@ -142,6 +146,6 @@ def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: 
         ]  # fmt: skip
         if shuffled:
             random.Random(seed).shuffle(records)
-        return [value for _, _, value in turns.take((start - to_millis(at(0))) / 1000 + 600, *records).outputs]
+        return [value for _, _, value in transitions.take((start - to_millis(at(0))) / 1000 + 600, *records).outputs]
 
     assert written(shuffled=True) == written(shuffled=False)

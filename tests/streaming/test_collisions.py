@@ -19,7 +19,13 @@ from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import CopyIntent, HitClass, Ledger, LedgerState
 from policies.switching.precheck.report import HitSamples, precheck
-from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.precheck.snapshot import (
+    ClusterSnapshot,
+    PrecheckRules,
+    PrecheckSnapshot,
+    TargetLedgers,
+    TargetPolicy,
+)
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.references import LedgerKind, Reference
 from policies.units import from_millis
@@ -351,7 +357,7 @@ def test_the_batch_finds_what_the_precheck_finds(
     journal = {i: CopyIntent(i, said, NEW, NOW_MS) for i, said in target.items() if said in (OLD, OTHER)}
     listed = TargetLedgers(ids=frozenset(target), read_ms=NOW_MS, listed=True, facts=facts)
     report = precheck(
-        Snapshot(
+        PrecheckSnapshot(
             source=cluster("old", OLD), target=cluster("new", NEW), references=tuple(references),
             references_complete=True, references_ms=NOW_MS, bootstrap="old", existing=listed, journal=journal,
         ),

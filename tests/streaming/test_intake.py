@@ -8,13 +8,13 @@ from streaming import intake
 from streaming.host import PolicyHost
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.records import changed_data
-from tests.streaming.turns import Turns, counted, letters, reasons
+from tests.streaming.transitions import Transitions, counted, letters, reasons
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({CLUSTER}))
 
 
 (UNFLOODED,) = (
-    d for d in Turns(HOST).take(1, Turns(HOST).record(log_dirs(0.99, 3, 3 * GB), appended=0.99)).decisions
+    d for d in Transitions(HOST).take(1, Transitions(HOST).record(log_dirs(0.99, 3, 3 * GB), appended=0.99)).decisions
     if d.topic == "decided.throttle"
 )  # fmt: skip
 
@@ -27,38 +27,38 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(5))
 def test_of_a_flood_the_newest_are_taken_in_whatever_order_they_come(seed: int) -> None:
-    turns = Turns(HOST)
-    flood = [turns.record(log_dirs(n / 100, 3, GB if n < 99 else 3 * GB), appended=n / 100) for n in range(100)]
+    transitions = Transitions(HOST)
+    flood = [transitions.record(log_dirs(n / 100, 3, GB if n < 99 else 3 * GB), appended=n / 100) for n in range(100)]
     random.Random(seed).shuffle(flood)
-    turn = turns.take(1, *flood)
-    (lowered,) = (d for d in turn.decisions if d.topic == "decided.throttle")
+    transition = transitions.take(1, *flood)
+    (lowered,) = (d for d in transition.decisions if d.topic == "decided.throttle")
     assert lowered.explanation == UNFLOODED.explanation
-    assert set(reasons(turn)) == {"too-many"}
-    assert len(letters(turn)) + sum(c["count"] for c in counted(turns.take(61))) == 90
+    assert set(reasons(transition)) == {"too-many"}
+    assert len(letters(transition)) + sum(c["count"] for c in counted(transitions.take(61))) == 90
 
 
 @pytest.mark.usefixtures("small")
 def test_garbage_displaces_no_reading() -> None:
-    turns = Turns(HOST)
-    good = turns.record(log_dirs(0, 3, GB // 2), appended=0)
-    garbage = [turns.record(changed_data(log_dirs(0, 3, GB), broker=-1), appended=0) for _ in range(500)]
-    turn = turns.take(1, *garbage, good)
-    assert [d.verdict for d in turn.decisions if d.topic == "decided.throttle"] == ["lower"]
-    assert set(reasons(turn)) == {"invalid"}
+    transitions = Transitions(HOST)
+    good = transitions.record(log_dirs(0, 3, GB // 2), appended=0)
+    garbage = [transitions.record(changed_data(log_dirs(0, 3, GB), broker=-1), appended=0) for _ in range(500)]
+    transition = transitions.take(1, *garbage, good)
+    assert [d.verdict for d in transition.decisions if d.topic == "decided.throttle"] == ["lower"]
+    assert set(reasons(transition)) == {"invalid"}
 
 
 @pytest.mark.usefixtures("small")
 def test_a_flood_on_one_topic_or_partition_displaces_nothing_of_another() -> None:
-    turns = Turns(HOST)
-    low = turns.record(log_dirs(0, 1, GB // 2), appended=0, partition=1)
-    flood = [turns.record(log_dirs(1, 3, 50 * GB), appended=1) for _ in range(50)]
-    turn = turns.take(1, low, *flood)
-    assert [d.verdict for d in turn.decisions if d.topic == "decided.throttle"] == ["lower"]
+    transitions = Transitions(HOST)
+    low = transitions.record(log_dirs(0, 1, GB // 2), appended=0, partition=1)
+    flood = [transitions.record(log_dirs(1, 3, 50 * GB), appended=1) for _ in range(50)]
+    transition = transitions.take(1, low, *flood)
+    assert [d.verdict for d in transition.decisions if d.topic == "decided.throttle"] == ["lower"]
 
 
 def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns(HOST)
-    record = turns.record(log_dirs(0, 3, GB), appended=0)
+    transitions = Transitions(HOST)
+    record = transitions.record(log_dirs(0, 3, GB), appended=0)
     monkeypatch.setattr(intake, "MOST_BYTES", 3 * len(record.value or b""))
-    turn = turns.take(1, record, *(turns.record(log_dirs(0, 3, GB), appended=0) for _ in range(9)))
-    assert len(letters(turn)) + sum(c["count"] for c in counted(turns.take(61))) == 7
+    transition = transitions.take(1, record, *(transitions.record(log_dirs(0, 3, GB), appended=0) for _ in range(9)))
+    assert len(letters(transition)) + sum(c["count"] for c in counted(transitions.take(61))) == 7

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from policies.alerts import AlertBook, Entry
+from policies.alerts import AlertBook, AlertEntry
 from policies.succession import FARTHEST_AHEAD
 from policies.units import millis_of
 from streaming.leap import turned_back
@@ -46,7 +46,7 @@ def test_a_state_without_such_instants_is_the_same_object() -> None:
 
 
 def test_alerts_that_fired_in_the_leap_are_repeated_in_time() -> None:
-    entry = Entry("a", "s", "warning", "r", "t", {"n": "x"}, NOW + YEAR_MS, NOW + YEAR_MS)
+    entry = AlertEntry("a", "s", "warning", "r", "t", {"n": "x"}, NOW + YEAR_MS, NOW + YEAR_MS)
     book = turned_back(AlertBook((entry,), NOW + YEAR_MS), NOW, YEAR_MS)
     assert (book.entries[0].since_ms, book.entries[0].said_ms) == (NOW, NOW)
     assert NOW + DAY_MS < book.sequence < NOW + millis_of(FARTHEST_AHEAD), "as great as consumers believe"

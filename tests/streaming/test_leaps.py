@@ -21,10 +21,10 @@ from policies.wire import observation_event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
-from streaming.turn import Turn
+from streaming.transition import Transition
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
-from tests.streaming.turns import Turns, reasons, told
+from tests.streaming.transitions import Transitions, reasons, told
 
 DAY = 86_400.0
 RESTART_SECONDS = 10.0
@@ -42,7 +42,7 @@ BATCH_SECONDS = 5.0
 class World:
     """A query, its Kafka, and a clock each. `now` is the true time, which neither knows."""
 
-    turns: Turns
+    transitions: Transitions
     now: float = 0.0
     kafka_ahead: float = 0.0
     driver_ahead: float = 0.0
@@ -52,7 +52,7 @@ class World:
         self.in_force_ahead_ms = 0
         self.restart_at: float | None = None
 
-    def batch(self, *readings: ExampleReading) -> Turn | None:
+    def batch(self, *readings: ExampleReading) -> Transition | None:
         """A batch five seconds later; None while the query is being started again."""
         self.now += BATCH_SECONDS
         records = [self._record(reading) for reading in readings]
@@ -65,28 +65,30 @@ class World:
             self.restart_at, self.in_force_ahead_ms = None, self.watch.ahead_ms
         began = self.now + self.driver_ahead
         taken, self.pending = self.pending, []
-        turn = self.turns.take(began - self.in_force_ahead_ms / 1000, *taken)
+        transition = self.transitions.take(began - self.in_force_ahead_ms / 1000, *taken)
         if taken:
             self.watch.on_batch(progress(to_millis(at(began)), max(record.appended_ms for record in taken)))
-        return turn
+        return transition
 
     def _record(self, reading: ExampleReading) -> ObservedRecord:
         value = observation_event(reading.reading, id=f"{reading.id}@{self.now}", source="test", time=reading.time)
         topic = f"headgate.{topic_of(type(reading.reading))}"
-        return self.turns.record(value, appended=self.now + self.kafka_ahead - 0.1, topic=topic)
+        return self.transitions.record(value, appended=self.now + self.kafka_ahead - 0.1, topic=topic)
 
 
 def progress(began_ms: int, newest_ms: int | None, lag: int = 0) -> BatchProgress:
     return BatchProgress(1, 0.1, 1, 1.0, lag, 0.0, 1, 1, began_ms, newest_ms)
 
 
-def scenario(kind: PolicyKind) -> tuple[Turns, list[Sequence[ExampleReading]]]:
+def scenario(kind: PolicyKind) -> tuple[Transitions, list[Sequence[ExampleReading]]]:
     """The policy's own example, in the order of its times; one moment after the other."""
     examples = kind.examples()
     readings = sorted((r for batch in examples.batches for r in batch), key=lambda r: r.time)
     moments = [[r for r in readings if r.time == time] for time in sorted({r.time for r in readings})]
     cluster = readings[0].reading.cluster
-    return Turns(PolicyHost({kind.name: examples.settings}, frozenset({cluster})), kind.name, cluster), list(moments)
+    return Transitions(PolicyHost({kind.name: examples.settings}, frozenset({cluster})), kind.name, cluster), list(
+        moments
+    )
 
 
 def decided(
@@ -97,14 +99,14 @@ def decided(
     The leap begins before or after its first moment and lasts for two minutes, in which the levels are read again and
     again.
     """
-    turns, moments = scenario(kind)
-    world, in_force = World(turns), dict[tuple[str, str], Decision]()
+    transitions, moments = scenario(kind)
+    world, in_force = World(transitions), dict[tuple[str, str], Decision]()
 
     def batch(*readings: ExampleReading) -> None:
         """A batch, and a consumer with a true clock, who knows the fence alone."""
-        turn = world.batch(*readings)
+        transition = world.batch(*readings)
         now, appended_at = at(world.now), at(world.now + world.kafka_ahead)
-        for d in turn.decisions if turn is not None else ():
+        for d in transition.decisions if transition is not None else ():
             key = (d.topic, d.record_key())
             if succeeds(d, in_force.get(key), now=now, appended_at=appended_at):
                 in_force[key] = d
@@ -151,7 +153,7 @@ def test_a_minute_after_a_leap_everything_is_decided_as_if_it_had_not_been(
 def test_a_disk_that_fills_during_or_after_a_leap_stops_its_cluster_within_a_minute(
     clock: str, leap: str, stays: bool
 ) -> None:
-    world = World(Turns(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"}))))
+    world = World(Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"}))))
     roomy = ExampleReading("test", "roomy", at(0), log_dirs(0, 3, 50 * GB).reading)
     full = ExampleReading("test", "full", at(0), log_dirs(0, 3, GB // 2).reading)
     for _ in range(6):
@@ -161,17 +163,19 @@ def test_a_disk_that_fills_during_or_after_a_leap_stops_its_cluster_within_a_min
         for _ in range(3):
             world.batch(roomy)
         setattr(world, clock, 0.0)
-    turns = [world.batch(full) for _ in range(int(60 / BATCH_SECONDS))]
-    factors = [data["factor"] for turn in turns if turn for data in told(turn, "decided.throttle")]
+    transitions = [world.batch(full) for _ in range(int(60 / BATCH_SECONDS))]
+    factors = [
+        data["factor"] for transition in transitions if transition for data in told(transition, "decided.throttle")
+    ]
     assert factors, "blind"
     assert factors[-1] == 0.0
 
 
 def test_one_reading_that_is_stamped_a_day_ahead_decides_nothing() -> None:
-    turns = Turns(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
-    lie = turns.take(0, turns.record(log_dirs(0, 3, 50 * GB), appended=DAY))
+    transitions = Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
+    lie = transitions.take(0, transitions.record(log_dirs(0, 3, 50 * GB), appended=DAY))
     assert reasons(lie) == ["from-the-future"]
-    truth = turns.take(1, turns.record(log_dirs(1, 3, GB // 2), appended=1))
+    truth = transitions.take(1, transitions.record(log_dirs(1, 3, GB // 2), appended=1))
     assert [data["factor"] for data in told(truth, "decided.throttle")] == [0.0]
 
 
@@ -181,24 +185,24 @@ def test_of_the_first_readings_after_a_clock_was_set_back_the_last_one_counts(
 ) -> None:
     """Whatever their ids, by which readings of one moment are told apart."""
 
-    def in_force(turns: Turns, ahead: float) -> float:
-        turns.take(ahead, turns.record(log_dirs(0, 3, 50 * GB), appended=ahead))
+    def in_force(transitions: Transitions, ahead: float) -> float:
+        transitions.take(ahead, transitions.record(log_dirs(0, 3, 50 * GB), appended=ahead))
         last = [
-            turns.record(event(replace(log_dirs(0, 3, gb * GB), id=f"{id_}")), appended=gap - 0.1 * (6 - n))
+            transitions.record(event(replace(log_dirs(0, 3, gb * GB), id=f"{id_}")), appended=gap - 0.1 * (6 - n))
             for n, (id_, gb) in enumerate(zip(ids, free, strict=True))
         ]
-        turns.take(gap, *last)
-        return float(told(turns.take(gap + 600), "decided.throttle")[-1]["factor"])
+        transitions.take(gap, *last)
+        return float(told(transitions.take(gap + 600), "decided.throttle")[-1]["factor"])
 
     host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, validity="1h")})
-    assert in_force(Turns(host), DAY) == in_force(Turns(host), 0.0)
+    assert in_force(Transitions(host), DAY) == in_force(Transitions(host), 0.0)
 
 
 @pytest.mark.parametrize("ahead", [1.0, 30.0, 299.0])
 def test_one_that_is_stamped_a_little_ahead_is_overruled_by_the_next(ahead: float) -> None:
-    turns = Turns(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
-    turns.take(0, turns.record(log_dirs(0, 3, 50 * GB), appended=ahead))
-    truth = turns.take(1, turns.record(log_dirs(1, 3, GB // 2), appended=1))
+    transitions = Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
+    transitions.take(0, transitions.record(log_dirs(0, 3, 50 * GB), appended=ahead))
+    truth = transitions.take(1, transitions.record(log_dirs(1, 3, GB // 2), appended=1))
     assert [data["factor"] for data in told(truth, "decided.throttle")] == [0.0]
 
 

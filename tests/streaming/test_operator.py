@@ -26,14 +26,13 @@ from policies.throttle import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
-from streaming.attendance import Attendance
-from streaming.attendance import Batch as QueryBatch
 from streaming.batch_clock import BatchClock
+from streaming.continuity import Continuity, PartitionBatch
 from streaming.dead_letters import KEPT_BYTES, DeadLetter
 from streaming.host import PolicyHost, Remembered, recall
 from streaming.letter_box import LetterBook
 from streaming.operator import PolicyOperator
-from streaming.turn import Turn, take_turn
+from streaming.transition import Transition, reconcile
 from streaming.warm import Kept
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
@@ -210,13 +209,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
 
     monkeypatch.setattr(streaming.operator, "recall", reading)
     monkeypatch.setattr(streaming.operator, "_WRITTEN", Kept())
-    monkeypatch.setattr(streaming.operator, "_ATTENDANCE", Attendance())
+    monkeypatch.setattr(streaming.operator, "_CONTINUITY", Continuity())
     return read
 
 
 def step(monkeypatch: pytest.MonkeyPatch, query: Query, number: int, seen: Observation, run: str = "a run") -> None:
     """A task of a query's run does one batch, as Spark has its processor do it."""
-    monkeypatch.setattr(streaming.operator, "batch_in_hand", lambda: QueryBatch(run, 0, number))
+    monkeypatch.setattr(streaming.operator, "batch_in_hand", lambda: PartitionBatch(run, 0, number))
     query.tester.processor.init(query.tester.handle)
     query.run(Batch(number, rows(seen)))
     query.tester.processor.close()
@@ -468,11 +467,11 @@ def test_a_timer_that_fires_early_decides_nothing() -> None:
 def test_a_timer_that_is_due_with_records_of_its_key_does_not_step_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
 
-    def counted(*args: Any) -> Turn:
+    def counted(*args: Any) -> Transition:
         taken.append(args[5])
-        return take_turn(*args)
+        return reconcile(*args)
 
-    monkeypatch.setattr(streaming.operator, "take_turn", counted)
+    monkeypatch.setattr(streaming.operator, "reconcile", counted)
     query = Query()
     query.run(Batch(0, rows(READING)))
     (beat,) = data(query.run(Batch(61, rows(log_dirs(61, 3, 4 * GB)))), "decided.throttle")

@@ -10,9 +10,9 @@ from policies.observations import Observation, Reading
 from policies.wire import observation_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
-from streaming.turn import Turn
+from streaming.transition import Transition
 from tests.policies.scenario import CLUSTER, GB, HARD, at, log_dirs, members, throttle
-from tests.streaming.turns import Turns, letters, told
+from tests.streaming.transitions import Transitions, letters, told
 
 FULL, FREE = GB // 2, 50 * GB
 COMMANDS = "commands"
@@ -28,77 +28,77 @@ def paused(until: float | None, policy: str = "throttle") -> PauseCommand:
     )
 
 
-def step(turns: Turns, seconds: float, free: int, *commands: PauseCommand) -> Turn:
-    records = [turns.record(log_dirs(seconds, 1, free), appended=seconds)]
-    records += [turns.reading(command, appended=seconds, topic=COMMANDS) for command in commands]
-    return turns.take(seconds, *records)
+def step(transitions: Transitions, seconds: float, free: int, *commands: PauseCommand) -> Transition:
+    records = [transitions.record(log_dirs(seconds, 1, free), appended=seconds)]
+    records += [transitions.reading(command, appended=seconds, topic=COMMANDS) for command in commands]
+    return transitions.take(seconds, *records)
 
 
-def factors(turn: Turn) -> list[tuple[float, str]]:
-    return [(d["factor"], d["mode"]) for d in told(turn, "decided.throttle")]
+def factors(transition: Transition) -> list[tuple[float, str]]:
+    return [(d["factor"], d["mode"]) for d in told(transition, "decided.throttle")]
 
 
-def alerts(turn: Turn) -> list[tuple[str, str]]:
-    return [(a["alert"], a["status"]) for a in told(turn, "decided.alerts")]
+def alerts(transition: Transition) -> list[tuple[str, str]]:
+    return [(a["alert"], a["status"]) for a in told(transition, "decided.alerts")]
 
 
 def test_while_paused_it_decides_in_shadow_mode_and_at_the_end_what_is_outstanding_is_said_once() -> None:
-    turns = Turns(host())
-    assert factors(step(turns, 0, FREE)) == [(1.0, "active")]
-    turn = step(turns, 1, FREE, paused(until=100))
-    assert factors(turn) == [(1.0, "shadow")]
-    (standing,) = told(turn, "decided.standing")
+    transitions = Transitions(host())
+    assert factors(step(transitions, 0, FREE)) == [(1.0, "active")]
+    transition = step(transitions, 1, FREE, paused(until=100))
+    assert factors(transition) == [(1.0, "shadow")]
+    (standing,) = told(transition, "decided.standing")
     assert (standing["reason"], standing["quiet_until"]) == ("only-watched", "2026-11-21T08:01:40.000Z")
     assert "until 2026-11-21 08:01:40 UTC (paused by alice: upgrade)" in standing["explanation"]
 
-    turn = step(turns, 10, FULL)
-    assert (factors(turn), alerts(turn)) == ([(0.0, "shadow")], [])
-    assert turn.wake_ms is not None
-    end = turns.take(100)
+    transition = step(transitions, 10, FULL)
+    assert (factors(transition), alerts(transition)) == ([(0.0, "shadow")], [])
+    assert transition.wake_ms is not None
+    end = transitions.take(100)
     assert factors(end) == [(0.0, "active")]
     assert alerts(end) == [("volume-below-hard-limit", "firing")]
     assert told(end, "decided.standing")[0]["reason"] == "watched"
-    again = turns.take(101)
+    again = transitions.take(101)
     assert (factors(again), alerts(again)) == ([], [])
 
 
 def test_the_query_is_woken_at_the_end_of_a_pause() -> None:
-    turns = Turns(host(heartbeat="1h"))
-    step(turns, 0, FREE)
-    turn = step(turns, 1, FREE, paused(until=31.5))
-    assert turn.wake_ms == int(at(31.5).timestamp() * 1000)
+    transitions = Transitions(host(heartbeat="1h"))
+    step(transitions, 0, FREE)
+    transition = step(transitions, 1, FREE, paused(until=31.5))
+    assert transition.wake_ms == int(at(31.5).timestamp() * 1000)
 
 
 def test_resume_ends_it_at_once() -> None:
-    turns = Turns(host())
-    step(turns, 0, FULL)
-    step(turns, 1, FULL, paused(until=1000))
-    assert factors(step(turns, 2, FULL, paused(until=None))) == [(0.0, "active")]
+    transitions = Transitions(host())
+    step(transitions, 0, FULL)
+    step(transitions, 1, FULL, paused(until=1000))
+    assert factors(step(transitions, 2, FULL, paused(until=None))) == [(0.0, "active")]
 
 
 def test_an_alert_that_ended_meanwhile_is_resolved_once_at_the_end() -> None:
-    turns = Turns(host())
-    assert alerts(step(turns, 0, FULL)) == [("volume-below-hard-limit", "firing")]
-    step(turns, 1, FULL, paused(until=50))
-    assert alerts(step(turns, 10, FREE)) == []
-    assert alerts(step(turns, 50, FREE)) == [("volume-below-hard-limit", "resolved")]
-    assert alerts(step(turns, 51, FREE)) == []
+    transitions = Transitions(host())
+    assert alerts(step(transitions, 0, FULL)) == [("volume-below-hard-limit", "firing")]
+    step(transitions, 1, FULL, paused(until=50))
+    assert alerts(step(transitions, 10, FREE)) == []
+    assert alerts(step(transitions, 50, FREE)) == [("volume-below-hard-limit", "resolved")]
+    assert alerts(step(transitions, 51, FREE)) == []
 
 
 def test_a_window_of_the_settings_does_the_same_without_a_word() -> None:
-    turns = Turns(host(maintenance=[{"start": "08:00", "length": "1m"}], heartbeat="1h"))
-    turn = step(turns, 0, FULL)
-    assert (factors(turn), alerts(turn)) == ([(0.0, "shadow")], [])
-    assert "a maintenance window of the settings" in told(turn, "decided.standing")[0]["explanation"]
-    end = turns.take(60)
+    transitions = Transitions(host(maintenance=[{"start": "08:00", "length": "1m"}], heartbeat="1h"))
+    transition = step(transitions, 0, FULL)
+    assert (factors(transition), alerts(transition)) == ([(0.0, "shadow")], [])
+    assert "a maintenance window of the settings" in told(transition, "decided.standing")[0]["explanation"]
+    end = transitions.take(60)
     assert (factors(end), alerts(end)) == ([(0.0, "active")], [("volume-below-hard-limit", "firing")])
 
 
 def test_a_pause_of_what_was_never_read_is_kept_for_its_first_reading() -> None:
-    turns = Turns(host())
-    turn = turns.take(0, turns.reading(paused(until=100), appended=0, topic=COMMANDS))
-    assert turn.outputs == ()
-    assert factors(step(turns, 1, FULL)) == [(0.0, "shadow")]
+    transitions = Transitions(host())
+    transition = transitions.take(0, transitions.reading(paused(until=100), appended=0, topic=COMMANDS))
+    assert transition.outputs == ()
+    assert factors(step(transitions, 1, FULL)) == [(0.0, "shadow")]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_a_pause_of_what_was_never_read_is_kept_for_its_first_reading() -> None:
     ],
 )
 def test_a_command_that_no_policy_takes_is_a_dead_letter(policy: str, detail: str) -> None:
-    turns = Turns(host(), policy="switching")
-    turn = turns.take(0, turns.reading(paused(until=100, policy=policy), appended=0, topic=COMMANDS))
-    assert [(letter["reason"], letter["detail"]) for letter in letters(turn)] == [("invalid", detail)]
+    transitions = Transitions(host(), policy="switching")
+    transition = transitions.take(0, transitions.reading(paused(until=100, policy=policy), appended=0, topic=COMMANDS))
+    assert [(letter["reason"], letter["detail"]) for letter in letters(transition)] == [("invalid", detail)]
 
 
 def recorded(seconds: float, reading: Reading | Observation) -> Recorded:

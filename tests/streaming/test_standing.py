@@ -6,26 +6,26 @@ import pytest
 
 from policies.throttle import ThrottlePolicy
 from streaming.host import PolicyHost
-from streaming.standing import INTERVAL_MS, Said
+from streaming.standing import INTERVAL_MS, LastStanding
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
-from tests.streaming.turns import Turns, told
+from tests.streaming.transitions import Transitions, told
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD, heartbeat="1h")}, frozenset({CLUSTER}))
 
 
-def watched() -> Turns:
-    turns = Turns(HOST)
-    turns.take(30, turns.record(log_dirs(30, 3, 50 * GB), appended=30))
-    return turns
+def watched() -> Transitions:
+    transitions = Transitions(HOST)
+    transitions.take(30, transitions.record(log_dirs(30, 3, 50 * GB), appended=30))
+    return transitions
 
 
 def test_it_is_said_each_minute_whether_anything_is_read_or_not() -> None:
-    turns, said = watched(), list[dict[str, Any]]()
+    transitions, said = watched(), list[dict[str, Any]]()
     for second in range(31, 331, 10):
-        said += told(turns.take(second), "decided.standing")
+        said += told(transitions.take(second), "decided.standing")
     assert len(said) == 5
     assert [s["sequence"] for s in said] == sorted({s["sequence"] for s in said})
-    assert turns.remembered.said.due_ms % INTERVAL_MS == 0, "all clusters share a batch"
+    assert transitions.remembered.last_standing.due_ms % INTERVAL_MS == 0, "all clusters share a batch"
 
 
 def test_it_lapses_before_a_fourth_is_missed() -> None:
@@ -35,24 +35,24 @@ def test_it_lapses_before_a_fourth_is_missed() -> None:
 
 
 def test_it_is_not_said_of_a_cluster_of_which_nothing_was_read() -> None:
-    turns = Turns(HOST)
-    turns.take(0, turns.record(b"garbage", appended=0))
-    assert told(turns.take(120), "decided.standing") == []
+    transitions = Transitions(HOST)
+    transitions.take(0, transitions.record(b"garbage", appended=0))
+    assert told(transitions.take(120), "decided.standing") == []
 
 
 def test_it_is_not_said_by_a_policy_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = watched()
+    transitions = watched()
 
     def fail(*_: object) -> None:
         raise KeyError("x")
 
     monkeypatch.setattr(ThrottlePolicy, "step", fail)
-    assert told(turns.take(60, turns.record(log_dirs(60, 3, GB), appended=60)), "decided.standing") == []
-    assert told(turns.take(120), "decided.standing") == []
+    assert told(transitions.take(60, transitions.record(log_dirs(60, 3, GB), appended=60)), "decided.standing") == []
+    assert told(transitions.take(120), "decided.standing") == []
     monkeypatch.undo()
-    assert told(turns.take(500), "decided.standing") != []
+    assert told(transitions.take(500), "decided.standing") != []
 
 
 @pytest.mark.parametrize(("now_ms", "due"), [(119_999, False), (120_000, True), (59_999, True), (60_000, False)])
 def test_a_clock_that_is_set_back_does_not_silence_it(now_ms: int, due: bool) -> None:
-    assert Said(60_000, 1).is_due(now_ms) is due
+    assert LastStanding(60_000, 1).is_due(now_ms) is due

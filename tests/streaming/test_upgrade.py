@@ -18,7 +18,7 @@ from policies.registry import POLICIES, decision_types
 from policies.wire import EventReader
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, read_record, recall, remember
-from streaming.turn import take_turn
+from streaming.transition import reconcile
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "upgrade").glob("*.json"))
 LEFT: list[tuple[str, dict[str, Any]]] = [
@@ -46,24 +46,24 @@ def test_state_of_an_earlier_version_is_gone_on_from(policy: str, left: dict[str
         ObservedRecord(f"headgate.{topic}", 0, n, now_ms - 100, value.encode())
         for n, (topic, value) in enumerate(left["observed"])
     ]
-    turn = take_turn(host, "headgate", (policy, left["cluster"]), before, last, now_ms)
-    assert turn.remembered is not None
-    assert turn.remembered.failures == 0
-    assert not [key for topic, key, _ in turn.outputs if topic == "dead-letters"]
-    assert recall(remember(turn.remembered)) == turn.remembered
+    transition = reconcile(host, "headgate", (policy, left["cluster"]), before, last, now_ms)
+    assert transition.remembered is not None
+    assert transition.remembered.failures == 0
+    assert not [key for topic, key, _ in transition.outputs if topic == "dead-letters"]
+    assert recall(remember(transition.remembered)) == transition.remembered
     known = {(d.topic, d.record_key()): d.sequence for d in decided(left)}
     assert known
-    again = [d for d in turn.decisions if (d.topic, d.record_key()) in known]
+    again = [d for d in transition.decisions if (d.topic, d.record_key()) in known]
     assert all(d.sequence > known[d.topic, d.record_key()] for d in again)
-    assert {d.decision_id for d in turn.decisions}.isdisjoint(d.decision_id for d in decided(left))
+    assert {d.decision_id for d in transition.decisions}.isdisjoint(d.decision_id for d in decided(left))
 
 
 @of_each
 def test_state_of_an_earlier_version_is_woken_in_time(policy: str, left: dict[str, Any]) -> None:
     host = PolicyHost({policy: POLICIES[policy].examples().settings})
     before = recall(base64.b64decode(left["remembered"]))
-    turn = take_turn(host, "headgate", (policy, left["cluster"]), before, [], left["now_ms"] + 86_400_000)
-    assert turn.wake_ms is not None, "a timer, so that a cluster that is watched no longer ends"
+    transition = reconcile(host, "headgate", (policy, left["cluster"]), before, [], left["now_ms"] + 86_400_000)
+    assert transition.wake_ms is not None, "a timer, so that a cluster that is watched no longer ends"
 
 
 @of_each

@@ -31,7 +31,7 @@ def test_what_is_taken_is_nobody_elses_and_there_is_never_more_than_there_is_roo
 
 
 def test_of_a_fleet_that_is_a_little_too_large_most_are_found_again() -> None:
-    """Each batch goes through all keys: to forget the oldest would be to forget each before its turn."""
+    """Each batch goes through all keys: to forget the oldest would be to forget each before its transition."""
     kept: Kept[WarmKey, Warm] = Kept(most_bytes=1000)
     found = 0
     for _ in range(20):

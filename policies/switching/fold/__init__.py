@@ -17,7 +17,7 @@ from policies.switching.events import (
     InventorySeen,
     MembersSeen,
     RegistrySeen,
-    Tick,
+    TimePassed,
 )
 from policies.switching.fold.brokers import broker_of, fold_members, fold_report
 from policies.switching.fold.clusters import Impostor, cluster_of, fold_cluster, precheck_of
@@ -106,6 +106,6 @@ def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, Ne
             return fold_report(state, event)
         case InventorySeen():
             return fold_inventory(state, event), event
-        case Tick():
+        case TimePassed():
             return state, None
     return state, event

@@ -11,7 +11,7 @@ from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass
 from policies.switching.precheck.snapshot import (
     PrecheckRules,
-    Snapshot,
+    PrecheckSnapshot,
     TargetPolicy,
     are_one,
     greatest_referenced,
@@ -59,7 +59,7 @@ class PrecheckFinding(Struct, array_like=True, frozen=True):
 
 
 def findings(
-    seen: Snapshot, rules: PrecheckRules, wanted: Set[int], hits: Mapping[HitClass, Set[int]], now_ms: int
+    seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int], hits: Mapping[HitClass, Set[int]], now_ms: int
 ) -> Iterator[PrecheckFinding]:
     """Everything that is in the way of a switch; unknown is."""
     yield from _incomplete(seen, rules, wanted)
@@ -75,7 +75,7 @@ def findings(
         yield _about(FindingReason.DELETED_ID, deleted, f"were deleted from {seen.target.name} and must not come back")
 
 
-def _incomplete(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> Iterator[PrecheckFinding]:
+def _incomplete(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) -> Iterator[PrecheckFinding]:
     for cluster in (seen.source, seen.target):
         missing = [
             what
@@ -105,7 +105,7 @@ def _incomplete(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> Itera
         yield _about(FindingReason.SNAPSHOT_INCOMPLETE, unknown, f"were not looked up in {seen.target.name}")
 
 
-def _stale(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> Iterator[PrecheckFinding]:
+def _stale(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Iterator[PrecheckFinding]:
     ahead_ms = max(read_times_ms(seen)) - now_ms
     if ahead_ms > 0:
         yield PrecheckFinding(
@@ -121,7 +121,7 @@ def _stale(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> Iterator[Preche
         )
 
 
-def _identity(seen: Snapshot) -> Iterator[PrecheckFinding]:
+def _identity(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
     source, target = seen.source, seen.target
     if source.name == target.name or are_one(source, target):
         yield PrecheckFinding(
@@ -129,7 +129,7 @@ def _identity(seen: Snapshot) -> Iterator[PrecheckFinding]:
         )
 
 
-def _attributions(seen: Snapshot) -> Iterator[PrecheckFinding]:
+def _attributions(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
     """Every reference names one cluster that is known, and there its ledger is."""
     known = {seen.source.name, seen.target.name, seen.bootstrap, None, *seen.clusters}
     if strange := [r for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) not in known]:
@@ -145,7 +145,7 @@ def _attributions(seen: Snapshot) -> Iterator[PrecheckFinding]:
         yield _about(FindingReason.AMBIGUOUS, twice, "or their cursors are attributed to two clusters")
 
 
-def _of_two_owners(seen: Snapshot) -> Set[int]:
+def _of_two_owners(seen: PrecheckSnapshot) -> Set[int]:
     """Ids that two clusters are said to hold, and those of cursors that say so."""
     by_id: dict[int, set[str | None]] = {}
     by_cursor: dict[str, set[str | None]] = {}
@@ -161,7 +161,7 @@ def _of_two_owners(seen: Snapshot) -> Set[int]:
     }
 
 
-def _layouts(seen: Snapshot, wanted: Set[int]) -> Iterator[PrecheckFinding]:
+def _layouts(seen: PrecheckSnapshot, wanted: Set[int]) -> Iterator[PrecheckFinding]:
     for cluster in (seen.source, seen.target):
         if cluster.layout is None:
             yield PrecheckFinding(
@@ -171,7 +171,7 @@ def _layouts(seen: Snapshot, wanted: Set[int]) -> Iterator[PrecheckFinding]:
         yield _about(FindingReason.LAYOUT, unfit, "are no ledger ids that a layout can hold")
 
 
-def _generators(seen: Snapshot) -> Iterator[PrecheckFinding]:
+def _generators(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
     source, target = seen.source.generator, seen.target.generator
     if source is None or target is None:
         return

@@ -12,7 +12,7 @@ from policies.switching.precheck.findings import FindingReason, PrecheckFinding,
 from policies.switching.precheck.snapshot import (
     ClusterSnapshot,
     PrecheckRules,
-    Snapshot,
+    PrecheckSnapshot,
     greatest_referenced,
     hits_by_class,
     ids_to_import,
@@ -63,7 +63,7 @@ class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(f.reason for f in self.findings))
 
 
-def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckReport:
+def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> PrecheckReport:
     """Judge a snapshot.
 
     Args:
@@ -106,7 +106,7 @@ def precheck(seen: Snapshot, rules: PrecheckRules, now_ms: int) -> PrecheckRepor
     )
 
 
-def _unusual(seen: Snapshot, rules: PrecheckRules) -> Iterator[object]:
+def _unusual(seen: PrecheckSnapshot, rules: PrecheckRules) -> Iterator[object]:
     """What the digest says only where it is so."""
     if seen.left_out:
         yield list(seen.left_out)

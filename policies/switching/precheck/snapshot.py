@@ -54,7 +54,7 @@ class TargetLedgers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class PrecheckSnapshot:
     """All that a precheck rests on."""
 
     source: ClusterSnapshot
@@ -92,7 +92,7 @@ class PrecheckRules:
     """In a lab: a target whose ids are behind is not in the way; every report says that this was so."""
 
 
-def ids_to_import(seen: Snapshot, rules: PrecheckRules) -> frozenset[int]:
+def ids_to_import(seen: PrecheckSnapshot, rules: PrecheckRules) -> frozenset[int]:
     """The ledgers that are to exist in the target under the id they have in the source."""
     return frozenset(
         r.ledger_id
@@ -101,14 +101,14 @@ def ids_to_import(seen: Snapshot, rules: PrecheckRules) -> frozenset[int]:
     )
 
 
-def ids_in_target(seen: Snapshot) -> frozenset[int]:
+def ids_in_target(seen: PrecheckSnapshot) -> frozenset[int]:
     """The ledgers that references say the target has."""
     return frozenset(
         r.ledger_id for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) == seen.target.name
     )
 
 
-def greatest_referenced(seen: Snapshot) -> int:
+def greatest_referenced(seen: PrecheckSnapshot) -> int:
     """The greatest id named outside the target; those within it are below its next one whatever they are."""
     outside = (r.ledger_id for r in seen.references if owner_of(r, seen.bootstrap) != seen.target.name)
     staying = (s.greatest_id for s in seen.staying if s.cluster != seen.target.name)
@@ -120,7 +120,7 @@ def id_floor(source: IdGenerator, referenced: Iterable[int]) -> int:
     return max(source.ceiling, max(referenced, default=NO_LEDGER))
 
 
-def hits_by_class(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> dict[HitClass, Set[int]]:
+def hits_by_class(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) -> dict[HitClass, Set[int]]:
     """What exists in the target and matters, by class: a join of sets, so that only what exists is looked at."""
     found: dict[HitClass, set[int]] = {hit: set() for hit in HitClass}
     if seen.existing is not None:
@@ -130,7 +130,7 @@ def hits_by_class(seen: Snapshot, rules: PrecheckRules, wanted: Set[int]) -> dic
     return dict(found)
 
 
-def _hit(seen: Snapshot, existing: TargetLedgers, ledger_id: int) -> HitClass:
+def _hit(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int) -> HitClass:
     facts, source, target = existing.facts.get(ledger_id), seen.source.instance_id, seen.target.instance_id
     if facts is None or source is None or target is None:
         return HitClass.FOREIGN
@@ -146,7 +146,7 @@ def are_one(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
     )
 
 
-def read_times_ms(seen: Snapshot) -> list[int]:
+def read_times_ms(seen: PrecheckSnapshot) -> list[int]:
     """When each part of it was read."""
     times = [seen.source.read_ms, seen.target.read_ms, seen.references_ms]
     return times + ([seen.existing.read_ms] if seen.existing else [])

@@ -21,7 +21,7 @@ from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
 from streaming.host import PolicyHost
-from streaming.standing import Said, say
+from streaming.standing import LastStanding, emit_standing
 from tests.connectors.prometheus.loop import (
     ALERTS,
     DEAD_LETTERS,
@@ -465,7 +465,7 @@ def test_a_forged_decision_fences_no_true_one_out() -> None:
 
 
 def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
-    said = say(PolicyHost().issuer(policy, cluster), Said(), to_millis(at))[1]
+    said = emit_standing(PolicyHost().issuer(policy, cluster), LastStanding(), to_millis(at))[1]
     return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.answers import Answer
 from connectors.prometheus import MetricsServer
+from connectors.responses import Response
 from tests.connectors.prometheus.loop import members
 from tests.connectors.status_page.chromium import Chromium
 from tests.connectors.status_page.world import World, log_dirs
@@ -54,9 +54,9 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self._server.close()
 
-    def _answer(self, path: str) -> Answer | None:
+    def _answer(self, path: str) -> Response | None:
         if path == "/static/seen.js":
-            return Answer(_SEEN.encode(), "text/javascript; charset=utf-8")
+            return Response(_SEEN.encode(), "text/javascript; charset=utf-8")
         if path == "/":
             self.asked += 1
             if self.asked == 3:
@@ -64,7 +64,7 @@ class Served:
         answer = self.world.site.answer(path)
         if path == "/" and answer is not None:
             seen = b'<script src="/static/seen.js"></script></head>'
-            return Answer(answer.body.replace(b"</head>", seen), answer.content_type)
+            return Response(answer.body.replace(b"</head>", seen), answer.content_type)
         return answer
 
     def change(self) -> None:

@@ -14,7 +14,7 @@ from policies.switching.state import SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
-from streaming.standing import Said, say
+from streaming.standing import LastStanding, emit_standing
 from tests.connectors.prometheus import loop as throttle
 from tests.connectors.prometheus import test_isolation_view as isolation
 from tests.connectors.prometheus import test_sessions_view as sessions
@@ -64,7 +64,7 @@ class World:
 
     def watched(self, policy: str, cluster: str) -> None:
         """Let the query say that it watches."""
-        _, said = say(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), Said(), to_millis(self.now))
+        _, said = emit_standing(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastStanding(), to_millis(self.now))
         self._take(said.topic, said.key, said.value)
 
     def everything(self) -> "World":

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.run import CLUSTER, SCENE, DemoSettings, _counted
-from deploy.demo.volume import Volume
+from deploy.demo.run import CLUSTER, SIZES, DemoSettings, _counted
+from deploy.demo.volume import DemoVolume
 from deploy.demo.words import FIRST_SETTINGS
 from deploy.settings_file import load_settings
 from policies.decisions import Mode
@@ -23,8 +23,8 @@ def test_what_the_environment_sets_for_other_clusters_is_not_the_demos(
 
 
 def test_there_is_room_below_the_hard_limit_for_what_a_stop_in_steps_lets_through() -> None:
-    assert SCENE.hard > 6 * SCENE.load
-    assert SCENE.total > SCENE.soft > SCENE.hard
+    assert SIZES.hard > 6 * SIZES.load
+    assert SIZES.total > SIZES.soft > SIZES.hard
 
 
 def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) 
 
 def test_of_a_folder_the_size_and_space_that_are_counted_are_told_and_all_else_as_it_was_read(tmp_path: Path) -> None:
     told: list[Reading] = []
-    publish = _counted(told.append, Volume(tmp_path, 280_000_000, is_disk=False))
+    publish = _counted(told.append, DemoVolume(tmp_path, 280_000_000, is_disk=False))
     disk = VolumeReading(log_dir="/tmp/demo/disk", total_bytes=10**12, usable_bytes=10**11)
     read = LogDirs(cluster=CLUSTER, broker=1, outcome=Outcome.OK, volumes=(disk,))
     members = KafkaCluster(cluster=CLUSTER, outcome=Outcome.OK)

@@ -8,16 +8,16 @@ import pytest
 from rich.console import Console
 
 from deploy.console import SafeConsole
-from deploy.demo.charts import Chart, resampled
+from deploy.demo.charts import BarChart, resampled
 from deploy.demo.screen import Screen
-from deploy.demo.story import Look, Phase, Scene
+from deploy.demo.story import DemoSizes, Look, Phase
 
-SCENE = Scene(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_000)
+SIZES = DemoSizes(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_000)
 SENTENCE = "producer_byte_rate of client-id=<default> on demo was set by the quota actuator to 7.3 MB/s a broker"
 
 
 def played(console: Console, looks: int = 12) -> Screen:
-    screen = Screen(console, SCENE)
+    screen = Screen(console, SIZES)
     screen.begin(Phase.FILL)
     with screen:
         for number in range(looks):
@@ -87,7 +87,7 @@ def test_the_picture_has_the_charts_and_asks_nothing_from_elsewhere(tmp_path: Pa
 
 
 def test_bars_are_as_high_as_their_values_and_what_is_more_than_nothing_is_seen() -> None:
-    chart = Chart(("", "", ""), 24.0)
+    chart = BarChart(("", "", ""), 24.0)
     lines = chart.lines([0.0, 0.01, 1.0, 8.0, 12.0, 24.0, 99.0], [""] * 7, 7, only_ascii=False)
     assert [line.plain[16:] for line in lines] == ["     ██", "    ▄██", " ▁▁████"]
     plain = chart.lines([0.0, 1.0, 24.0], [""] * 3, 3, only_ascii=True)

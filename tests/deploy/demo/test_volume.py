@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.volume import Volume, small_volume, used_bytes
+from deploy.demo.volume import DemoVolume, small_volume, used_bytes
 
 MEBIBYTE = 1024 * 1024
 
@@ -78,4 +78,4 @@ def test_of_a_sparse_file_only_what_is_written_counts(tmp_path: Path) -> None:
     with (tmp_path / "index").open("wb") as index:
         index.truncate(64 * MEBIBYTE)
     assert used_bytes(tmp_path) < MEBIBYTE
-    assert Volume(tmp_path, MEBIBYTE, is_disk=False).free_bytes() > 0
+    assert DemoVolume(tmp_path, MEBIBYTE, is_disk=False).free_bytes() > 0

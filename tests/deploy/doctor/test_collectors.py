@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from connectors.part import Part
-from connectors.probe import Answer
+from connectors.probe import ProbeResult
 from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext
 from deploy.connections import Connections
 from deploy.doctor.collectors import _of_collectors
@@ -46,7 +46,7 @@ def polling(readings: list[Reading], after_seconds: float = 0.0, every_seconds: 
     return run
 
 
-def asked(*runs: Run) -> list[Answer]:
+def asked(*runs: Run) -> list[ProbeResult]:
     def collectors(context: CollectorContext) -> Iterator[Part]:
         for run in runs:
             yield Part(f"collector of {context.name}", partial(run, context))

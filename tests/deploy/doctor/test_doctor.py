@@ -17,7 +17,7 @@ from connectors.http_access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
 from connectors.kafka.rights import Resource, acl_command, lacking, rights
-from connectors.probe import Answer, Probe
+from connectors.probe import Probe, ProbeResult
 from connectors.prometheus import MetricsServer
 from connectors.pulsar.probes import role_of
 from deploy.commands import app
@@ -31,8 +31,8 @@ from policies.registry import AUDIT
 SECRET = "hunter2-and-more"
 
 
-def probe(name: str, answer: Answer | Exception, after_seconds: float = 0.0) -> Probe:
-    def ask() -> Answer:
+def probe(name: str, answer: ProbeResult | Exception, after_seconds: float = 0.0) -> Probe:
+    def ask() -> ProbeResult:
         time.sleep(after_seconds)
         if isinstance(answer, Exception):
             raise answer
@@ -41,7 +41,7 @@ def probe(name: str, answer: Answer | Exception, after_seconds: float = 0.0) -> 
     return Probe("system", name, ask)
 
 
-OK = Answer(Outcome.OK, "fine")
+OK = ProbeResult(Outcome.OK, "fine")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ OK = Answer(Outcome.OK, "fine")
     ],
 )
 def test_each_outcome_is_a_verdict(outcome: Outcome, verdict: Verdict) -> None:
-    (result,) = ask_all([probe("p", Answer(outcome, "d"))])
+    (result,) = ask_all([probe("p", ProbeResult(outcome, "d"))])
     assert result.verdict is verdict
     assert result.is_good is (outcome is Outcome.OK)
 
@@ -64,7 +64,7 @@ def test_each_outcome_is_a_verdict(outcome: Outcome, verdict: Verdict) -> None:
 def test_all_are_asked_at_once_and_answered_in_order() -> None:
     together = threading.Barrier(20, timeout=30)
 
-    def ask() -> Answer:
+    def ask() -> ProbeResult:
         together.wait()  # nobody goes on before all have begun
         return OK
 
@@ -74,7 +74,7 @@ def test_all_are_asked_at_once_and_answered_in_order() -> None:
 
 def test_what_hangs_is_no_answer_and_holds_nothing_else_up() -> None:
     never = threading.Event()
-    hanging = Probe("s", "hangs", lambda: Answer(Outcome.OK, str(never.wait(60))))
+    hanging = Probe("s", "hangs", lambda: ProbeResult(Outcome.OK, str(never.wait(60))))
     results = ask_all([hanging, probe("good", OK)], limit_seconds=0.5)
     assert [each.verdict for each in results] == [Verdict.NO_ANSWER, Verdict.WORKS]
     assert results[0].detail == "no answer within 0.5 s"

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from connectors.switching.settings import SwitchAdminApi
 from deploy.settings import Settings
 from deploy.switch import admin_api
-from deploy.switch.admin_api import BASE, Answer, Asked, SwitchAdmin, SwitchAdminServer
+from deploy.switch.admin_api import BASE, Asked, StatusAndBody, SwitchAdmin, SwitchAdminServer
 from deploy.switch.command_runner import CommandRunner
 from policies.errors import UserError
 from policies.switching.readings import CommandName
@@ -31,7 +31,7 @@ class Seen:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> StatusAndBody:
         self.asked.append(asked)
         return HTTPStatus.OK, {"fine": True}
 

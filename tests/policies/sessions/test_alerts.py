@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.alerts import AlertBook, Entry
+from policies.alerts import AlertBook, AlertEntry
 from policies.observations import Observation
 from policies.sessions.alerts import AlertContext, conditions
 from tests.policies.sessions.course import CLUSTER, health, owned, registered, session, unread
@@ -22,7 +22,7 @@ def warned(
 
 
 def said(alert: str, subject: str) -> AlertBook:
-    return AlertBook((Entry(alert, f"{CLUSTER}/{subject}", "warning", "as_it_was", "as it was", {}, 1, 1),))
+    return AlertBook((AlertEntry(alert, f"{CLUSTER}/{subject}", "warning", "as_it_was", "as it was", {}, 1, 1),))
 
 
 def test_one_loss_is_an_alert_of_its_member_and_that_of_a_fleet_hides_them() -> None:
@@ -72,7 +72,7 @@ def test_what_was_said_as_unknown_is_not_said_so_twice() -> None:
 
 
 def test_what_was_never_said_does_not_stay() -> None:
-    entry = Entry("session-lost", f"{CLUSTER}/b1", "warning", "as_it_was", "as it was", {}, 1, None)
+    entry = AlertEntry("session-lost", f"{CLUSTER}/b1", "warning", "as_it_was", "as it was", {}, 1, None)
     assert ("session-lost", "b1") not in warned(*connected("b1"), until=305, book=AlertBook((entry,)))
 
 

@@ -7,7 +7,13 @@ from typing import Any
 from policies.switching.id_generators import EMPTY_LONG, IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
-from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.precheck.snapshot import (
+    ClusterSnapshot,
+    PrecheckRules,
+    PrecheckSnapshot,
+    TargetLedgers,
+    TargetPolicy,
+)
 from policies.switching.references import LedgerKind, Reference
 
 NOW_MS = 1_000_000_000
@@ -70,7 +76,7 @@ def found(*ledgers: Ledger, listed: bool = True, looked_up: Iterable[int] = ()) 
     )
 
 
-GOOD = Snapshot(
+GOOD = PrecheckSnapshot(
     source=OLD,
     target=NEW,
     references=(cursor(5), schema(7), schema(7, position="index/0"), schema(9, "old"), cursor(-1)),
@@ -81,5 +87,5 @@ GOOD = Snapshot(
 )
 
 
-def snapshot(**changes: Any) -> Snapshot:
+def snapshot(**changes: Any) -> PrecheckSnapshot:
     return replace(GOOD, **changes)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.blocks import Block, BlockMap, tags_of
+from policies.switching.blocks import BlockMap, PackedBlock, tags_of
 from policies.switching.plan import LedgerPlan
 from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
@@ -24,8 +24,8 @@ class Item(msgspec.Struct, frozen=True, array_like=True):
 Blocks = BlockMap[int, Item, str]
 
 
-def blocks_of(loose: tuple[Item, ...] = (), blocks: tuple[Block[int, str], ...] = ()) -> Blocks:
-    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(blocks), type=tuple[Block[int, str], ...])
+def blocks_of(loose: tuple[Item, ...] = (), blocks: tuple[PackedBlock[int, str], ...] = ()) -> Blocks:
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(blocks), type=tuple[PackedBlock[int, str], ...])
     return BlockMap(Item, lambda item: item.key, lambda item: item.tag, loose, stored)
 
 

@@ -37,7 +37,13 @@ from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.machine import reconcile
 from policies.switching.plan import plan_of
 from policies.switching.precheck.report import precheck
-from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.precheck.snapshot import (
+    ClusterSnapshot,
+    PrecheckRules,
+    PrecheckSnapshot,
+    TargetLedgers,
+    TargetPolicy,
+)
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS, SwitchLimits
@@ -251,7 +257,7 @@ class World:
             facts={i: self.facts(target, i) for i in self.clusters[target].ledgers},
         )  # fmt: skip
         gone = next((d.ids for d in self.state.deleted if d.instance == other.instance_id), ())
-        seen = Snapshot(
+        seen = PrecheckSnapshot(
             source=one, target=other, references=self.references(), references_complete=True,
             references_ms=self.now_ms, bootstrap="old", existing=existing,
             source_facts={i: self.facts(source, i) for i in self.clusters[source].ledgers},

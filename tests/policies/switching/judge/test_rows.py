@@ -19,7 +19,7 @@ from policies.switching.events import (
     Rollback,
     Start,
     StatusResult,
-    Tick,
+    TimePassed,
     Unregister,
 )
 from policies.switching.fold import fold
@@ -208,7 +208,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "status failed": (
         status(SwitchAction.STATUS_NEW, ok=False), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), COUNTED),
     ),
-    "tick": (lambda w: Tick(), COUNTED, {}),
+    "tick": (lambda w: TimePassed(), COUNTED, {}),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from policies.switching.id_generators import MAX_HOB, IdGenerator
 from policies.switching.ledgers import HitClass, Ledger, LedgerState
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, reading_of
-from policies.switching.precheck.snapshot import PrecheckRules, Snapshot, TargetLedgers, TargetPolicy
+from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
 from tests.policies.switching.snapshots import (
     DEDICATED,
@@ -243,7 +243,7 @@ def test_a_report_keeps_in_the_state() -> None:
 
 def test_nothing_known_is_as_unready_as_it_gets() -> None:
     blank = {"instance_id": None, "root": None, "layout": None, "generator": None, "read_ms": 0}
-    seen = Snapshot(
+    seen = PrecheckSnapshot(
         source=changed(OLD, **blank),
         target=changed(NEW, **blank),
         references=(),

@@ -1,4 +1,4 @@
-"""Turns of one key, batch after batch, without Spark: what the operator does, with what it keeps as bytes between."""
+"""One key, batch after batch, without Spark: what the operator does, with what it keeps as bytes between."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
-from streaming.turn import Turn, take_turn
+from streaming.transition import Transition, reconcile
 from tests.policies.scenario import CLUSTER, at
 from tests.streaming.records import TOPIC, event
 
 
-class Turns:
+class Transitions:
     """One key of a query.
 
     Args:
@@ -29,12 +29,12 @@ class Turns:
         self.kept: bytes | None = None
         self.next_offset = 0
 
-    def take(self, seconds: float, *records: ObservedRecord) -> Turn:
-        """The turn of a batch at so many seconds."""
+    def take(self, seconds: float, *records: ObservedRecord) -> Transition:
+        """The transition of a batch at so many seconds."""
         before = None if self.kept is None else recall(self.kept)
-        turn = take_turn(self.host, "headgate", self.key, before, records, to_millis(at(seconds)))
-        self.kept = None if turn.remembered is None else remember(turn.remembered)
-        return turn
+        transition = reconcile(self.host, "headgate", self.key, before, records, to_millis(at(seconds)))
+        self.kept = None if transition.remembered is None else remember(transition.remembered)
+        return transition
 
     def record(
         self, value: bytes | Observation, *, appended: float, topic: str = TOPIC, partition: int = 0
@@ -57,21 +57,21 @@ class Turns:
         return recall(self.kept)
 
 
-def told(turn: Turn, topic: str) -> list[dict[str, Any]]:
-    """The data of what a turn wrote to a topic."""
-    return [json.loads(value)["data"] for name, _, value in turn.outputs if name == topic]
+def told(transition: Transition, topic: str) -> list[dict[str, Any]]:
+    """The data of what a transition wrote to a topic."""
+    return [json.loads(value)["data"] for name, _, value in transition.outputs if name == topic]
 
 
-def letters(turn: Turn) -> list[dict[str, Any]]:
+def letters(transition: Transition) -> list[dict[str, Any]]:
     """Its dead letters."""
-    return [data for data in told(turn, "dead-letters") if "count" not in data]
+    return [data for data in told(transition, "dead-letters") if "count" not in data]
 
 
-def counted(turn: Turn) -> list[dict[str, Any]]:
+def counted(transition: Transition) -> list[dict[str, Any]]:
     """What it says of those that have no letter."""
-    return [data for data in told(turn, "dead-letters") if "count" in data]
+    return [data for data in told(transition, "dead-letters") if "count" in data]
 
 
-def reasons(turn: Turn) -> Sequence[str]:
+def reasons(transition: Transition) -> Sequence[str]:
     """Why its dead letters are such."""
-    return [letter["reason"] for letter in letters(turn)]
+    return [letter["reason"] for letter in letters(transition)]

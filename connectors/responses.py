@@ -21,7 +21,7 @@ class ErrorDocument(BaseModel):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A body, and what it is."""
 
     body: bytes = field(repr=False)
@@ -39,12 +39,12 @@ class Answer:
         return self.status is HTTPStatus.OK and (self.etag in known or "*" in known)
 
 
-def json_answer(document: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+def json_response(document: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """A document; in ASCII, so that no name that others chose makes a terminal do anything."""
     body = json.dumps(document.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Answer(f"{body}\n".encode(), JSON, status)
+    return Response(f"{body}\n".encode(), JSON, status)
 
 
-def error_answer(status: HTTPStatus, sentence: str) -> Answer:
+def error_response(status: HTTPStatus, sentence: str) -> Response:
     """Why there is no answer."""
-    return json_answer(ErrorDocument(status=status.value, error=sentence), status)
+    return json_response(ErrorDocument(status=status.value, error=sentence), status)

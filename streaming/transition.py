@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from policies.decisions import Decision
-from policies.maintenance import Pause, PauseCommand, Quiet, commanded
+from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
 from policies.observations import Observation
 from policies.signatures import Signatures
 from policies.units import from_millis
@@ -21,22 +21,22 @@ from streaming.leap import turned_back
 from streaming.letter_box import LetterBox
 from streaming.order import LEAP_MS, Order
 from streaming.output import Output
-from streaming.standing import Said, say
+from streaming.standing import LastStanding, emit_standing
 
 
-class Turn(NamedTuple):
+class Transition(NamedTuple):
     """What came of it."""
 
     remembered: Remembered | None
     """What is to be kept; None: nothing."""
     wake_ms: int | None
-    """When the key has its next turn, records or not."""
+    """When the key is to be stepped next, records or not."""
     outputs: tuple[Output, ...]
     decisions: tuple[Decision, ...]
     """Those among the outputs that were decided."""
 
 
-def take_turn(
+def reconcile(
     host: PolicyHost,
     prefix: str,
     key: tuple[str, str],
@@ -44,14 +44,14 @@ def take_turn(
     records: Iterable[ObservedRecord],
     now_ms: int,
     signatures: Signatures | None = None,
-) -> Turn:
+) -> Transition:
     """Take the records of a batch; without any, and before its time, nothing is decided.
 
     Args:
         host: the policies.
         prefix: of all topics.
         key: (policy, cluster); without a cluster come the records that name none there is.
-        before: what the last turn kept; None: nothing.
+        before: what the last transition kept; None: nothing.
         records: in whatever order.
         now_ms: the time of the batch.
         signatures: by which records are believed; None: nobody signs.
@@ -77,14 +77,16 @@ def take_turn(
             outputs += [letter for record, _ in observed for letter in box.put(record, failed)]
         outputs += stepped.outputs
         kept, decisions = stepped.remembered, stepped.step.decisions
-    said, wakes = before.said if before else Said(), [kept.wake_ms, box.book().due_ms]
+    last_standing, wakes = before.last_standing if before else LastStanding(), [kept.wake_ms, box.book().due_ms]
     if kept.has_stepped and not kept.failures:
-        if said.is_due(now_ms, quiet):
-            said, standing = say(host.issuer(*key), said, now_ms, quiet)
+        if last_standing.is_due(now_ms, quiet):
+            last_standing, standing = emit_standing(host.issuer(*key), last_standing, now_ms, quiet)
             outputs.append(standing)
-        wakes += [said.due_ms, host.next_edge_ms(*key, pause, now)]
-    after = msgspec.structs.replace(kept, letters=box.book(), places=order.places(), said=said, pause=pause)
-    return Turn(
+        wakes += [last_standing.due_ms, host.next_edge_ms(*key, pause, now)]
+    after = msgspec.structs.replace(
+        kept, letters=box.book(), places=order.places(), last_standing=last_standing, pause=pause
+    )
+    return Transition(
         None if after.is_empty else after,
         min((at_ms for at_ms in wakes if at_ms is not None), default=None),
         tuple(outputs),
@@ -96,10 +98,10 @@ def _is_command(taken: tuple[ObservedRecord, Observation]) -> bool:
     return isinstance(taken[1].reading, PauseCommand)
 
 
-def _paused(before: Pause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> Pause | None:
+def _paused(before: PolicyPause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> PolicyPause | None:
     found = ((o.at, o.reading) for _, o in taken)
     return commanded(before, [(at, reading) for at, reading in found if isinstance(reading, PauseCommand)])
 
 
-def _quiet(host: PolicyHost, key: tuple[str, str], pause: Pause | None, now_ms: int) -> Quiet | None:
+def _quiet(host: PolicyHost, key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> Quiet | None:
     return host.quiet(*key, pause, from_millis(now_ms)) if key[1] else None

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from deploy.demo.load import Load
 from deploy.demo.screen import Screen
 from deploy.demo.servers import TOPIC, Servers
-from deploy.demo.story import Look, Phase, Scene, Story
-from deploy.demo.volume import Volume
+from deploy.demo.story import DemoSizes, Look, Phase, Story
+from deploy.demo.volume import DemoVolume
 from policies.decisions import Decision
 from policies.throttle import ThrottleFactor
 from policies.units import human_seconds
@@ -25,11 +25,11 @@ class DemoFailedError(Exception):
     """The story did not come to its end; the message says what happened instead, in a sentence or two."""
 
 
-class Stage:
+class DemoPart:
     """The demo's own part beside those of the loop.
 
     Args:
-        scene: the sizes of everything.
+        sizes: the sizes of everything.
         servers: what the producers write to.
         volume: what fills up.
         quota: the quota in force, in bytes a second.
@@ -37,17 +37,17 @@ class Stage:
     """
 
     def __init__(
-        self, scene: Scene, servers: Servers, volume: Volume, quota: Callable[[], int | None], screen: Screen
+        self, sizes: DemoSizes, servers: Servers, volume: DemoVolume, quota: Callable[[], int | None], screen: Screen
     ) -> None:
-        self._scene = scene
+        self._sizes = sizes
         self._servers = servers
         self._volume = volume
         self._quota = quota
         self._screen = screen
-        self._story = Story(scene.load)
+        self._story = Story(sizes.load)
         self._factor = 1.0
         self._taken: deque[tuple[float, int]] = deque(maxlen=_RATE_LOOKS + 1)
-        self._curtain = threading.Event()
+        self._everything_runs = threading.Event()
 
     @property
     def is_over(self) -> bool:
@@ -57,7 +57,7 @@ class Stage:
     def open(self) -> None:
         """Everything runs: the producers may begin."""
         self._screen.ready()
-        self._curtain.set()
+        self._everything_runs.set()
 
     def decided(self, decision: Decision, caught_up: bool) -> None:
         """Take a decision of the loop's."""
@@ -71,19 +71,19 @@ class Stage:
         Raises:
             DemoFailedError: it does not come to its end.
         """
-        while not self._curtain.wait(_LOOK_SECONDS):
+        while not self._everything_runs.wait(_LOOK_SECONDS):
             if stop.is_set():
                 return
         self._screen.begin(Phase.FILL)
         servers = self._servers.watched.bootstrap_servers
-        with Load(servers, TOPIC, self._scene.load) as load, self._screen:
+        with Load(servers, TOPIC, self._sizes.load) as load, self._screen:
             began = time.monotonic()
             while not (self.is_over or stop.wait(_LOOK_SECONDS)):
-                self._turn(self._look(load, time.monotonic() - began))
+                self._take(self._look(load, time.monotonic() - began))
         over()
         stop.wait()
 
-    def _turn(self, look: Look) -> None:
+    def _take(self, look: Look) -> None:
         self._screen.look(look)
         self._require_going_on(look)
         phase = self._story.take(look)

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
-from streaming.attendance import Attendance, Batch, batch_in_hand
+from streaming.continuity import Continuity, PartitionBatch, batch_in_hand
 
 RUN, ANOTHER_RUN = "3f0a", "77c1"
 
 
-def stepped(attendance: Attendance, *batches: Batch) -> None:
+def stepped(continuity: Continuity, *batches: PartitionBatch) -> None:
     for batch in batches:
-        attendance.end(attendance.begin(batch))
+        continuity.end(continuity.begin(batch))
 
 
-def batches(*numbers: int, run: str = RUN, partition: int = 0) -> list[Batch]:
-    return [Batch(run, partition, number) for number in numbers]
+def batches(*numbers: int, run: str = RUN, partition: int = 0) -> list[PartitionBatch]:
+    return [PartitionBatch(run, partition, number) for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,19 @@ def batches(*numbers: int, run: str = RUN, partition: int = 0) -> list[Batch]:
     ],
 )
 def test_a_process_knows_what_it_wrote_in_the_batches_before_without_a_gap(
-    before: list[Batch], batch: int, known: list[int]
+    before: list[PartitionBatch], batch: int, known: list[int]
 ) -> None:
-    attendance = Attendance()
-    stepped(attendance, *before)
-    stretch = attendance.begin(Batch(RUN, 0, batch))
-    assert [number for number in range(10) if stretch.has(Batch(RUN, 0, number))] == known
+    continuity = Continuity()
+    stepped(continuity, *before)
+    stretch = continuity.begin(PartitionBatch(RUN, 0, batch))
+    assert [number for number in range(10) if stretch.has(PartitionBatch(RUN, 0, number))] == known
 
 
 def test_a_batch_that_never_ended_is_a_gap() -> None:
-    attendance = Attendance()
-    stepped(attendance, *batches(4))
-    attendance.begin(Batch(RUN, 0, 5))
-    assert not attendance.begin(Batch(RUN, 0, 6)).has(Batch(RUN, 0, 4))
+    continuity = Continuity()
+    stepped(continuity, *batches(4))
+    continuity.begin(PartitionBatch(RUN, 0, 5))
+    assert not continuity.begin(PartitionBatch(RUN, 0, 6)).has(PartitionBatch(RUN, 0, 4))
 
 
 class Turn(NamedTuple):
@@ -69,25 +69,25 @@ TURNS = st.lists(
 
 
 @given(TURNS)
-def test_what_a_process_takes_for_stored_is_stored(turns: list[Turn]) -> None:
+def test_what_a_process_takes_for_stored_is_stored(transitions: list[Turn]) -> None:
     """Whatever processes, deaths in the middle and new runs there are."""
     stored: dict[int, object] = {}
-    processes = [(Attendance(), dict[int, tuple[Batch, object]]()) for _ in range(2)]
+    processes = [(Continuity(), dict[int, tuple[PartitionBatch, object]]()) for _ in range(2)]
     run, number = 0, 0
-    for turn in turns:
-        attendance, written = processes[turn.process]
-        batch = Batch(str(run), 0, number)
-        stretch, writes = attendance.begin(batch), {}
-        for key in turn.keys:
+    for transition in transitions:
+        continuity, written = processes[transition.process]
+        batch = PartitionBatch(str(run), 0, number)
+        stretch, writes = continuity.begin(batch), {}
+        for key in transition.keys:
             if key in written and stretch.has(written[key][0]):
                 assert written[key][1] is stored[key]
             writes[key] = object()
             written[key] = (batch, writes[key])
-        if turn.ends:
-            attendance.end(stretch)
+        if transition.ends:
+            continuity.end(stretch)
             stored |= writes
             number += 1
-        run += turn.run_ends
+        run += transition.run_ends
 
 
 class _Task:
@@ -107,12 +107,12 @@ class _Task:
         (None, None),
         (_Task(), None),
         (_Task(spark_jobGroup_id=RUN), None),
-        (_Task(spark_jobGroup_id=RUN, streaming_sql_batchId="12"), Batch(RUN, 3, 12)),
+        (_Task(spark_jobGroup_id=RUN, streaming_sql_batchId="12"), PartitionBatch(RUN, 3, 12)),
     ],
     ids=["no task", "a task of no query", "a job of somebody else", "a task of a query"],
 )
 def test_the_batch_in_hand_is_what_spark_says_of_the_task(
-    monkeypatch: pytest.MonkeyPatch, task: Any, batch: Batch | None
+    monkeypatch: pytest.MonkeyPatch, task: Any, batch: PartitionBatch | None
 ) -> None:
     monkeypatch.setattr(TaskContext, "get", lambda: task)
     assert batch_in_hand() == batch
