@@ -22,7 +22,7 @@ from policies.units import counted
 from policies.wire import decision_event
 from streaming.recording import Recording
 from streaming.replay import Recorded, Replay, differences, replay_batches
-from streaming.transition import Transition
+from streaming.transition import KeyTransition
 
 
 class Shown(NamedTuple):
@@ -152,7 +152,7 @@ def _decided_as_live(settings: Settings, run: Recording) -> Iterator[Decision]:
         yield from turn.decisions
 
 
-def _turns(settings: Settings, run: Recording) -> Iterator[Transition]:
+def _turns(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
     signatures = settings.kafka.signatures() if settings.kafka is not None else None
     return replay_batches(settings.policy_host(), run.prefix, run.batches, signatures)
 

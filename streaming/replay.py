@@ -23,7 +23,7 @@ from policies.wire import BadRecordError, DeadLetterReason
 from streaming.batch_clock import next_timer_ms
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, read_record, require_pausable, unknown_cluster
-from streaming.transition import Transition, reconcile
+from streaming.transition import KeyTransition, reconcile
 
 _TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -156,7 +156,7 @@ class BatchReplay:
         """By the driver's clock, whatever that is corrected by later."""
         self._ahead_ms = 0
 
-    def take(self, batch: RecordedBatch) -> Iterator[Transition]:
+    def take(self, batch: RecordedBatch) -> Iterator[KeyTransition]:
         """By policy and cluster, as the query does: first the records of each key, then the timers that are due.
 
         Where the clock was set back, the first batch after that has a tick for each key, which sets its timer anew.
@@ -185,7 +185,7 @@ class BatchReplay:
 
 def replay_batches(
     host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch], signatures: Signatures | None = None
-) -> Iterator[Transition]:
+) -> Iterator[KeyTransition]:
     """The transitions of all batches of a run, in order."""
     replay = BatchReplay(host, prefix, signatures)
     for batch in batches:

@@ -24,7 +24,7 @@ from streaming.output import Output
 from streaming.standing import LastStanding, emit_standing
 
 
-class Transition(NamedTuple):
+class KeyTransition(NamedTuple):
     """What came of it."""
 
     remembered: Remembered | None
@@ -44,7 +44,7 @@ def reconcile(
     records: Iterable[ObservedRecord],
     now_ms: int,
     signatures: Signatures | None = None,
-) -> Transition:
+) -> KeyTransition:
     """Take the records of a batch; without any, and before its time, nothing is decided.
 
     Args:
@@ -86,7 +86,7 @@ def reconcile(
     after = msgspec.structs.replace(
         kept, letters=box.book(), places=order.places(), last_standing=last_standing, pause=pause
     )
-    return Transition(
+    return KeyTransition(
         None if after.is_empty else after,
         min((at_ms for at_ms in wakes if at_ms is not None), default=None),
         tuple(outputs),

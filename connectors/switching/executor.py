@@ -18,7 +18,7 @@ from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.dependencies import Dependencies
-from connectors.switching.lease import OrchestratorLease
+from connectors.switching.lease import ZooKeeperLease
 from connectors.switching.ledger_copiers import CopySettings, LedgerCopiers
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
@@ -147,7 +147,7 @@ def _reconciler(
     publish_reading, registry = observations_to(publish, observed, SOURCE), Registry(sessions.brokers)
     reader = ClusterReader(cluster, sessions, settings.brokers_path, watched.rules)
     dependencies = Dependencies(
-        lease=OrchestratorLease(sessions.brokers),
+        lease=ZooKeeperLease(sessions.brokers),
         observations=ObservationPublisher(cluster, registry, reader, publish_reading, sessions.bootstrap),
         registry_orders=RegistryOrders(cluster, registry),
         ledger_orders=_ledger_orders(watched, jvm),

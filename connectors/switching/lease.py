@@ -45,7 +45,7 @@ class HeldLease:
     holder: str
 
 
-class OrchestratorLease:
+class ZooKeeperLease:
     """The lease as one process sees it. For one thread, and the only lease of its session.
 
     Nobody else can hold it before ZooKeeper has ended this session, at the earliest one session timeout after the last

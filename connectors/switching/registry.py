@@ -29,9 +29,9 @@ from connectors.switching.registry_content import (
     SWITCH_TARGET,
     AtEpoch,
     Bootstrap,
+    ClusterDocument,
     Content,
-    RegistryDirective,
-    RegistryEntry,
+    DirectiveDocument,
     SwitchTarget,
     read_committed,
     read_content,
@@ -126,7 +126,7 @@ class Registry:
             RegistryConflictError: the entry is another one than expected, or a second one would be active.
             RegistryError: it could not be written, or it is not known whether it was.
         """
-        wanted, path = RegistryEntry(uri=uri, instance_id=instance_id, root=root, status=status), self._entry(name)
+        wanted, path = ClusterDocument(uri=uri, instance_id=instance_id, root=root, status=status), self._entry(name)
         for _ in range(_TRIES):
             content = self._content()
             found, named = content.entries.get(name), content.bootstrap
@@ -162,7 +162,7 @@ class Registry:
         """
         allowed = f"{self._root}/clients/{quoted(name)}"
         for _ in range(_TRIES):
-            found = self._nodes.get(self._entry(name), RegistryEntry)
+            found = self._nodes.get(self._entry(name), ClusterDocument)
             if found is None:
                 return
             if version is not None:
@@ -198,7 +198,7 @@ class Registry:
                 return DirectiveWrite(DirectiveOutcome.SUPERSEDED, stands, detail)
             if found is None or proposed is None:
                 self._nodes.ensure(self._root)
-            plain = RegistryDirective(epoch=epoch, target=target)
+            plain = DirectiveDocument(epoch=epoch, target=target)
             named = SwitchTarget(target=target, origin=self._origin, epoch=epoch, ts=self._now_ms())
             if self._nodes.commit(
                 create_or_put(f"{self._root}/directive", plain, found),
@@ -291,7 +291,7 @@ class Registry:
     def _entry(self, name: str) -> str:
         return f"{self._root}/clusters/{quoted(name)}"
 
-    def _registered(self, name: str, node: Node[RegistryEntry]) -> RegisteredCluster:
+    def _registered(self, name: str, node: Node[ClusterDocument]) -> RegisteredCluster:
         try:
             return RegisteredCluster(name=name, version=node.version, **msgspec.structs.asdict(node.value))
         except ValueError:
@@ -309,7 +309,7 @@ class Registry:
         return steps
 
 
-def _must_be(name: str, found: Node[RegistryEntry] | None, version: int | None) -> None:
+def _must_be(name: str, found: Node[ClusterDocument] | None, version: int | None) -> None:
     there = None if found is None else found.version
     if there != version:
         raise RegistryConflictError(f"the entry of {name} {_is(there)}, expected was {_as(version)}")

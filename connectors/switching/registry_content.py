@@ -20,7 +20,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 _Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 
-class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A BookKeeper cluster."""
 
     uri: _Text
@@ -42,7 +42,7 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.name or self.bootstrap_cluster_name
 
 
-class RegistryDirective(msgspec.Struct, frozen=True, kw_only=True):
+class DirectiveDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Where brokers are to write."""
 
     epoch: _Epoch
@@ -74,7 +74,7 @@ class Content:
     committed: Node[AtEpoch] | None
     bootstrap: Node[Bootstrap] | None
     proposed: ProposedEntries
-    entries: dict[str, Node[RegistryEntry]] = field(default_factory=dict)
+    entries: dict[str, Node[ClusterDocument]] = field(default_factory=dict)
 
     @property
     def committed_epoch(self) -> int:
@@ -106,7 +106,7 @@ def read_content(nodes: JsonZnodes, root: str) -> Content:
         raise RegistryError(f"{root}/bootstrap is damaged: it names no cluster")
     content = Content(directive, read_committed(nodes, root), bootstrap, read_proposed(nodes, root))
     for child in nodes.children(f"{root}/clusters"):
-        node = nodes.get(f"{root}/clusters/{child}", RegistryEntry)
+        node = nodes.get(f"{root}/clusters/{child}", ClusterDocument)
         if node is not None:
             content.entries[unquote(child)] = node
     content.entries = dict(sorted(content.entries.items()))
@@ -118,12 +118,12 @@ def read_committed(nodes: JsonZnodes, root: str) -> Node[AtEpoch] | None:
     return nodes.get(f"{root}/committed", AtEpoch)
 
 
-def read_directives(nodes: JsonZnodes, root: str) -> tuple[Node[RegistryDirective] | None, Node[SwitchTarget] | None]:
+def read_directives(nodes: JsonZnodes, root: str) -> tuple[Node[DirectiveDocument] | None, Node[SwitchTarget] | None]:
     """As this registry has it, and as the proposal does. Raises as `read_content` does."""
-    return nodes.get(f"{root}/directive", RegistryDirective), nodes.get(f"{root}/{SWITCH_TARGET}", SwitchTarget)
+    return nodes.get(f"{root}/directive", DirectiveDocument), nodes.get(f"{root}/{SWITCH_TARGET}", SwitchTarget)
 
 
-def standing(found: Node[RegistryDirective] | None, proposed: Node[SwitchTarget] | None) -> WrittenDirective | None:
+def standing(found: Node[DirectiveDocument] | None, proposed: Node[SwitchTarget] | None) -> WrittenDirective | None:
     """The later of the two. We write both at once, so where they differ the one written last is somebody else's.
 
     A broker made to the proposal follows that, whatever epoch it has, if any: so it counts as of ours, and shows.

@@ -23,7 +23,7 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
 from connectors.quarantine.racks import MalformedRacksError, parse_racks
 from connectors.switching.proposed_entries import ProposedEntry
-from connectors.switching.registry_content import AtEpoch, RegistryDirective, RegistryEntry, SwitchTarget
+from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument, SwitchTarget
 from connectors.switching.rollover import _rollover_result
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.four_letter import parse_cons, parse_dump, parse_role
@@ -125,7 +125,7 @@ def _znode(document: bytes) -> None:
     for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
         with suppress(ValueError, MalformedRacksError):
             parse(document)
-    for kind in (RegistryEntry, RegistryDirective, AtEpoch, SwitchTarget, ProposedEntry):
+    for kind in (ClusterDocument, DirectiveDocument, AtEpoch, SwitchTarget, ProposedEntry):
         with suppress(UnreadableJsonError):
             read_json(document, kind)
 

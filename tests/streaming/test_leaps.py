@@ -21,7 +21,7 @@ from policies.wire import observation_event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
-from streaming.transition import Transition
+from streaming.transition import KeyTransition
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
 from tests.streaming.transitions import Transitions, reasons, told
@@ -52,7 +52,7 @@ class World:
         self.in_force_ahead_ms = 0
         self.restart_at: float | None = None
 
-    def batch(self, *readings: ExampleReading) -> Transition | None:
+    def batch(self, *readings: ExampleReading) -> KeyTransition | None:
         """A batch five seconds later; None while the query is being started again."""
         self.now += BATCH_SECONDS
         records = [self._record(reading) for reading in readings]

@@ -32,7 +32,7 @@ from streaming.dead_letters import KEPT_BYTES, DeadLetter
 from streaming.host import PolicyHost, Remembered, recall
 from streaming.letter_box import LetterBook
 from streaming.operator import PolicyOperator
-from streaming.transition import Transition, reconcile
+from streaming.transition import KeyTransition, reconcile
 from streaming.warm import Kept
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
@@ -467,7 +467,7 @@ def test_a_timer_that_fires_early_decides_nothing() -> None:
 def test_a_timer_that_is_due_with_records_of_its_key_does_not_step_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
 
-    def counted(*args: Any) -> Transition:
+    def counted(*args: Any) -> KeyTransition:
         taken.append(args[5])
         return reconcile(*args)
 

@@ -10,7 +10,7 @@ from policies.observations import Observation, Reading
 from policies.wire import observation_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
-from streaming.transition import Transition
+from streaming.transition import KeyTransition
 from tests.policies.scenario import CLUSTER, GB, HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, letters, told
 
@@ -28,17 +28,17 @@ def paused(until: float | None, policy: str = "throttle") -> PauseCommand:
     )
 
 
-def step(transitions: Transitions, seconds: float, free: int, *commands: PauseCommand) -> Transition:
+def step(transitions: Transitions, seconds: float, free: int, *commands: PauseCommand) -> KeyTransition:
     records = [transitions.record(log_dirs(seconds, 1, free), appended=seconds)]
     records += [transitions.reading(command, appended=seconds, topic=COMMANDS) for command in commands]
     return transitions.take(seconds, *records)
 
 
-def factors(transition: Transition) -> list[tuple[float, str]]:
+def factors(transition: KeyTransition) -> list[tuple[float, str]]:
     return [(d["factor"], d["mode"]) for d in told(transition, "decided.throttle")]
 
 
-def alerts(transition: Transition) -> list[tuple[str, str]]:
+def alerts(transition: KeyTransition) -> list[tuple[str, str]]:
     return [(a["alert"], a["status"]) for a in told(transition, "decided.alerts")]
 
 

@@ -9,7 +9,7 @@ from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost, Remembered, recall, remember
-from streaming.transition import Transition, reconcile
+from streaming.transition import KeyTransition, reconcile
 from tests.policies.scenario import CLUSTER, at
 from tests.streaming.records import TOPIC, event
 
@@ -29,7 +29,7 @@ class Transitions:
         self.kept: bytes | None = None
         self.next_offset = 0
 
-    def take(self, seconds: float, *records: ObservedRecord) -> Transition:
+    def take(self, seconds: float, *records: ObservedRecord) -> KeyTransition:
         """The transition of a batch at so many seconds."""
         before = None if self.kept is None else recall(self.kept)
         transition = reconcile(self.host, "headgate", self.key, before, records, to_millis(at(seconds)))
@@ -57,21 +57,21 @@ class Transitions:
         return recall(self.kept)
 
 
-def told(transition: Transition, topic: str) -> list[dict[str, Any]]:
+def told(transition: KeyTransition, topic: str) -> list[dict[str, Any]]:
     """The data of what a transition wrote to a topic."""
     return [json.loads(value)["data"] for name, _, value in transition.outputs if name == topic]
 
 
-def letters(transition: Transition) -> list[dict[str, Any]]:
+def letters(transition: KeyTransition) -> list[dict[str, Any]]:
     """Its dead letters."""
     return [data for data in told(transition, "dead-letters") if "count" not in data]
 
 
-def counted(transition: Transition) -> list[dict[str, Any]]:
+def counted(transition: KeyTransition) -> list[dict[str, Any]]:
     """What it says of those that have no letter."""
     return [data for data in told(transition, "dead-letters") if "count" in data]
 
 
-def reasons(transition: Transition) -> Sequence[str]:
+def reasons(transition: KeyTransition) -> Sequence[str]:
     """Why its dead letters are such."""
     return [letter["reason"] for letter in letters(transition)]

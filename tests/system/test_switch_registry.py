@@ -21,7 +21,7 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.json_znodes import JsonZnodes, Step, check, create, delete
 from connectors.switching.json_znodes import put as put_step
-from connectors.switching.lease import HeldLease, OrchestratorLease
+from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.registry import (
     ClusterWrite,
     DirectiveOutcome,
@@ -472,7 +472,7 @@ def test_a_cluster_that_becomes_active_meanwhile_stays_the_only_one(
 
 
 def test_one_holds_the_lease_until_it_is_released(opened: Open, tree: KazooClient) -> None:
-    first, second = OrchestratorLease(opened(), holder="h1:1"), OrchestratorLease(opened(), holder="h2:2")
+    first, second = ZooKeeperLease(opened(), holder="h1:1"), ZooKeeperLease(opened(), holder="h2:2")
     assert first.renew() == HeldLease(1, "h1:1")
     assert first.renew() == HeldLease(1, "h1:1")
     assert second.renew() is None
@@ -488,7 +488,7 @@ def test_one_holds_the_lease_until_it_is_released(opened: Open, tree: KazooClien
 
 def test_the_same_name_is_not_the_same_holder(opened: Open) -> None:
     """As that of process 1 in a container that was started again."""
-    first, second = OrchestratorLease(opened(), holder="pod:1"), OrchestratorLease(opened(), holder="pod:1")
+    first, second = ZooKeeperLease(opened(), holder="pod:1"), ZooKeeperLease(opened(), holder="pod:1")
     assert first.renew() == HeldLease(1, "pod:1")
     assert second.renew() is None
     second.release()
@@ -500,7 +500,7 @@ def test_of_many_who_take_it_each_gets_a_token_of_its_own_and_greater_than_befor
     holding = threading.Lock()
 
     def take(who: int) -> None:
-        lease = OrchestratorLease(opened(), holder=f"h{who}")
+        lease = ZooKeeperLease(opened(), holder=f"h{who}")
         for _ in range(25):
             while (held := suppressed(lease.renew)) is None:
                 pass
@@ -519,10 +519,10 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
     zookeeper: ZooKeeper, servers: str, opened: Open
 ) -> None:
     with TcpProxy(zookeeper.servers) as proxy:
-        paused = OrchestratorLease(
+        paused = ZooKeeperLease(
             opened(proxy.address + chroot_of(servers), session_timeout=f"{on_this_machine(1):.0f}s"), holder="h1"
         )
-        other = OrchestratorLease(opened(), holder="h2")
+        other = ZooKeeperLease(opened(), holder="h2")
         assert paused.renew() == HeldLease(1, "h1")
         proxy.cut()
         assert eventually("the other takes it", other.renew) == HeldLease(2, "h2")
@@ -546,7 +546,7 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
 def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
     zookeeper: ZooKeeper, opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, other = OrchestratorLease(opened(), holder="h1"), OrchestratorLease(opened(), holder="h2")
+    slow, other = ZooKeeperLease(opened(), holder="h1"), ZooKeeperLease(opened(), holder="h2")
     slow.renew()
 
     def pause() -> None:
@@ -568,7 +568,7 @@ def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
 def test_a_token_that_another_took_and_gave_back_meanwhile_is_not_given_again(
     opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, other = OrchestratorLease(opened(), holder="h1"), OrchestratorLease(opened(), holder="h2")
+    slow, other = ZooKeeperLease(opened(), holder="h1"), ZooKeeperLease(opened(), holder="h2")
     put(tree, LEASE, b'{"token": 7, "holder": ""}')
 
     def meanwhile() -> None:
@@ -582,7 +582,7 @@ def test_a_token_that_another_took_and_gave_back_meanwhile_is_not_given_again(
 def test_after_its_session_has_ended_the_same_process_takes_a_new_token(
     zookeeper: ZooKeeper, opened: Open, tree: KazooClient
 ) -> None:
-    lease = OrchestratorLease(opened(), holder="h1")
+    lease = ZooKeeperLease(opened(), holder="h1")
     assert lease.renew() == HeldLease(1, "h1")
     zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
     held = eventually("it takes it again", lambda: suppressed(lease.renew))
@@ -591,7 +591,7 @@ def test_after_its_session_has_ended_the_same_process_takes_a_new_token(
 
 def test_a_short_cut_costs_nothing_but_an_answer(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
     with TcpProxy(zookeeper.servers) as proxy:
-        lease = OrchestratorLease(opened(proxy.address + chroot_of(servers), session_timeout="20s"), holder="h1")
+        lease = ZooKeeperLease(opened(proxy.address + chroot_of(servers), session_timeout="20s"), holder="h1")
         lease.renew()
         proxy.cut()
         proxy.heal()
@@ -601,7 +601,7 @@ def test_a_short_cut_costs_nothing_but_an_answer(zookeeper: ZooKeeper, servers: 
 def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
     opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = OrchestratorLease(opened(), holder="h1")
+    lease = ZooKeeperLease(opened(), holder="h1")
     put(tree, LEASE, b'{"token": 7, "holder": ""}')
     commit = JsonZnodes.commit
 
@@ -617,7 +617,7 @@ def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
 
 
 def test_a_token_written_by_hand_is_held_by_nobody(opened: Open, tree: KazooClient) -> None:
-    lease = OrchestratorLease(opened(), holder="h1")
+    lease = ZooKeeperLease(opened(), holder="h1")
     lease.renew()
     tree.set(LEASE, b'{"token": 50, "holder": "h1"}')
     assert lease.renew() == HeldLease(51, "h1")
@@ -626,12 +626,12 @@ def test_a_token_written_by_hand_is_held_by_nobody(opened: Open, tree: KazooClie
 def test_a_damaged_token_is_not_replaced_by_another(opened: Open, tree: KazooClient) -> None:
     put(tree, LEASE, b"7")
     with pytest.raises(RegistryError, match=f"{LEASE} is damaged"):
-        OrchestratorLease(opened()).renew()
+        ZooKeeperLease(opened()).renew()
     assert tree.get(LEASE)[0] == b"7"
 
 
 def test_a_holder_is_named_after_machine_and_process_unless_told_otherwise(opened: Open) -> None:
-    held = OrchestratorLease(opened()).renew()
+    held = ZooKeeperLease(opened()).renew()
     assert held is not None
     assert held.holder.rpartition(":")[2].isdigit()
 
@@ -1062,7 +1062,7 @@ def test_what_a_user_writes_is_the_users_alone(servers: str, opened: Open, tree:
         register(mine, "new", ClusterStatus.STANDBY)
         mine.write_directive(1, "new")
         mine.allow_close("old", 1)
-        assert OrchestratorLease(session(user="headgate", password="s3cret")).renew() is not None
+        assert ZooKeeperLease(session(user="headgate", password="s3cret")).renew() is not None
         paths = [REGISTRY_ROOT, *below(session(user="headgate", password="s3cret").client(), REGISTRY_ROOT)]
         assert {LEASE, HOLDER, f"{REGISTRY_ROOT}/directive", f"{REGISTRY_ROOT}/clusters/old"} <= set(paths)
         attacks = (lambda p: tree.set(p, b"{}"), tree.get, lambda p: tree.create(f"{p}/x"), lambda p: tree.delete(p))

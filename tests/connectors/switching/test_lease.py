@@ -3,7 +3,7 @@
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from connectors.switching.lease import HeldLease, OrchestratorLease
+from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.registry import RegistryError
 from tests.connectors.switching.memory_zookeeper import Server
 
@@ -11,13 +11,13 @@ PATH = "/admin/bookie-clusters/lease"
 
 
 def test_a_free_lease_is_taken_and_stays_the_holders() -> None:
-    lease = OrchestratorLease(Server().session(), holder="h1")
+    lease = ZooKeeperLease(Server().session(), holder="h1")
     assert [lease.renew() for _ in range(2)] == [HeldLease(1, "h1")] * 2
 
 
 def test_another_waits_until_it_is_given_up_and_then_has_a_greater_token() -> None:
     server = Server()
-    first, second = (OrchestratorLease(server.session(), holder=holder) for holder in ("h1", "h2"))
+    first, second = (ZooKeeperLease(server.session(), holder=holder) for holder in ("h1", "h2"))
     first.renew()
     assert second.renew() is None
     first.release()
@@ -28,20 +28,20 @@ def test_another_waits_until_it_is_given_up_and_then_has_a_greater_token() -> No
 def test_it_is_free_again_when_its_holders_session_ends() -> None:
     server = Server()
     session = server.session()
-    OrchestratorLease(session, holder="h1").renew()
+    ZooKeeperLease(session, holder="h1").renew()
     server.end(session)
-    assert OrchestratorLease(server.session(), holder="h2").renew() == HeldLease(2, "h2")
+    assert ZooKeeperLease(server.session(), holder="h2").renew() == HeldLease(2, "h2")
 
 
 def test_who_starts_again_waits_for_its_own_earlier_session() -> None:
     server = Server()
-    OrchestratorLease(server.session(), holder="pod:1").renew()
-    assert OrchestratorLease(server.session(), holder="pod:1").renew() is None
+    ZooKeeperLease(server.session(), holder="pod:1").renew()
+    assert ZooKeeperLease(server.session(), holder="pod:1").renew() is None
 
 
 def test_a_token_that_was_written_by_hand_is_nobodys() -> None:
     server = Server()
-    lease = OrchestratorLease(server.session(), holder="h1")
+    lease = ZooKeeperLease(server.session(), holder="h1")
     lease.renew()
     server.write(PATH, b'{"token": 7, "holder": "h1"}')
     assert lease.renew() == HeldLease(8, "h1")
@@ -49,7 +49,7 @@ def test_a_token_that_was_written_by_hand_is_nobodys() -> None:
 
 def test_who_is_outrun_while_taking_it_does_not_have_it() -> None:
     server = Server()
-    slow, other = (OrchestratorLease(server.session(), holder=holder) for holder in ("h1", "h2"))
+    slow, other = (ZooKeeperLease(server.session(), holder=holder) for holder in ("h1", "h2"))
     slow.renew()
     slow.release()
     server.before_commit.append(other.renew)
@@ -59,7 +59,7 @@ def test_who_is_outrun_while_taking_it_does_not_have_it() -> None:
 
 def test_a_release_of_what_one_does_not_hold_takes_it_from_nobody() -> None:
     server = Server()
-    holder, other = (OrchestratorLease(server.session(), holder=holder) for holder in ("h1", "h2"))
+    holder, other = (ZooKeeperLease(server.session(), holder=holder) for holder in ("h1", "h2"))
     holder.renew()
     other.release()
     assert holder.renew() == HeldLease(1, "h1")
@@ -68,7 +68,7 @@ def test_a_release_of_what_one_does_not_hold_takes_it_from_nobody() -> None:
 @pytest.mark.parametrize("trouble", ["away", "damaged"])
 def test_what_is_not_known_is_no_lease(trouble: str) -> None:
     server = Server()
-    lease = OrchestratorLease(server.session(), holder="h1")
+    lease = ZooKeeperLease(server.session(), holder="h1")
     lease.renew()
     if trouble == "away":
         server.away = ConnectionLoss()
