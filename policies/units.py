@@ -196,4 +196,9 @@ def counted(count: int, noun: str) -> str:
 
 def counted_with(count: int, noun: str, verb: str, verbs: str) -> str:
     """The same with its verb: ``1 bookie is``, ``2 bookies are``."""
-    return f"{counted(count, noun)} {verb if count == 1 else verbs}"
+    return f"{counted(count, noun)} {agreeing(count, verb, verbs)}"
+
+
+def agreeing(count: int, one: str, many: str) -> str:
+    """The word that goes with so many: ``is`` of 1, ``are`` of any other number."""
+    return one if count == 1 else many

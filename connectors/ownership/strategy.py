@@ -11,7 +11,7 @@ from policies.sessions.emit import NAME
 from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow, rule
 from policies.sessions.settings import OnSessionLost, RecoveryStep, SessionsSettings
 from policies.succession import ends_at
-from policies.units import human_seconds, to_millis
+from policies.units import counted, human_seconds, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _given_up(outage: Outage, settings: SessionsSettings, now: datetime) -> Sess
         verdict=SessionVerdict.SHUTDOWN,
         reason=SessionReason.RECONNECT_EXHAUSTED,
         explanation=f"{outage.role.capitalize()} {outage.member} has not reconnected in {lost_for} and "
-        f"{outage.attempts} failed attempts: it is to shut down.",
+        f"{counted(outage.attempts, 'failed attempt')}: it is to shut down.",
         evidence=(),
         numbers={},
         member=outage.member,

@@ -14,7 +14,7 @@ from policies.sessions.facts import Facts, MemberFacts, ids
 from policies.sessions.fleet import has_failed
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import NodeRecord
-from policies.units import human_seconds
+from policies.units import agreeing, counted, human_seconds
 
 LOST = "session-lost"
 NOT_REGISTERED = "not-registered"
@@ -103,15 +103,16 @@ def _fleet_wide(context: AlertContext, role: str) -> Condition:
     of_role = context.facts.fleet.roles[role]
     lost = sorted(of_role.lost, key=lambda m: m.member)
     names = ", ".join(m.member for m in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
-    cut_off = f", and {len(of_role.cut_off)} are cut off" if of_role.cut_off else ""
+    cut = len(of_role.cut_off)
+    cut_off = f", and {cut} {agreeing(cut, 'is', 'are')} cut off" if cut else ""
     count = f"{len(lost)} of {len(of_role.members) + of_role.unread}"
     return Condition(
         alert=FLEET_WIDE,
         subject=f"{context.cluster}/{role}",
         severity=Severity.CRITICAL,
         reason="fleet_wide",
-        summary=f"{count} members of the role {role} of {context.cluster} have lost their sessions and not recovered: "
-        f"{names}{cut_off}",
+        summary=f"{count} members of the role {role} of {context.cluster} {agreeing(len(lost), 'is', 'are')} without a "
+        f"session: {names}{cut_off}",
         labels={"cluster": context.cluster, "role": role},
         evidence=ids(*(m.read_id for m in lost))[:EVIDENCE_LIMIT],
     )
@@ -125,11 +126,11 @@ def _of_member(context: AlertContext, member: MemberFacts) -> Iterator[Condition
     told = last is not None and (last.verdict in _TOLD or last.reason is SessionReason.STALE_READING)
     of_all = facts.fleet.roles[member.member.role].is_known_lost_together
     if track.is_lost and member.is_exhausted and not told and not of_all:
-        what = f"cannot reconnect ({member.member.attempts} failed attempts), and was not told to shut down"
+        what = f"cannot reconnect ({counted(member.member.attempts, 'failed attempt')}), and was not told to shut down"
         yield _member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
     if track.unsettled:
         settle = human_seconds(facts.settings.settle.total_seconds())
-        what = f"lost its session {len(track.losses)} times within {settle}"
+        what = f"lost its session {counted(len(track.losses), 'time')} within {settle}"
         yield _member(context, FLAPPING, Severity.WARNING, "unsettled", member, what)
     due_ms = facts.load_data_missed_ms(member)
     if due_ms is not None and due_ms <= facts.now_ms:

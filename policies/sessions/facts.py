@@ -13,7 +13,7 @@ from policies.sessions.liveness import Liveness, certainty_of_loss, liveness_of
 from policies.sessions.readings import BROKERS, is_bundle, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
-from policies.units import human_seconds, millis_of
+from policies.units import agreeing, counted_with, human_seconds, millis_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,10 @@ class Facts:
     def budget_spent(self) -> str:
         """How much of the budget is spent, for a sentence."""
         window, down = human_seconds(self.settings.shutdown_window.total_seconds()), sorted(self.budget.down())
-        waits = f", and {', '.join(down[:3])}{' and more' if len(down) > 3 else ''} not back yet" if down else ""
-        return f"{self.budget.count(self.now_ms)} of {self.budget.limit} shutdowns in {window} were ordered{waits}"
+        names, are = f"{', '.join(down[:3])}{' and more' if len(down) > 3 else ''}", agreeing(len(down), "is", "are")
+        waits = f", and {names} {are} not back yet" if down else ""
+        ordered = counted_with(self.budget.count(self.now_ms), "shutdown", "was", "were")
+        return f"{ordered} ordered in {window}, where {self.budget.limit} may be{waits}"
 
     def orphan_ms(self, node: NodeRecord) -> int | None:
         """When an absent bundle is an orphan; None while it has an owner, or its last owner is not settled."""

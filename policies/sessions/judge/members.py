@@ -15,7 +15,7 @@ from policies.sessions.judge.recovery import BundleVerdicts
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
 from policies.sessions.state import SessionTrack
-from policies.units import human_seconds, millis_of
+from policies.units import agreeing, counted, human_seconds, millis_of
 
 
 def order_of(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
@@ -72,11 +72,12 @@ def _gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
 
 def _unsettled(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     settle_ms = millis_of(facts.settings.settle)
-    left_ms = track.since_ms + settle_ms - facts.now_ms
-    what = (
-        f"lost its session {len(track.losses)} times within {human_seconds(settle_ms / 1000)}: nothing of its is to be "
-        f"cleaned up before it has been stable for as long, {human_seconds(left_ms / 1000)} from now"
-    )
+    # That it was stable takes a reading, and none may have come since it was due.
+    left_ms = max(0, track.since_ms + settle_ms - facts.now_ms)
+    losses, settle = counted(len(track.losses), "time"), human_seconds(settle_ms / 1000)
+    then = f"it has been stable for as long, {human_seconds(left_ms / 1000)} from now"
+    then = then if left_ms else "a reading shows that it has been stable for as long"
+    what = f"lost its session {losses} within {settle}: nothing of its is to be cleaned up before {then}"
     return MemberOrder(Verdict.HOLD, Reason.UNSETTLED, what, (member.member.read_id,), left_ms)
 
 
@@ -119,7 +120,7 @@ def shutdown_delay_ms(track: SessionTrack, settings: SessionsSettings) -> int:
 
 def _exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberOrder:
     tried = human_seconds((facts.now_ms - lost_ms) / 1000)
-    what = f"has not reconnected in {tried} and {member.member.attempts} failed attempts"
+    what = f"has not reconnected in {tried} and {counted(member.member.attempts, 'failed attempt')}"
     evidence = ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
     if facts.unread is not None:
         what = f"{what}, but ZooKeeper cannot be read ({facts.unread.reason})"
@@ -140,13 +141,14 @@ def _guard(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | N
         return None
     also = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
     fresh = {facts.members[name].member.read_id for name in facts.members if facts.members[name].is_fresh}
-    return f"and so have others: {_shares(member)}", (own, *(id_ for id_ in also if id_ in fresh))
+    together = "while the fault was ZooKeeper's;" if role.may_lose_another else "and so have others:"
+    return f"{together} {_shares(member)}", (own, *(id_ for id_ in also if id_ in fresh))
 
 
 def _shares(member: MemberFacts) -> str:
     count, closed = member.role.count, member.role.closed
-    ended = f", and {closed} more have ended theirs" if closed else ""
+    ended = f", and {closed} more {agreeing(closed, 'has', 'have')} ended theirs" if closed else ""
     return (
-        f"{count.lost} of {count.members} are without a session or cut off{ended}, "
+        f"{count.lost} of {count.members} {agreeing(count.lost, 'is', 'are')} without a session or cut off{ended}, "
         f"where {count.needed} would be fleet-wide"
     )

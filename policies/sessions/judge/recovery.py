@@ -32,7 +32,7 @@ def order_of(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: Bu
         what = "is back with a new session after an orderly shutdown"
         return MemberOrder(Verdict.RESUME, Reason.JOINED, what, (member.member.read_id,))
     if SessionEvent.RECONNECTED in events or (last is not None and last.reason is Reason.CONNECTION_LOST):
-        what = "has reconnected in time: it still owns what it owned, and caches filled before are to be invalidated"
+        what = "has reconnected in time: it kept its session, and caches filled before are to be invalidated"
         return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, (member.member.read_id,))
     return _load_data(member, facts)
 

@@ -24,8 +24,8 @@ def order_of(member: MemberFacts, facts: Facts, *, goes_down: bool) -> MemberOrd
         return None
     if last is not None and last.verdict is Verdict.SHUTDOWN and goes_down:
         return None
-    # Right after a loss of the fleet nobody knows yet who comes back without help.
-    if facts.unread is not None or _lost_lately(member, facts):
+    # Right after a loss of the fleet nobody knows yet who comes back without help; while it lasts, a restart is none.
+    if facts.unread is not None or _lost_lately(member, facts) or not member.role.may_lose_another:
         return None
     since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = (

@@ -31,8 +31,7 @@ def test_one_loss_is_an_alert_of_its_member_and_that_of_a_fleet_hides_them() -> 
         ("session-lost", "b1"): "broker b1 of messaging has had no ZooKeeper session for 2 s"
     }
     assert warned(*fleet, *expired("b1", "b2", seconds=10), until=12) == {
-        ("session-fleet-wide", "broker"): "2 of 3 members of the role broker of messaging have lost their sessions "
-        "and not recovered: b1, b2"
+        ("session-fleet-wide", "broker"): "2 of 3 members of the role broker of messaging are without a session: b1, b2"
     }
 
 

@@ -185,13 +185,13 @@ def _window_ms(world: World) -> int:
 
 @few
 @given(courses, blocks)
-def test_nobody_is_shut_down_while_enough_of_the_fleet_are_without_a_session_as_read(
+def test_nobody_goes_down_while_enough_of_the_fleet_are_without_a_session_as_read(
     course: list[tuple[int, Event]], block: dict[str, Any]
 ) -> None:
     world, read = played(course, block)
     needed = 2 if "fleet_ratio" not in block else len(NAMES)
     for decision in world.run.sessions:
-        if decision.verdict != "shutdown":
+        if decision.verdict not in DOWN:
             continue
         latest: dict[str, str] = {}
         for seen in sorted(read.everything, key=lambda o: (o.at, o.id)):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.policies.sessions.course import BUNDLE
+from tests.policies.sessions.course import BUNDLE, recovery
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -258,7 +258,59 @@ def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
     assert len(world.went_down()) == 2
 
 
+# --- what is said of them
+
+
+def sentence(world: World, name: str) -> str:
+    return next(d.explanation for d in reversed(world.run.sessions) if d.member == name)
+
+
+@pytest.mark.parametrize("cause", ["the fleet's loss", "an unread tree"])
+def test_a_loss_of_an_outage_is_not_said_to_be_shared_by_others_who_have_a_session(cause: str) -> None:
+    world = fleet(6, reconnect_deadline="1h")
+    lost = ("b1",) if cause == "an unread tree" else ("b1", "b2", "b3")
+    world.failing = {"brokers"} if cause == "an unread tree" else set()
+    world.until(25).lose(*lost).until(60).back(*lost[1:]).failing = set()
+    world.until(400)
+    assert world.last("b1") == "reconnect fleet_wide"
+    assert "while the fault was ZooKeeper's; 1 of 6 is without a session or cut off" in sentence(world, "b1")
+
+
+def test_a_wait_that_no_reading_ends_is_not_said_to_end_in_the_past() -> None:
+    world = fleet(4, validity="20m")
+    for second in range(20, 80, 12):
+        world.until(second).lose("b1").until(second + 6).back("b1")
+    world.until(85).silent = {"session"}
+    world.until(1300)
+    assert world.last("b1") == "hold unsettled"
+    assert sentence(world, "b1").endswith("before a reading shows that it has been stable for as long.")
+
+
+def test_one_of_anything_is_said_in_the_singular() -> None:
+    world = fleet(4).lose("b1").until(50)
+    assert "1 of 4 is without a session" in sentence(world, "b1")
+    world = World(*TEN, zombie_after=NO_ZOMBIES, reconnect_deadline="1m").until(20).lose("b1").until(30)
+    world.run.see(recovery(31, "b1", "reconnect", "failed"))
+    assert "60 s and 1 failed attempt:" in sentence(world.until(120), "b1")
+
+
+def test_who_reconnects_in_time_is_not_said_to_own_what_another_took_meanwhile() -> None:
+    world = fleet(4).own("b1", BUNDLE).until(25).cut("b1").until(35).own("b2", BUNDLE)
+    world.until(40).brokers["b1"].state = "connected"
+    world.until(60)
+    assert world.last("b1") == "resume reconnected"
+    assert "own" not in sentence(world, "b1")
+
+
 # --- zombies
+
+
+def test_nobody_is_restarted_while_the_fleet_is_without_sessions() -> None:
+    world = World(*TEN).until(20).lose(*TEN).until(2000)
+    assert world.went_down() == []
+    assert world.fires("zombie-member", "b1")
+    world.back(*TEN[1:]).until(2400)
+    assert [name for _, name, _ in world.went_down()] == ["b0"]
 
 
 def test_a_zombie_is_warned_of_at_once_and_restarted_when_none_that_heals_takes_as_long() -> None:
