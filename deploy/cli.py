@@ -5,6 +5,7 @@ What nobody can mend shows where it happened, and neither values of variables no
 
 import errno
 import gc
+import io
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ from policies.errors import UserError
 _UNEXPECTED = 1
 _USER_ERROR = 2
 _INTERRUPTED = 130
+_STANDARD_ERROR = 2
 _GARBAGE_AFTER_OBJECTS = 50_000
 """Thousands of objects are made when modules are loaded, and all of them stay: Python looks each 700 for garbage."""
 _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -25,9 +27,26 @@ _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 def main() -> NoReturn:
     """Run the command; a user's mistake ends it with status 2."""
     os.umask(0o077)  # what we and our JVMs write is for our own user alone
+    _settle_streams()
     gc.set_threshold(_GARBAGE_AFTER_OBJECTS)
     threading.excepthook = _tell_of_thread
     sys.exit(_guarded(_command))
+
+
+def _settle_streams() -> None:
+    """Standard streams that are closed lead nowhere, or a socket of ours got their number; what is written is UTF-8.
+
+    A terminal keeps its encoding: what that has not is spelled out.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        os.set_inheritable(number, True)  # noqa: FBT003 - the library's signature
+    os.close(number)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(_STANDARD_ERROR, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
 def _command() -> None:

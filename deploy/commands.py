@@ -476,7 +476,8 @@ def _print_differences(existing: Sequence[str], differences: Sequence[object]) -
 @app.command()
 def replay(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Recorded events, one JSON object a line, in order.")
+        list[Path] | None,
+        typer.Argument(help="Recorded events, one JSON object a line, in order; - is standard input."),
     ] = None,
     settings: SettingsFile = None,
     until: Annotated[str | None, typer.Option(help="Let the clock run on to this time.")] = None,

@@ -1,11 +1,13 @@
 """Where replay takes recorded events from: files, as events or as `kcat -J` writes records, and the observed topics."""
 
 import json
+import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
@@ -104,12 +106,17 @@ def _observed(record: AppendedRecord) -> ObservedRecord:
 def _lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
     for file in files:
         try:
-            with file.open("rb") as lines:
+            with _opened(file) as lines:
                 for number, line in enumerate(lines, 1):
                     if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
                         yield RecordedLine(f"{file}:{number}", text, _record(text))
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
+    """A file, or standard input where it is named `-`."""
+    return nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb")
 
 
 def _record(line: bytes) -> ObservedRecord | None:

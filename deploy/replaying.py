@@ -109,7 +109,7 @@ def _named(request: ReplayRequest) -> str:
 
 def _write(file: Path, text: str) -> None:
     try:
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files may be no text
     except OSError as error:
         raise UserError(f"--picture: {file} cannot be written ({error.strerror}): name another file") from None
 

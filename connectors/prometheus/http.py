@@ -1,5 +1,6 @@
 """The HTTP server of a Headgate process: metrics, health and readiness, and of the exporter the status page."""
 
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from io import BytesIO
@@ -21,6 +22,7 @@ Site = Callable[[str], Response | None]
 
 _REQUEST_SECONDS = 10.0
 _MOST_UNREAD_BYTES = 65_536
+_LENGTH = re.compile("[0-9]{1,18}")
 _TEXT = "text/plain; charset=utf-8"
 _INDEX = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Headgate</title></head>
@@ -166,7 +168,7 @@ class _Handler(MetricsHandler):
     def _refuse(self) -> None:
         """It reads, and does nothing else: whatever the path."""
         length = self.headers.get("Content-Length", "")
-        if length.isascii() and length.isdigit():
+        if _LENGTH.fullmatch(length):
             self.rfile.read(min(int(length), _MOST_UNREAD_BYTES))  # else the answer would be lost with the connection
         sentence = f"{self.command} is not served: this is read-only"
         self._send(error_response(HTTPStatus.METHOD_NOT_ALLOWED, sentence), Allow="GET, HEAD")

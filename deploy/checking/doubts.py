@@ -7,13 +7,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
 from connectors.registration import Doubt, connectors_of
 from deploy.checking.environment import unknown_variables, variable_for
 from deploy.checking.near import meant
 from deploy.checking.schema import model_at, names_at, places
-from deploy.checking.yaml_text import mappings
+from deploy.checking.yaml_text import mappings, odd_numbers
 from deploy.settings import Settings
 from policies.registry import POLICIES
 
@@ -35,7 +36,12 @@ def doubts_about_text(tree: yaml.Node | None) -> Iterator[Doubt]:
             elif value.value[:1] and value.value[0] in _CURLY_QUOTES:
                 yield Doubt(here, "begins with a curly quote, which is a sign like any other here: use ' or \"")
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
-                yield Doubt(here, f"is empty, and so off: write {{}} for it to be there{_with_names(here)}")
+                yield Doubt(here, f"is empty, and so off{_to_be_there(here)}")
+    for place, number in odd_numbers(tree):
+        yield Doubt(
+            tuple(map(str, place)),
+            f"is {number} to YAML, for its leading 0 or its colon: write that, or put it in quotes",
+        )
 
 
 def doubts_about_environment(settings: Settings | None) -> Iterator[tuple[str, str]]:
@@ -99,10 +105,21 @@ def _in_environment(here: tuple[str, ...]) -> str:
     return name if re.fullmatch(r"[A-Z0-9_]+", name) else "the value itself, or a …_file"
 
 
-def _with_names(here: tuple[str, ...]) -> str:
+def _to_be_there(here: tuple[str, ...]) -> str:
     model = model_at(Settings, here)
     needed = [name for name in names_at(Settings, here) if _is_needed(model, name)]
-    return f", with {', '.join(needed)}" if needed else ""
+    if not needed and not _may_be_empty(model):
+        return ""
+    which = f", with {', '.join(needed)}" if needed else ""
+    return f": write {{}} for it to be there{which}"
+
+
+def _may_be_empty(model: Any) -> bool:
+    try:
+        TypeAdapter(model).validate_python({})
+    except ValidationError:
+        return False
+    return True
 
 
 def _is_needed(model: Any, name: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from deploy.checking.near import meant
 from deploy.checking.schema import Place
@@ -36,6 +37,23 @@ def variable_below(place: Place, environment: Mapping[str, str]) -> str | None:
     """A variable that names something below a setting; None when there is none."""
     above = f"{variable_for(place)}{DELIMITER}"
     return next((name for name in sorted(environment) if place and name.upper().startswith(above)), None)
+
+
+def switches_of(environment: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
+    """Every true or false in the blocks that variables hold as JSON, with its path, as it is written."""
+    for name, text in sorted(environment.items()):
+        if name.upper().startswith(PREFIX) and text.lstrip()[:1] in ("{", "["):
+            with suppress(ValueError, RecursionError):
+                yield from _switches_in(json.loads(text), tuple(name[len(PREFIX) :].lower().split(DELIMITER)))
+
+
+def _switches_in(value: object, place: Place) -> Iterator[tuple[Place, str]]:
+    match value:
+        case bool():
+            yield place, str(value).lower()
+        case dict() | list():
+            for part, below in value.items() if isinstance(value, dict) else enumerate(value):
+                yield from _switches_in(below, (*place, part))
 
 
 def variable_for(parts: Sequence[int | str]) -> str:
@@ -78,7 +96,8 @@ def _holds(text: str, parts: Sequence[str]) -> bool:
     except (ValueError, RecursionError):
         return False
     for part in parts:
-        if not isinstance(value, dict) or part not in value:
+        below = dict(zip(map(str, range(len(value))), value, strict=True)) if isinstance(value, list) else value
+        if not isinstance(below, dict) or part not in below:
             return False
-        value = value[part]
+        value = below[part]
     return True

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from deploy.checking.environment import variable_below, variable_of
+from deploy.checking.environment import switches_of, variable_below, variable_of
 from deploy.checking.near import meant, nearest
 from deploy.checking.schema import Place, field_at, is_number, is_secret, names_at, places
 from deploy.checking.yaml_text import line_of, node_at, shown_name, switches
@@ -59,7 +59,7 @@ class Wording:
 
     def switches_for_numbers(self) -> Iterator[str]:
         """A line for each true or false where a number belongs, which pydantic would take for 1 or 0."""
-        for place, written in switches(self._tree):
+        for place, written in (*switches(self._tree), *switches_of(self._environment)):
             if is_number(self._root, place):
                 yield f"{self.where(place)}: needs a number, and {written} is none"
 

@@ -22,7 +22,9 @@ _ODD_INDENT = re.compile(r"^[ \t]*(?P<odd>[^\S \t\r\n\f\v]|\t)", re.MULTILINE)
 _QUOTED = re.compile(r"""(['"])(?!<).{3,}\1""")
 """In YAML's messages: something of the file's. What it calls by itself is `'<scalar>'`, or a single character."""
 _TEXT_TAG, _MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
-_SWITCH_TAG = "tag:yaml.org,2002:bool"
+_SWITCH_TAG, _NUMBER_TAG = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
+_ODD_NUMBER = re.compile(r"[-+]?0[0-7_]+|.*:.*")
+"""To YAML the one is octal, the other to the base of 60."""
 _BY_NAME = "must hold settings by name, such as `kafka:` or `policies:`"
 
 
@@ -124,6 +126,13 @@ def mappings(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], ya
 def switches(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], str]]:
     """Every value that is true or false to YAML, with its path, as it is written."""
     yield from ((place, node.value) for place, node in _nodes(root) if node.tag == _SWITCH_TAG)
+
+
+def odd_numbers(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Every number that is another one than it seems, with its path and what it is to YAML: ``010``, ``1:30``."""
+    for place, node in _nodes(root):
+        if isinstance(node, yaml.ScalarNode) and node.tag == _NUMBER_TAG and _ODD_NUMBER.fullmatch(node.value):
+            yield place, str(Loader("").construct_yaml_int(node))
 
 
 def _nodes(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml.Node]]:
@@ -244,6 +253,7 @@ _SENTENCES = (
     ("but found ','", "a comma that parts nothing: settings stand on lines of their own, or within { }"),
     ("but found '-'", "a list where names are: settings stand as `name: value`"),
     ("could not find expected ':'", "a line without a colon: settings stand as `name: value`"),
+    ("'\\t' that cannot start any token", "a tab stands before a value: YAML takes ordinary spaces"),
     ("cannot start any token", "begins with a sign that YAML keeps for itself: put the value in quotes"),
     ("but found another document", "a second document begins (`---`): a settings file is one"),
     ("tag:yaml.org,2002:value", _BY_NAME),

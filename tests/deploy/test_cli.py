@@ -70,3 +70,16 @@ def test_output_that_nobody_can_take_is_said_in_one_line(arguments: list[str]) -
         "the output cannot be written: No space left on device",
     )
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_lead_nowhere(closed: str) -> None:
+    command = ["sh", "-c", f'exec "$0" -m deploy.cli check {closed}', sys.executable]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_no_file_of_ours_gets_the_number_of_a_stream_that_is_closed() -> None:
+    script = "from deploy import cli; cli._settle_streams(); raise SystemExit(open('/dev/zero').fileno() < 3)"
+    command = ["sh", "-c", '"$0" -c "$1" <&- >&- 2>&-', sys.executable, script]
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 0

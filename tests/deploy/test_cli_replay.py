@@ -1,7 +1,9 @@
 """`headgate replay` from outside: what stands on standard output and error, and how it ends."""
 
+import io
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -110,6 +112,29 @@ def test_the_environment_counts_here_too(
 ) -> None:
     monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__MODE", "shadow")
     assert {e["data"]["mode"] for e in headgate("replay", "-s", settings, evening).decisions} == {"shadow"}
+
+
+def test_a_dash_is_standard_input(
+    headgate: Headgate, evening: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(evening.read_bytes())))
+    assert headgate("replay", "-s", settings, "-") == headgate("replay", "-s", settings, evening)
+
+
+def test_what_stands_on_standard_output_is_utf_8_whatever_the_terminal_would_take(
+    tmp_path: Path, settings: Path
+) -> None:
+    named = [each.__class__(each.id, each.at, each.reading.model_copy(update={"cluster": "💧"})) for each in EVENING]
+    command = [sys.executable, "-m", "deploy.cli", "replay", "-s", str(settings), str(recorded(tmp_path, *named))]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert {json.loads(line)["data"]["cluster"] for line in ended.stdout.decode().splitlines()} == {"💧"}
+
+
+def test_a_picture_of_a_file_whose_name_is_no_text_is_drawn(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
+    odd = recorded(tmp_path, *EVENING, name="evening-\udcff.jsonl")
+    assert headgate("replay", "-s", settings, odd, "--picture", tmp_path / "page.html").status == 0
+    assert "evening-\\udcff.jsonl" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_files_are_read_one_after_the_other(headgate: Headgate, tmp_path: Path, evening: Path, settings: Path) -> None:

@@ -420,6 +420,22 @@ def test_a_mistake_in_the_environment_names_its_path(monkeypatch: pytest.MonkeyP
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        ("HEADGATE_HTTP", '{"port": true}'),
+        ("HEADGATE_EMBEDDED", '{"ports": [1, true]}'),
+        ("headgate_embedded__ports", "[true]"),
+    ],
+)
+def test_a_switch_for_a_number_is_a_mistake_in_blocks_of_the_environment_too(
+    name: str, block: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, block)
+    with pytest.raises(UserError, match=rf"^environment: {name}: needs a number, and true is none$"):
+        load_settings(None)
+
+
 @pytest.mark.parametrize("name", ["HEADGATE_KAFKA__SASL__PASSWORT", "HEADGATE_KAFKA__SASL", "HEADGATE_KAFKA"])
 def test_a_secret_in_a_wrong_place_of_the_environment_is_not_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, SECRET)

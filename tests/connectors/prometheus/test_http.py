@@ -154,6 +154,16 @@ def test_a_body_nobody_asked_for_does_not_lose_the_answer(server: MetricsServer)
     connection.close()
 
 
+@pytest.mark.parametrize(
+    "length", ["9" * 5000, "-1", "0x10", "five", ""], ids=["endless", "negative", "hex", "word", "none"]
+)
+def test_a_length_that_is_none_does_not_lose_the_answer_either(server: MetricsServer, length: str) -> None:
+    connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
+    connection.request("PUT", "/", headers={"Content-Length": length})
+    assert connection.getresponse().status == 405
+    connection.close()
+
+
 def test_what_the_api_has_not_is_a_404_in_json(server: MetricsServer) -> None:
     response, body = get(server, "/api/v1/status?x=1")
     assert (response.status, response.headers["Content-Type"]) == (404, "application/json")

@@ -43,6 +43,9 @@ def test_good_settings_have_no_warning(file: Path) -> None:
 
 
 DOUBTS = [
+    (WATCHED + LIMITED + "http: {port: 010}", "3: http.port: is 8 to YAML, for its leading 0 or its colon"),
+    (WATCHED + LIMITED + "http: {port: 1:30}", "3: http.port: is 90 to YAML"),
+    (WATCHED + LIMITED.replace("hard", "soft: , hard"), "2: policies.throttle.soft: is empty, and so off"),
     ("", "nothing is set: see docs/reference/settings.yaml"),
     ("http: {port: 1}", "names no cluster, so nothing is watched; that is enough for `headgate replay` alone"),
     (WATCHED, "1: clusters.payments.kafka: is watched and never throttled: policies.throttle has no limit for it"),

@@ -28,6 +28,7 @@ WRONG = [
     ("kafka:\n  bootstrap_servers: 'x:1\nhttp: {}\n", ":2: the quote that is opened here is not closed"),
     ('kafka:\n  bootstrap_servers: "x:1\nhttp: {}\n', ":2: the quote that is opened here is not closed"),
     ("kafka:\n\tbootstrap_servers: x:1", ":2: is indented with a tab: YAML takes ordinary spaces"),
+    ("kafka:\n  bootstrap_servers:\tx:1", ":2: a tab stands before a value: YAML takes ordinary spaces"),
     ("kafka:\n  tls: {}\n\tbootstrap_servers: x:1", ":3: is indented with a tab"),
     ("kafka:\n  bootstrap_servers: x:1\n tls: {}\n", ":3: is indented otherwise than the lines of its block"),
     ("kafka:\n  bootstrap_servers: x:1\n    tls: {}\n", f":3: {A_COLON}"),
