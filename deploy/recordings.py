@@ -125,11 +125,12 @@ def _record(line: bytes) -> ObservedRecord | None:
         return None
     try:
         said = json.loads(line)
-        place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), int(said["ts"]))
+        appended_ms = to_millis(from_millis(int(said["ts"])))  # which is in no year: none is a time
+        place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
         headers = said.get("headers") or []  # name, value, name, value, …
         signature = dict(zip(headers[::2], headers[1::2], strict=False)).get(HEADER)
         return ObservedRecord(*place, _bytes(said["payload"]), None, _bytes(said.get("key")), signature)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, OverflowError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -99,7 +99,7 @@ def _parted(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], l
 def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: IsolationFacts) -> QuarantineOrder:
     """The order on a bookie after this step; published now if it is news, or if it must not run out.
 
-    It is about one registration: a bookie that joins again gets another.
+    It is about one registration: a bookie that joins again gets another, unless it is in quarantine already.
     """
     bookie, inside = judged.bookie, judged.bookie.bookie in facts.quarantined
     order = QuarantineOrder(
@@ -114,10 +114,13 @@ def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: I
         published_ms=facts.now_ms,
         starved=judged.starved,
     )
-    if before is None or before.in_force != order.in_force or (before.carried_out and not inside):
+    if before is None or before.verdict is not order.verdict or (before.carried_out and not inside):
         return order
-    if inside:
-        return replace(before, carried_out=True)
+    if inside:  # whichever registration, and whoever put it there: nothing is left to be done
+        same = {"session": order.session, "czxid": order.czxid, "registered_ms": order.registered_ms}
+        return replace(before, **same, carried_out=True)
+    if before.in_force != order.in_force:
+        return order
     if before.is_pending(facts.quarantined) and facts.now_ms >= renewal_ms(before, facts.settings):
         return replace(before, published_ms=facts.now_ms)
     return before

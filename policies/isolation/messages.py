@@ -81,12 +81,11 @@ def _explained(judged: PlacementJudgement) -> str:
 
 def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> str:
     """What is to be done about a bookie, and why."""
-    allowed = counted(settings.max_quarantined, "bookie")
+    allowed = _allowed(settings.max_quarantined)
     reasons = {
         QuarantineReason.FEWER: "and others are decided on one by one, as far as they are still in no group",
         QuarantineReason.UNASSIGNED: f"has been in no group for {format_duration(settings.grace)} or longer",
-        QuarantineReason.MAX_QUARANTINED: f"is in no group, but the {allowed} that max_quarantined allows "
-        "are in quarantine or on their way there",
+        QuarantineReason.MAX_QUARANTINED: f"is in no group, but {allowed}",
         QuarantineReason.WOULD_BE_INFEASIBLE: f"is in no group, but without it {order.starved} could not place data",
         QuarantineReason.NO_GROUPS: "is in no group, but the cluster has none, and the first would constrain everyone",
         QuarantineReason.ASSIGNED: "is in a group now",
@@ -110,12 +109,20 @@ def _unless(order: QuarantineOrder, settings: IsolationSettings) -> str:
     return "; no actuator is set for this cluster" if settings.has_actuator is False else ""
 
 
+def _allowed(max_quarantined: int) -> str:
+    if not max_quarantined:
+        return "max_quarantined allows none"
+    allowed = f"the {counted(max_quarantined, 'bookie')} that max_quarantined allows"
+    are, their = ("is", "its") if max_quarantined == 1 else ("are", "their")
+    return f"{allowed} {are} in quarantine or on {their} way there"
+
+
 def _explain_many(order: QuarantineOrder, allowed: str) -> str:
     named = listed(order.bookies, order.count, MOST_SINGLY)
     if order.verdict is QuarantineVerdict.LIFT:
         return f"What was decided on {counted(order.count, 'bookie')} together no longer stands: {named}."
     reasons = {
-        QuarantineReason.MAX_QUARANTINED: f"the {allowed} of max_quarantined are in quarantine or on their way",
+        QuarantineReason.MAX_QUARANTINED: allowed,
         QuarantineReason.WOULD_BE_INFEASIBLE: f"without one more of them {order.starved} could not place data",
         QuarantineReason.NO_GROUPS: "the cluster has no groups, and the first would constrain everyone",
     }

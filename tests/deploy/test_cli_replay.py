@@ -114,6 +114,15 @@ def test_the_environment_counts_here_too(
     assert {e["data"]["mode"] for e in headgate("replay", "-s", settings, evening).decisions} == {"shadow"}
 
 
+@pytest.mark.parametrize("appended", ["1e999", "NaN", "1795248000000000", "-1e18", "null", "[]"])
+def test_a_record_without_a_time_is_left_out(headgate: Headgate, tmp_path: Path, settings: Path, appended: str) -> None:
+    record = json.dumps({"topic": "headgate.observed.log-dirs", "partition": 0, "offset": 1, "payload": "{}", "ts": 0})
+    file = recorded(tmp_path, *EVENING, record.replace('"ts": 0', f'"ts": {appended}').encode())
+    ended = headgate("replay", "-s", settings, file)
+    assert (ended.status, len(ended.factors)) == (0, 4)
+    assert f"{file}:5: " in ended.err
+
+
 def test_a_dash_is_standard_input(
     headgate: Headgate, evening: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """What is warned of bookies: in no group, gone, come, or not in quarantine as they should be."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge, nsmallest
 from itertools import islice
 
@@ -23,6 +23,7 @@ from policies.units import counted, format_duration, millis_of
 
 OVERDUE_MS = 60_000
 """An order that nobody has carried out for so long is overdue."""
+_IN_QUARANTINE = "in quarantine until somebody puts it into a group"
 
 
 def of_bookies(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -86,11 +87,13 @@ def _unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
         if not fires and (bookie.missing_ms is not None or facts.now_ms < bookie.since_ms + grace_ms):
             continue
         if bookie.bookie in facts.quarantined:
-            summary = f"bookie {bookie.bookie} of {facts.cluster} is in quarantine until somebody puts it into a group"
-            yield context.of_bookie(UNASSIGNED, Severity.WARNING, "quarantined", bookie.bookie, summary)
+            summary = f"bookie {bookie.bookie} of {facts.cluster} is {_IN_QUARANTINE}"
+            condition = context.of_bookie(UNASSIGNED, Severity.WARNING, "quarantined", bookie.bookie, summary)
         else:
             summary = f"bookie {bookie.bookie} of {facts.cluster} takes data and is in no group{exposed.told}"
-            yield context.of_bookie(UNASSIGNED, exposed.severity, "unassigned", bookie.bookie, summary, exposed.labels)
+            labels = exposed.labels
+            condition = context.of_bookie(UNASSIGNED, exposed.severity, "unassigned", bookie.bookie, summary, labels)
+        yield replace(condition, says_reasons=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ def _idle(context: IsolationAlertContext) -> Iterator[Condition]:
     for presence, how in ((Presence.READ_ONLY, "read-only"), (Presence.OFFLINE, "not registered")):
         for bookie in _without_group(context, presence):
             if now_ms >= bookie.since_ms + grace_ms:
-                summary = f"bookie {bookie.bookie} of {context.facts.cluster} is {how} and in no group"
+                where = _IN_QUARANTINE if bookie.bookie in context.facts.quarantined else "in no group"
+                summary = f"bookie {bookie.bookie} of {context.facts.cluster} is {how} and {where}"
                 yield context.of_bookie(IDLE, Severity.INFO, presence.value, bookie.bookie, summary)
 
 

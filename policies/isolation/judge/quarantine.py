@@ -49,17 +49,18 @@ def judge_ends(
     """The orders that no longer stand, and why."""
     known = {b.bookie: b for b in facts.known.bookies}
     # The one about many has no bookie of its own: it ends when none of them is left, which is for `emit` to see.
-    ended = ((order, _ended(known.get(order.bookie), facts)) for order in orders if order.bookie)
+    ended = ((order, _ended(order, known.get(order.bookie), facts)) for order in orders if order.bookie)
     return tuple((order, reason) for order, reason in ended if reason is not None)
 
 
-def _ended(bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
+def _ended(order: QuarantineOrder, bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
     """Why an order is lifted now, or None while it stands."""
     if facts.settings.quarantine is Quarantine.OFF:
         return QuarantineReason.SWITCHED_OFF
     if not facts.registrations_fresh:
         return None
-    if bookie is not None and bookie.assigned:
+    is_put_there = order.verdict is QuarantineVerdict.WITHHOLD and order.bookie in facts.quarantined
+    if bookie is not None and (bookie.assigned or is_put_there):
         return QuarantineReason.ASSIGNED
     return QuarantineReason.GONE if bookie is None or bookie.presence is Presence.OFFLINE else None
 

@@ -37,6 +37,19 @@ def test_a_bookie_that_joins_again_is_decided_anew() -> None:
     ]
 
 
+def test_a_bookie_that_joins_again_in_quarantine_needs_no_other_decision() -> None:
+    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
+    run.see(bookies(70, f"{BASE} bk11#2")).see(bookies(80, BASE, read_only="bk11#3")).see(bookies(90, f"{BASE} bk11#3"))
+    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine")]
+    run.see(racks(100, GROUPS))
+    assert [(d.verdict, d.czxid) for d in run.quarantines()[1:]] == [("quarantine", 3011)]
+
+
+def test_what_was_withheld_ends_when_a_person_puts_it_into_quarantine() -> None:
+    run = joined(max_quarantined=0).see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).until(200)
+    assert run.verdicts()[1:] == [(20, "bk11", "lift", "assigned")]
+
+
 def test_a_bookie_that_comes_back_waits_for_its_grace_again() -> None:
     run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE)).see(bookies(90, f"{BASE} bk11#2")).until(200)
     assert [v[:3] for v in run.verdicts()[1:]] == [(80, "bk11", "lift"), (100, "bk11", "quarantine")]

@@ -42,6 +42,24 @@ def test_who_carries_nothing_out_is_not_said_to(settings: dict[str, Any], why: s
     )
 
 
+@pytest.mark.parametrize(
+    ("allowed", "sentence"),
+    [
+        (0, "Bookie bk11 is in no group, but max_quarantined allows none: it is left to a person."),
+        (
+            1,
+            "Bookie bk12 is in no group, but the 1 bookie that max_quarantined allows is in quarantine or on its way "
+            "there: it is left to a person.",
+        ),
+    ],
+)
+def test_what_is_withheld_for_its_number_says_how_many_there_may_be(allowed: int, sentence: str) -> None:
+    withheld = [
+        q for q in joined("bk11 bk12", max_quarantined=allowed).until(60).quarantines() if q.verdict == "withhold"
+    ]
+    assert withheld[0].explanation == sentence
+
+
 def test_secondary_groups_alone_are_explained() -> None:
     assert placement_of("bk6 bk7 bk11", to("", "shared")).explanation == (
         "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group for 2 needed bookies."
