@@ -1,7 +1,6 @@
-"""What the `headgate` command can do; `deploy.cli` runs it."""
+"""The commands of `headgate`, each with its options; `deploy.cli` is the entry point that runs them."""
 
 import logging
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -9,15 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from deploy.checkpoint_cli import checkpoint_app
 from deploy.lazily import load_settings, print_sentence, set_up_logging
+from deploy.options import AsJson, Reason, SettingsFile, Timeout, Verbose, Watch
 from deploy.switch.cli import switch_app
+from deploy.topics_cli import topics_app
 from policies.errors import UserError
 
 if TYPE_CHECKING:
     from deploy.settings import Settings
 
 RuleSetName = Literal["legacy", "current", "strict"]
-"""Those of the isolation policy, which is not loaded for their names."""
+"""The values of the isolation policy's `RuleSet`, repeated here so that `--help` need not import the policy."""
 
 app = typer.Typer(
     name="headgate",
@@ -25,17 +27,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-topics_app = typer.Typer(help="The loop's own topics.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
-checkpoint_app = typer.Typer(help="The query's checkpoint, when it is damaged.", no_args_is_help=True)
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(switch_app, name="switch")
-
-
-SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more of what Headgate does.")]
 
 
 def _show_version(asked: bool) -> None:
@@ -56,12 +50,16 @@ def headgate(
 @app.command()
 def up(
     settings: SettingsFile = None,
-    brokers: Annotated[int | None, typer.Option(min=1, max=9, help="How many brokers to start.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept; a second `up` resumes.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics.")] = None,
+    brokers: Annotated[int | None, typer.Option(min=1, max=9, help="Number of brokers to start.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder for all data; a second `up` with the same folder resumes.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of /metrics and the status page; 0 takes a free one.")
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Start a Kafka on this machine and the whole loop on it, watching the disks it lies on."""
+    """Start Kafka on this machine and run the whole loop on it, watching the disks it uses."""
     from deploy.stack import run_embedded
     from deploy.terminal import Terminal
 
@@ -83,18 +81,18 @@ def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | No
 @app.command()
 def demo(
     picture: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write what there was to see to this file, as an SVG.")
+        Path | None, typer.Option(dir_okay=False, help="Write the run's output and charts to this SVG file.")
     ] = None,
 ) -> None:
-    """Show it: in two minutes a disk fills up, producers are slowed, stopped and let go, on brokers of its own.
+    """Watch a two-minute demo: a disk fills up and producers are slowed, stopped and released.
 
     Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
 
-    It needs Java 17, about 2 GB of memory and, once, the network for 55 MB of jars.
+    It needs Java 17, about 2 GB of memory and, the first time, the network to fetch 55 MB of jars.
 
-    It listens on loopback alone, reads no settings, and leaves nothing behind; Ctrl-C ends it at any time.
+    It listens on loopback only, reads no settings, and leaves nothing behind. Ctrl-C ends it at any time.
 
-    Without a terminal it prints plain lines. Status: 0 when the story came to its end, else another.
+    Without a terminal it prints plain lines. The exit status is 0 if the demo ran to its end.
     """
     from deploy.demo.volume import enter_private_mounts
 
@@ -111,7 +109,7 @@ def demo(
 
 @app.command()
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
-    """Run the whole loop on your Kafka: collectors, query and exporter in one process."""
+    """Run the whole loop on your Kafka: collectors, query, actuators and exporter in one process."""
     set_up_logging(verbose=verbose)
     _load_with_kafka(settings)  # a mistake is told at once: before Spark is started, or so much as loaded
     from deploy.stack import run_loop
@@ -128,7 +126,7 @@ def _load_with_kafka(file: Path | None) -> "Settings":
 
 @app.command()
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
-    """Run the collectors alone."""
+    """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
     from deploy import parts
@@ -140,11 +138,11 @@ def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
 def decide(
     settings: SettingsFile = None,
     print_submit: Annotated[
-        bool, typer.Option("--print-submit", help="Print the line by which spark-submit runs it, and end.")
+        bool, typer.Option("--print-submit", help="Print the spark-submit command line that runs the query, and exit.")
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run the query alone."""
+    """Run only the Spark query, which makes the decisions."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
     if print_submit:
@@ -159,7 +157,7 @@ def decide(
 
 @app.command()
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
-    """Run the exporter alone."""
+    """Run only the exporter: metrics, status page and notifications to Alertmanager."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
     from deploy import parts
@@ -171,11 +169,11 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
 def act(
     settings: SettingsFile = None,
     release: Annotated[
-        bool, typer.Option("--release", help="Put back the quotas that were there before Headgate, and end.")
+        bool, typer.Option("--release", help="Restore the quotas that were there before Headgate, and exit.")
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Carry decisions out: run the actuators alone. What they did stays as it is when they stop."""
+    """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
     from deploy import parts
@@ -189,18 +187,20 @@ def act(
 
 @app.command()
 def placement(
-    cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one to look at.")],
-    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; by default all, the worst first.")] = None,
-    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, in place of the namespace's own.")] = None,
-    rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, in place of the one in the settings.")] = None,
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
+    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, instead of the namespace's own.")] = None,
+    rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, instead of the one in the settings.")] = None,
     what_if: Annotated[
         list[str] | None,
-        typer.Option(help="A change to think of: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP."),
+        typer.Option(
+            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")] = False,
+    as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> None:
-    """Show which bookies a namespace may place its data on now, from live data: who is in, who is out, and why."""
+    """Show, from live data, which bookies a namespace may place its data on, which it may not, and why."""
     from deploy.placement import PlacementQuery, show_placement
     from policies.isolation.rules import RuleSet
     from policies.isolation.what_if import parse_change
@@ -212,13 +212,9 @@ def placement(
     show_placement(load_settings(settings), query, as_json=as_json)
 
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again at each change, until Ctrl-C.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
-
-
 @app.command()
 def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch = False) -> None:
-    """Show what is in force in each cluster, and which alerts fire."""
+    """Show which decisions are in force in each cluster, and which alerts fire."""
     from deploy.inspection.commands import show_status
 
     set_up_logging(answers=not watch)
@@ -227,12 +223,12 @@ def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch 
 
 @app.command()
 def decisions(
-    subject: Annotated[str, typer.Argument(help="A subject, or how it begins: a cluster's name.")] = "",
+    subject: Annotated[str, typer.Argument(help="A subject or a prefix of it, such as a cluster's name.")] = "",
     settings: SettingsFile = None,
     as_json: AsJson = False,
     watch: Watch = False,
 ) -> None:
-    """Show the decisions in force, each with its sentence."""
+    """Show the decisions in force, each with its explanation."""
     from deploy.inspection.commands import show_decisions
 
     set_up_logging(answers=not watch)
@@ -242,11 +238,11 @@ def decisions(
 @app.command()
 def alerts(
     settings: SettingsFile = None,
-    resolved: Annotated[bool, typer.Option("--resolved", help="Also those that have ended.")] = False,
+    resolved: Annotated[bool, typer.Option("--resolved", help="Also show resolved alerts.")] = False,
     as_json: AsJson = False,
     watch: Watch = False,
 ) -> None:
-    """Show which alerts fire, the gravest first."""
+    """Show which alerts fire, the most severe first."""
     from deploy.inspection.commands import show_alerts
 
     set_up_logging(answers=not watch)
@@ -255,12 +251,12 @@ def alerts(
 
 @app.command()
 def explain(
-    subject: Annotated[str, typer.Argument(help="What was decided about, as `headgate decisions` names it.")],
+    subject: Annotated[str, typer.Argument(help="Subject of the decision, as `headgate decisions` prints it.")],
     settings: SettingsFile = None,
-    at: Annotated[str | None, typer.Option(help="As of this time; by default now.")] = None,
+    at: Annotated[str | None, typer.Option(help="As of this time, such as 2026-11-21T08:00:00Z; default: now.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show why something was decided: its sentence, numbers, the readings it rests on, and who carried it out."""
+    """Show why something was decided: explanation, numbers, the readings behind it, and what actuators did."""
     from deploy.inspection.commands import show_explanation
 
     set_up_logging(answers=True)
@@ -269,14 +265,16 @@ def explain(
 
 @app.command()
 def promise(
-    rules: Annotated[str, typer.Argument(help="strict, current or legacy; `settings` for what the settings promise.")],
-    cluster: Annotated[str, typer.Option(help="Of the watched clusters, the one the namespace is in.")],
+    rules: Annotated[
+        str, typer.Argument(help="strict, current or legacy; `settings` returns to the promise in the settings.")
+    ],
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster that has the namespace.")],
     namespace: Annotated[str, typer.Option(help="tenant/namespace.")],
-    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
-    timeout: Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")] = 60.0,
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Promise a namespace by which rules its data is isolated; the running loop holds its placements against it."""
+    """Set the isolation rules that a namespace is promised; the running loop checks its placements against them."""
     from deploy.promise import PromiseRequest, give_promise
     from policies.isolation.rules import RuleSet
 
@@ -289,19 +287,20 @@ def promise(
     print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
-Timeout = Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")]
-
-
 @app.command()
 def pause(
-    policy: Annotated[str, typer.Argument(help="throttle, isolation, sessions, or one of an installed package.")],
-    cluster: Annotated[str | None, typer.Argument(help="Of the watched clusters; without one: each.")] = None,
-    length: Annotated[str, typer.Option("--for", help="How long, such as 2h; then it goes on by itself.")] = "1h",
-    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
+    policy: Annotated[
+        str, typer.Argument(help="throttle, isolation, sessions, or a policy from an installed package.")
+    ],
+    cluster: Annotated[str | None, typer.Argument(help="Name of a watched cluster; default: all of them.")] = None,
+    length: Annotated[
+        str, typer.Option("--for", help="Length of the pause, such as 2h; the policy then resumes by itself.")
+    ] = "1h",
+    reason: Reason = "",
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Have a policy only watch: nothing it decides is carried out, and its alerts wait."""
+    """Pause a policy: it goes on watching, but nothing it decides is carried out, and its alerts are held back."""
     from policies.units import parse_duration
 
     try:
@@ -316,12 +315,12 @@ def pause(
 @app.command()
 def resume(
     policy: Annotated[str, typer.Argument(help="The policy that is paused.")],
-    cluster: Annotated[str | None, typer.Argument(help="Of the watched clusters; without one: each.")] = None,
-    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
+    cluster: Annotated[str | None, typer.Argument(help="Name of a watched cluster; default: all of them.")] = None,
+    reason: Reason = "",
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """End a pause: what is the case then is said and carried out."""
+    """End a pause: what the policy decides is carried out again, and its alerts fire."""
     _command_pause(settings, policy, cluster, None, reason, timeout)
 
 
@@ -337,13 +336,13 @@ def _command_pause(
 
 @app.command()
 def check(
-    file: Annotated[Path | None, typer.Argument(help="The settings file; or name it with --settings.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="The settings file; the same as --settings.")] = None,
     settings: SettingsFile = None,
     effective: Annotated[
-        bool, typer.Option("--effective", help="Print the settings in force for each cluster; secrets stay hidden.")
+        bool, typer.Option("--effective", help="Print the resulting settings of each cluster; secrets are masked.")
     ] = False,
 ) -> None:
-    """Say whether settings are good: every mistake with its place, and what is allowed but hardly meant."""
+    """Check a settings file: list every mistake with its line, and warn of what is valid but probably unintended."""
     if file is not None and settings is not None and file != settings:
         raise UserError(f"two files are named, {file} and {settings}: check one after the other")
     set_up_logging()
@@ -357,11 +356,17 @@ def doctor(
     settings: SettingsFile = None,
     part: Annotated[
         list[str] | None,
-        typer.Option(help="As which part: collect-POLICY, decide, export, act. By default all that `run` is."),
+        typer.Option(
+            help="Check only what this part needs: collect-POLICY, decide, export or act. Repeatable; "
+            "default: all parts of `run`."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect to everything the settings name: what works, what is slow, what is not allowed. Changes nothing."""
+    """Connect to everything the settings name, and show what works, what is slow and what is not permitted.
+
+    It changes nothing. The exit status is 1 if there is anything to fix.
+    """
     from deploy.doctor.command import examine
 
     set_up_logging(answers=True)
@@ -372,7 +377,7 @@ def doctor(
 
 @app.command("import-strimzi")
 def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
-    """Print settings that do what a broker's Strimzi quotas plugin does."""
+    """Convert a broker's configuration of the Strimzi quotas plugin to Headgate settings, and print them."""
     from deploy.strimzi import import_properties, properties_text
 
     try:
@@ -382,121 +387,33 @@ def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.
     typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
 
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only said.")]
-
-
-@checkpoint_app.command("repair")
-def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Mend what can be mended without a decision changing; says what it does, and where it cannot."""
-    from deploy import checkpoint
-    from deploy.sole_use import sole_query
-
-    given = load_settings(settings)
-    found = checkpoint.Checkpoint(given.checkpoint_dir())
-    lines = checkpoint.repair_plan(found)
-    for line in lines or [f"{found.folder}: nothing is damaged"]:
-        print_sentence(line)
-    if lines and yes:
-        with sole_query(given):
-            checkpoint.repair(found)
-        print_sentence("repaired")
-    elif lines:
-        print_sentence("Nothing was changed: do it with --yes, while no query runs.")
-
-
-@checkpoint_app.command("reset")
-def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Set the checkpoint aside, so that the query begins anew; says what that costs."""
-    from deploy import checkpoint
-    from deploy.sole_use import sole_query
-
-    given = load_settings(settings)
-    found = checkpoint.Checkpoint(given.checkpoint_dir())
-    for line in checkpoint.reset_plan(found):
-        print_sentence(line)
-    if yes:
-        with sole_query(given):
-            print_sentence(f"moved to {checkpoint.reset(found)}")
-    else:
-        print_sentence("Nothing was changed: do it with --yes, while no query runs.")
-
-
-@topics_app.command("create")
-def topics_create(settings: SettingsFile = None) -> None:
-    """Create the topics that are missing; existing ones are never changed."""
-    from connectors.kafka.topic_admin import create_topics
-
-    given = load_settings(settings)
-    report = create_topics(given.loop_kafka(), given.topics)
-    for topic in report.created:
-        typer.echo(f"created {topic}")
-    _print_differences(report.existing, report.differences)
-
-
-@topics_app.command("check")
-def topics_check(settings: SettingsFile = None) -> None:
-    """Compare the topics with what the loop needs; ends with status 1 where they differ."""
-    from connectors.kafka.topic_admin import check_topics
-
-    given = load_settings(settings)
-    report = check_topics(given.loop_kafka(), given.topics)
-    for topic in report.missing:
-        typer.echo(f"missing {topic}: create it with `headgate topics create`")
-    _print_differences(report.existing, report.differences)
-    if not report.as_planned:
-        raise typer.Exit(1)
-
-
-@topics_app.command("acls")
-def topics_acls(
-    part: Annotated[str, typer.Argument(help="collect-POLICY, decide, export, canary, act or command.")],
-    principal: Annotated[str, typer.Option(help="As Kafka names it, such as User:headgate-collect-throttle.")],
-    settings: SettingsFile = None,
-) -> None:
-    """Print what `kafka-acls.sh` is to be given so that a principal may do what a part does, and no more."""
-    from connectors.kafka.rights import acl_commands
-
-    for line in acl_commands(part, principal, load_settings(settings).topics.prefix):
-        typer.echo(f"kafka-acls.sh --bootstrap-server … {line}")
-
-
-def _print_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
-    typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
-    if differences:
-        from rich.table import Table
-
-        from deploy.console import SafeConsole
-
-        table = Table("topic", "key", "expected", "found", "remedy")
-        for d in differences:
-            table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found", "remedy")))
-        SafeConsole().print(table)
-
-
 @app.command()
 def replay(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Recorded events, one JSON object a line, in order; - is standard input."),
+        typer.Argument(help="Files with recorded events, one JSON object per line, in order; - is standard input."),
     ] = None,
     settings: SettingsFile = None,
-    until: Annotated[str | None, typer.Option(help="Let the clock run on to this time.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Other settings: print where the decisions differ.")] = None,
-    since: Annotated[
-        str | None, typer.Option("--from", help="Without files: read the topics from this time on.")
+    until: Annotated[str | None, typer.Option(help="After the last event, let the clock run on to this time.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="A second settings file: print where its decisions differ.")
     ] = None,
-    to: Annotated[str | None, typer.Option(help="With --from: up to this time; by default now.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Instead of files: read the loop's topics from this time on.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="With --from: read up to this time; default: now.")] = None,
     in_batches: Annotated[
-        bool, typer.Option("--batches", help="As live: in the query's own batches, at their times, to the byte.")
+        bool,
+        typer.Option("--batches", help="Repeat the live query's own batches at their times: the same bytes come out."),
     ] = False,
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="For people: what is in force from when, for how long; no JSON.")
+        bool, typer.Option("--timeline", help="Instead of JSON, show what was in force from when to when.")
     ] = False,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw that in this file, one page of HTML that needs nothing else.")
+        Path | None, typer.Option(help="Write the timeline to this file, as one self-contained HTML page.")
     ] = None,
 ) -> None:
-    """Step the policies through recorded events and print what they decide, as JSON lines."""
+    """Run the policies over recorded events and print what they decide, as JSON lines."""
     from deploy.replaying import ReplayRequest, Shown, replay_to_stdout
 
     request = ReplayRequest(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from deploy.lazily import load_settings, set_up_logging
+from deploy.options import AsJson, Reason, SettingsFile, Timeout
 from policies.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,15 +21,12 @@ switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_
 _NOT_READY = 1
 
 StatusName = Literal["active", "standby", "deprecated"]
-"""Those a registered cluster may have; the policy is not loaded for their names."""
+"""The values of the switching policy's `ClusterStatus`, repeated here so that `--help` need not import the policy."""
 
-Cluster = Annotated[str, typer.Option(help="Of the watched clusters, the one whose brokers are to switch.")]
-Name = Annotated[str, typer.Option(help="Of its BookKeeper clusters, the one that is meant.")]
-Target = Annotated[str, typer.Option(help="Of its BookKeeper clusters, the one to switch to.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML); the environment wins over it.")
-]
+Cluster = Annotated[str, typer.Option(help="Name of the watched cluster whose brokers switch.")]
+Name = Annotated[str, typer.Option(help="Name of one of its BookKeeper clusters.")]
+Target = Annotated[str, typer.Option(help="Name of the BookKeeper cluster to switch to.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @switch_app.callback()
@@ -38,18 +36,21 @@ def switch() -> None:
 
 def _runner(
     cluster: Cluster,
-    reason: Annotated[str, typer.Option(help="Why, in your words. It is kept with the command.")] = "",
-    actor: Annotated[str | None, typer.Option(help="Who asks; by default user@host.")] = None,
+    reason: Reason = "",
+    actor: Annotated[str | None, typer.Option(help="Who gives the command; default: user@host.")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="The same key is the same command, done once; by default a fresh one.")
+        str | None,
+        typer.Option(help="Commands with the same key are carried out once; default: a new key for each call."),
     ] = None,
-    expected_epoch: Annotated[int | None, typer.Option(min=0, help="Refuse at any other epoch.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be decided.")] = False,
-    timeout: Annotated[float, typer.Option(min=1, help="How many seconds an answer is awaited.")] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    expected_epoch: Annotated[
+        int | None, typer.Option(min=0, help="Refuse the command if the switch is at another epoch.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be decided.")] = False,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> "CommandRunner":
-    """What all commands that are sent to the loop have in common."""
+    """Build the runner of a command that is sent to the loop; its parameters are the options such commands share."""
     from deploy.console import SafeConsole
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
@@ -69,7 +70,7 @@ def _runner(
 
 
 def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
-    """Give a command the options that all of these have, and in their place a runner; it ends with a status."""
+    """Make a command from a function of a runner: add the shared options, and exit with the status it returns."""
     common, own = signature(_runner), signature(command)
     own_options = [option for name, option in own.parameters.items() if name != "runner"]
 
@@ -92,10 +93,12 @@ def register(
     name: Name,
     status: Annotated[
         StatusName | None,
-        typer.Option(help="What it is to be. `active` settles a switch whose status could not be written."),
+        typer.Option(
+            help="Status to give the cluster. `active` completes a switch whose final status could not be written."
+        ),
     ] = None,
 ) -> int:
-    """Make a BookKeeper cluster known, by what is read at its address; the first one is the one that is active."""
+    """Register a BookKeeper cluster, identified by what is read at its address. The first one becomes active."""
     from deploy.switch.registration import registration
     from policies.switching.readings import CommandName
     from policies.switching.state import ClusterStatus
@@ -107,7 +110,7 @@ def register(
 @switch_app.command()
 @_sends_command
 def unregister(runner: "CommandRunner", name: Name, yes: Yes = False) -> int:
-    """Forget a BookKeeper cluster that nothing needs any more."""
+    """Remove a BookKeeper cluster that is no longer needed from the registry."""
     from policies.switching.readings import CommandName
 
     question = f"Forget the BookKeeper cluster {name}?"
@@ -119,10 +122,10 @@ def precheck(
     cluster: Cluster,
     target: Target,
     settings: SettingsFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what to do about each reason.")] = False,
+    as_json: AsJson = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Add what to do about each reason.")] = False,
 ) -> None:
-    """Say whether a switch is safe, from live data. Writes nothing. Ends with status 1 where it is not ready."""
+    """Check from live data whether a switch is safe. Writes nothing. The exit status is 1 if it is not ready."""
     from deploy.switch.precheck_command import run_precheck
 
     set_up_logging()
@@ -136,15 +139,15 @@ def plan(
     cluster: Cluster,
     target: Target,
     ledgers_per_second: Annotated[
-        float | None, typer.Option(min=0.1, help="How fast ledgers are moved; by default as measured once.")
+        float | None, typer.Option(min=0.1, help="Ledgers moved per second; default: a rate measured in a benchmark.")
     ] = None,
     bytes_per_second: Annotated[
-        float | None, typer.Option(min=1, help="How fast entries are copied; by default as measured once.")
+        float | None, typer.Option(min=1, help="Bytes copied per second; default: a rate measured in a benchmark.")
     ] = None,
     settings: SettingsFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say what a switch would do, and how long that takes. Writes nothing. Ends with status 1 where it is not ready."""
+    """Show what a switch would do and how long it would take. Writes nothing. The exit status is 1 if not ready."""
     from deploy.switch.plan_command import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
 
     given = _load(settings)
@@ -164,20 +167,23 @@ def start(
     runner: "CommandRunner",
     target: Target,
     digest: Annotated[
-        str | None, typer.Option(help="Of the report you have read; without it one is made, shown, and you are asked.")
+        str | None,
+        typer.Option(help="Digest of the precheck report you approve. Without it a report is made and you are asked."),
     ] = None,
     yes: Yes = False,
 ) -> int:
-    """Start a switch, on a precheck that says ready; the same target again drives its switch on."""
+    """Start a switch after a precheck that says ready. With the target of a running switch, continue that one."""
     return runner.with_consent(given=yes).start(target, digest)
 
 
 @switch_app.command()
 def status(
     cluster: Cluster,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until it is over, or Ctrl-C.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="The ledgers that failed, each with its reason.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record; with --watch each, one a line.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Print again after each change, until it is over.")
+    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="List the ledgers that failed, with the reasons.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one record per line.")] = False,
     settings: SettingsFile = None,
 ) -> None:
     """Show where a switch stands, what it does next, and what it waits for."""
@@ -202,11 +208,11 @@ def status(
 def rollback(
     runner: "CommandRunner",
     with_brokers: Annotated[
-        bool, typer.Option("--with-brokers", help="Send the brokers back too, not only what was attributed.")
+        bool, typer.Option("--with-brokers", help="Move the brokers back too, not only the attribution of ledgers.")
     ] = False,
     yes: Yes = False,
 ) -> int:
-    """Attribute what was promoted to the old cluster again; brokers go on writing to the new one."""
+    """Attribute promoted ledgers to the old cluster again. Brokers go on writing to the new one."""
     from policies.switching.readings import CommandName
 
     brokers = "go back to the old one, too" if with_brokers else "go on writing to the new cluster"
@@ -218,7 +224,7 @@ def rollback(
 @switch_app.command()
 @_sends_command
 def abort(runner: "CommandRunner", yes: Yes = False) -> int:
-    """End the switch and take back what can be: brokers before it is live, promotions after; a clean-up stops."""
+    """End the switch: undo the brokers' move if it is not live yet, else the promotions; stop a clean-up."""
     from policies.switching.readings import CommandName
 
     return runner.with_consent(given=yes).run_if_agreed("End the switch like this?", CommandName.ABORT)
@@ -227,7 +233,7 @@ def abort(runner: "CommandRunner", yes: Yes = False) -> int:
 @switch_app.command()
 @_sends_command
 def pause(runner: "CommandRunner", yes: Yes = False) -> int:
-    """Order nothing more until it is resumed; what is ordered already may still be carried out."""
+    """Give no further orders until the switch is resumed. Orders already given may still be carried out."""
     from policies.switching.readings import CommandName
 
     return runner.with_consent(given=yes).run_if_agreed("Pause the switch?", CommandName.PAUSE)
@@ -236,7 +242,7 @@ def pause(runner: "CommandRunner", yes: Yes = False) -> int:
 @switch_app.command()
 @_sends_command
 def resume(runner: "CommandRunner", yes: Yes = False) -> int:
-    """Go on after a pause, a halt, or somebody else's directive; all that is open is ordered again."""
+    """Continue after a pause, a halt or a foreign directive. All open orders are given again."""
     from policies.switching.readings import CommandName
 
     return runner.with_consent(given=yes).run_if_agreed("Let the switch go on?", CommandName.RESUME)
@@ -246,11 +252,11 @@ def resume(runner: "CommandRunner", yes: Yes = False) -> int:
 @_sends_command
 def cleanup(
     runner: "CommandRunner",
-    execute: Annotated[bool, typer.Option("--execute", help="Really delete; without it, only list.")] = False,
-    list_all: Annotated[bool, typer.Option("--list", help="Every ledger to delete, with its znodes.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Delete; without it, only list.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List every ledger to delete, with its znodes.")] = False,
     yes: Yes = False,
 ) -> int:
-    """List what would be deleted from the old cluster; with --execute, delete it."""
+    """List what would be deleted from the old cluster; with --execute delete it."""
     if list_all and execute:
         raise UserError("--list: only shows, and --execute deletes: give one of the two")
     if list_all:
@@ -261,7 +267,7 @@ def cleanup(
 @switch_app.command("close-client")
 @_sends_command
 def close_client(runner: "CommandRunner", name: Name) -> int:
-    """Let brokers close their client of a cluster that nobody reads from any more."""
+    """Let brokers close their BookKeeper client of a cluster from which nothing is read any more."""
     from policies.switching.readings import CommandName
 
     return runner.run(CommandName.CLOSE_CLIENT, name=name)
@@ -278,9 +284,12 @@ def inventory(
     cluster: Cluster,
     target: Target,
     settings: SettingsFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Publish all references, and what the target has, for `collisions`. Ends with status 1 where not all is read."""
+    """Publish all ledger references and the target's ledgers, for `collisions` to join.
+
+    The exit status is 1 if not everything could be read.
+    """
     from deploy.switch.inventory_command import publish_inventory
 
     if not publish_inventory(_load(settings), cluster, target, as_json=as_json):
@@ -290,11 +299,14 @@ def inventory(
 @switch_app.command()
 def collisions(
     cluster: Cluster,
-    inventory: Annotated[str | None, typer.Option(help="Which inventory; by default the newest.")] = None,
+    inventory: Annotated[str | None, typer.Option(help="Id of the inventory; default: the newest.")] = None,
     settings: SettingsFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Join a published inventory with the target's ledgers in Spark. Ends with status 1 where any is in the way."""
+    """Find ledger id collisions: join a published inventory with the target's ledgers in Spark.
+
+    The exit status is 1 if there is a collision.
+    """
     from deploy.switch.collisions_command import show_collisions
 
     if not show_collisions(_load(settings), cluster, inventory, as_json=as_json):

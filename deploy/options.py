@@ -1,0 +1,15 @@
+"""Command line options that several commands share, so that each has one name, one meaning and one help text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML). Environment variables override it.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more about what Headgate does.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again after each change, until Ctrl-C.")]
+Reason = Annotated[str, typer.Option(help="Why, in your own words. It is recorded with the command.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds to wait for the loop's answer.")]
