@@ -1,4 +1,4 @@
-"""What actuators say of what they did, refused or could not do: the vocabulary they share."""
+"""The vocabulary that all actuators share to report what they did, refused or failed to do."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar

@@ -1,7 +1,7 @@
-"""The life of an alert: a condition holds for its grace, fires once, repeats, and resolves exactly once.
+"""The life cycle of an alert: a condition holds for its grace period, fires once, repeats, and resolves exactly once.
 
-A policy states which conditions hold now; the book remembers what was said about them. A repeated batch says the same
-again with the same ids, because nothing but the book and `now` decides.
+A policy states which conditions hold now; the alert book remembers what was published about them. Only the book and
+`now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
 from bisect import bisect_left, insort

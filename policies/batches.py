@@ -1,7 +1,7 @@
-"""What each micro-batch of the query took, and when: the one thing about a live run that its topics do not show.
+"""When each micro-batch of the query began and how long it took: all of a live run that its topics do not show.
 
-Each step has the batch's time as `now` and the batch's records as its observations. So the observed topics together
-with this give the very decisions again, byte for byte (`streaming/recording.py`).
+Each step gets the batch's time as `now` and the batch's records as its observations. So the observed topics together
+with these records reproduce the decisions byte for byte (`streaming/recording.py`).
 """
 
 from datetime import datetime

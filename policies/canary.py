@@ -1,6 +1,6 @@
-"""A cluster that is none: by its readings the loop measures itself, from a collector's topic to whoever consumes.
+"""A pseudo-cluster with which the loop measures its own latency, from a collector's topic to the consumers.
 
-Who consumes decisions leaves it out: it is in no list, no metric of clusters, and no alert.
+Consumers of decisions leave it out: it appears in no list, no metric of clusters, and no alert.
 """
 
 CANARY = "headgate-canary"

@@ -1,4 +1,4 @@
-"""Closed sets: verdicts, reasons, outcomes. Each member says in one line what it means, where it is defined."""
+"""Closed enumerations (verdicts, reasons, outcomes): each member is defined together with one line of documentation."""
 
 from enum import StrEnum
 from typing import Self

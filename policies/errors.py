@@ -1,4 +1,4 @@
-"""The one kind of error a person can mend."""
+"""The error type for mistakes that the user can fix."""
 
 
 class UserError(Exception):

@@ -1,4 +1,4 @@
-"""A tiny scenario of one policy: what the references show of every event is what the code itself makes of it."""
+"""Runs a tiny scenario of a policy, so that the examples in the references are real output of the code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

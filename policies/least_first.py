@@ -1,4 +1,4 @@
-"""Things in order of a number that changes: the least is found at once, without a look at the others."""
+"""A priority queue of keys with changing numbers: finds the least one without looking at the others."""
 
 from collections.abc import Hashable, ItemsView
 from heapq import heapify, heappop, heappush

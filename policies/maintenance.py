@@ -1,7 +1,7 @@
-"""When a policy of a cluster only watches: paused by a person, or in a window that the settings name.
+"""When a policy only watches a cluster: while a person has paused it, or in a maintenance window of the settings.
 
-Meanwhile it goes on deciding, in shadow mode: no actuator carries anything out, and no alert is said. What still is the
-case when that ends is said then, once. Pure.
+The policy then goes on deciding in shadow mode: no actuator carries anything out, and no alert is published. Conditions
+that still hold at the end are published then, once. Pure.
 """
 
 import re

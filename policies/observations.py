@@ -1,6 +1,6 @@
-"""What collectors saw: the vocabulary of the observed topics.
+"""The vocabulary of the observed topics: what collectors read.
 
-An observation is a level, not an edge: a whole reading of one thing. Failing to read is an observation too.
+An observation is a level, not an edge: a complete reading of one thing. A failed reading is an observation, too.
 """
 
 from dataclasses import dataclass

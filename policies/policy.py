@@ -1,4 +1,4 @@
-"""The one interface everything hangs on: a policy is a pure step from state and observations to decisions."""
+"""The interface of a policy: a pure step from state and observations to decisions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

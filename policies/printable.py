@@ -1,4 +1,4 @@
-"""Text that was written by others, made safe to show: names can hold what a terminal obeys."""
+"""Makes text from elsewhere safe to print: names may contain terminal control sequences."""
 
 import re
 

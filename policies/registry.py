@@ -1,6 +1,6 @@
-"""The policies there are: those of Headgate, named here, and those of installed packages.
+"""The registered policies: Headgate's own, named here, and those of installed packages.
 
-A package adds a policy by the entry point group ``headgate.policies``, whose entries name a `PolicyKind` each.
+A package adds a policy by the entry point group ``headgate.policies``; each entry names a `PolicyKind`.
 """
 
 from collections.abc import Iterable, Iterator

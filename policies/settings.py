@@ -1,4 +1,4 @@
-"""What all policies' settings have in common: a block of defaults, and overrides per cluster by name or glob."""
+"""The base of all policies' settings: a block of defaults, with overrides per cluster by name or glob."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Which share a watched cluster belongs to: the same for every process, version and list of clusters."""
+"""Maps a watched cluster to its share: the same in every process and version, whatever other clusters there are."""
 
 import zlib
 from collections.abc import Iterable

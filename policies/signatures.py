@@ -1,8 +1,8 @@
-"""Records signed with keys that only some know: who may write a topic, or holds its brokers, is not yet believed.
+"""Signed records: whoever can write a topic, or operates its brokers, is not believed without a key.
 
 A signature is a record header, `headgate-signature: v1;KEY ID;SIGNED AT;HMAC-SHA256 in hexadecimal`, over topic, key,
-value and that time. So a record counts for its own topic and key, and near the time it was signed at. Whoever can check
-can also sign: give each side its own keys. Rules: docs/design/threats.md. Pure.
+value and that time. So a record is valid only for its own topic and key, and near the time it was signed at. Whoever
+can verify can also sign, so give each side its own keys. Rules: docs/design/threats.md. Pure.
 """
 
 import hashlib

@@ -1,16 +1,16 @@
-"""The one fence: whether a decision succeeds the one in force, for whoever consumes decisions.
+"""Fencing of decisions, for every consumer: whether a decision supersedes the one in force.
 
-A decision is in force until one with a higher sequence comes for its subject. An expired one also gives way to a valid
-one with a lower sequence, and one that was given while Kafka's clock was far ahead gives way to whatever comes after.
-Nothing else passes, so repeated and late records do nothing.
+A decision is in force until one with a higher sequence arrives for its subject. An expired decision also gives way to a
+valid one with a lower sequence, and one that was made while Kafka's clock was far ahead gives way to any later one.
+Nothing else supersedes it, so repeated and late records have no effect.
 
-A subject's first sequence is the time of its batch in milliseconds, later ones are one more (where several subjects
-share a counter, at least one more). So numbers grow across a lost checkpoint without reading anything back, and a
-decision id, which rests on them, never comes back with other content.
+A subject's first sequence is the time of its batch in milliseconds; each later one is one more (where several subjects
+share a counter, at least one more). So sequences keep growing across a lost checkpoint without reading anything back,
+and a decision id, which is built from them, never returns with other content.
 
 Invariants: of two decisions about one subject at most one succeeds the other while both are valid; `succeeds` is never
-true of a decision and itself; what lies further ahead of its own append time than `FARTHEST_AHEAD` never succeeds, so
-that nobody who forges one record fences all later ones out.
+true of a decision and itself; a decision dated further ahead of its append time than `FARTHEST_AHEAD` never succeeds,
+so that one forged record cannot fence out all later ones.
 """
 
 from datetime import datetime, timedelta

@@ -1,10 +1,10 @@
-"""How time reaches the query: its timers as it sets them, and the ticks that make a micro-batch when one is due.
+"""How timers fire without records: the query publishes each timer, and a follower appends a tick when it is due.
 
-The query runs no micro-batch without records, so nothing would fire a timer of a cluster that is silent. Each timer it
-sets goes to a compacted topic; whoever follows that appends a tick to a topic the query reads, when the timer is due. A
-tick says nothing, but for whose timer is to be set anew after a clock was set back: it makes a batch, and which timers
-fire is decided by the query's own state and clock. So a forged one costs a batch and changes no decision, and a lost
-one makes a timer late until the next.
+The query runs no micro-batch without records, so a timer of a silent cluster would never fire. So each timer it sets is
+published to a compacted topic; a follower of that topic appends a tick to a topic that the query reads, when the timer
+is due. A tick only causes a batch (and, after a clock was set back, names a key whose timer must be set anew); which
+timers fire is decided by the query's own state and clock. So a forged tick costs one batch and changes no decision, and
+a lost one delays a timer until the next.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""The contract on the wire: CloudEvents 1.0 in structured JSON mode, one event a record.
+"""The wire format: CloudEvents 1.0 in structured JSON mode, one event per record.
 
-Both rims use it: collectors write observations, the query reads them and writes decisions, actuators and the exporter
-read those. Decoding is strict about what it needs and ignores what it does not know.
+All sides use it: collectors write observations, the query reads them and writes decisions, actuators and the exporter
+read those. Decoding is strict about required fields and ignores unknown ones.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the isolation policy decides: where a namespace's data may lie, and which bookies go into quarantine."""
+"""Decisions of the isolation policy: where a namespace's data may lie, and which bookies go into quarantine."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What differs from what was published last: placements that are news, quarantine orders that are news or due."""
+"""Publishes what differs from the last publication: changed placements, and quarantine orders that are new or due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Placements that are news, or due to be repeated; of a mass change one summary, and singly whose verdict changed."""
+"""Publishes placements that changed or are due to be repeated.
+
+A mass change is published as one summary; the namespaces whose verdict changed are published individually.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set

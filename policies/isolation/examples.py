@@ -1,4 +1,4 @@
-"""The scenario behind the examples of isolation: a bookie that nobody assigned has joined, another is gone."""
+"""The example scenario of isolation: an unassigned bookie has joined, and another bookie is gone."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,6 +1,6 @@
-"""What is the case of a cluster at one moment: its bookies, groups and namespaces, and which of that is fresh.
+"""The state of a cluster at one moment: its bookies, groups and namespaces, and which of these readings are fresh.
 
-Joined here, and nowhere else, from what was read of registrations, groups and affinity.
+This is the only place where readings of registrations, groups and affinity are joined.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who takes new data and who is in which group, and which groups a namespace names."""
+"""Which bookies take new data, which are in which group, and which groups a namespace names."""
 
 import hashlib
 import json

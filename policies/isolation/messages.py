@@ -1,4 +1,4 @@
-"""Sentences from the values that decided, and pieces of them: counts and lists that stay short."""
+"""Builds explanations from the values that decided, with counts and lists kept short."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest

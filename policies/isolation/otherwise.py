@@ -1,6 +1,6 @@
-"""What would have to change for another verdict on a namespace, or on a bookie that nobody assigned.
+"""What would have to change for another verdict on a namespace or an unassigned bookie.
 
-By the placement rules and the quarantine's guards (docs/design/isolation.md), from the numbers of the verdict itself.
+It follows the placement rules and the quarantine guards (docs/design/isolation.md), with the verdict's own numbers.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""The isolation policy: where the data of each namespace may lie, and which bookies nobody has assigned.
+"""The isolation policy: where the data of each namespace may lie, and which bookies are unassigned.
 
-Nothing is decided on what is not known. Rules: docs/design/isolation.md.
+It decides nothing on unknown data. Rules: docs/design/isolation.md.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the quarantine actuator says of each thing it did, refused or could not do: for the audit."""
+"""Events of the quarantine actuator for the audit topic: what it did, refused or could not do."""
 
 from typing import ClassVar
 

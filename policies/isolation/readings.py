@@ -1,4 +1,4 @@
-"""What the isolation policy observes: topic ``observed.bookies``, keyed by cluster."""
+"""Readings of the isolation policy: topic ``observed.bookies``, keyed by cluster."""
 
 from typing import Annotated, ClassVar
 

@@ -1,4 +1,4 @@
-"""What the isolation policy is in every room."""
+"""Registers the isolation policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.decisions import Severity
 from policies.isolation import (

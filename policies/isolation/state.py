@@ -1,7 +1,7 @@
-"""What the isolation policy remembers of one cluster.
+"""The state of the isolation policy for one cluster.
 
-Kept in checkpoints as arrays, so the order and the types of fields stay. Everything is sorted, so that equal knowledge
-is equal bytes.
+It is kept in checkpoints as arrays, so the order and types of fields must not change. Everything is sorted, so that
+equal knowledge gives equal bytes.
 """
 
 from collections.abc import Mapping, Set

@@ -1,4 +1,4 @@
-"""Changes of a membership that a person thinks of: what if this bookie joined, that one died, a group were dropped?"""
+"""Hypothetical changes of the membership: a bookie joins or dies, or a group is dropped."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

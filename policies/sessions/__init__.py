@@ -1,4 +1,4 @@
-"""The sessions policy: what a member does when its ZooKeeper session is lost, and what becomes of what it owned."""
+"""The sessions policy: what a member does when its ZooKeeper session is lost, and what becomes of its bundles."""
 
 from policies.sessions.decisions import OwnershipDecision, SessionDecision
 from policies.sessions.emit import NAME

@@ -1,7 +1,6 @@
-"""What the sessions policy warns of: conditions that are the case now.
+"""Alert conditions of the sessions policy.
 
-Absence of data neither raises nor resolves anything: while the readings a condition rests on are too old, what was said
-stays said.
+Missing data neither raises nor resolves an alert: while the readings of a condition are too old, its last state stands.
 """
 
 from collections.abc import Iterator

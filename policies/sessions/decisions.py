@@ -1,4 +1,4 @@
-"""What the sessions policy decides: what a member does, and what becomes of each bundle it owned."""
+"""Decisions of the sessions policy: what a member does, and what becomes of each bundle it owned."""
 
 from typing import ClassVar
 

@@ -1,6 +1,6 @@
-"""What follows from a step for what is remembered: what was published, how far each recovery is, what is forgotten.
+"""What a step leaves behind in the state: what was published, the progress of each recovery, what is forgotten.
 
-Nothing here is decided any more: facts and verdicts in, the facts that remain out.
+Nothing is decided here: facts and verdicts in, new state out.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""From verdicts to decisions: only what differs from what is in force, with everything that decided in it."""
+"""Turns verdicts into decisions: only those that differ from what is in force, with all values that decided."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

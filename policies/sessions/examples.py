@@ -1,4 +1,4 @@
-"""The scenario behind the examples of sessions: a broker lost its session and has a new one."""
+"""The example scenario of sessions: a broker has lost its session and has a new one."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

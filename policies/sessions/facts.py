@@ -1,4 +1,4 @@
-"""The read models joined as of one moment: what the rules look at. The only place that looks at several of them."""
+"""The read models joined as of one moment, which is all that the rules look at; no other module joins them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

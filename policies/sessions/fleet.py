@@ -1,4 +1,4 @@
-"""What holds of the whole fleet: whether a loss is one of all, and how many shutdowns may still be decided.
+"""Rules about the whole fleet: whether a loss affects everybody, and how many shutdowns may still be decided.
 
 Plain values in, plain values out. All times are milliseconds since the epoch.
 """

@@ -1,4 +1,4 @@
-"""Whether what a shutdown or restart would rest on is certain: read just now, after the event, and twice in a row.
+"""Whether the evidence for a shutdown or restart is certain: read recently, after the event, and twice in a row.
 
 Plain values in, plain values out. All times are milliseconds since the epoch.
 """

@@ -1,4 +1,4 @@
-"""Members that are not what their sessions say: processes that are dead, alive without a registration, or not ready.
+"""Members whose process contradicts their session: dead, alive without a registration, or not ready.
 
 Plain values in, plain values out. All times are milliseconds since the epoch.
 """

@@ -1,4 +1,4 @@
-"""The sentence about one bundle, from the values that decided."""
+"""The explanation of a decision about one bundle, from the values that decided."""
 
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.judge.claims import RuledClaim

@@ -1,4 +1,4 @@
-"""What would have to change for another verdict on a member or a bundle: by its reason, from the decision's numbers."""
+"""What would have to change for another verdict on a member or a bundle, from the decision's reason and numbers."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""The sessions policy: what each member does when its ZooKeeper session is lost, and what becomes of what it owned.
+"""The sessions policy: what each member does when its ZooKeeper session is lost, and what becomes of its bundles.
 
 Rules: docs/design/sessions.md.
 """

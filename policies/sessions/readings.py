@@ -1,6 +1,6 @@
-"""What the sessions policy observes: topic ``observed.sessions``, keyed by cluster.
+"""Readings of the sessions policy: topic ``observed.sessions``, keyed by cluster.
 
-Every field but `cluster` and what names the thing read has a default, so that a source says only what it can tell.
+All fields but `cluster` and the name of the thing read have defaults: a source fills in only what it knows.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the policy remembers of one cluster: small, sorted structs, so that equal knowledge is equal bytes."""
+"""The state of the sessions policy for one cluster: small, sorted structs, so equal knowledge gives equal bytes."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""When something may change without an observation."""
+"""When a verdict may change by time alone, without a new observation."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What the Pulsar actuator says of each bundle it unloaded or had owned again, or could not or would not: an audit."""
+"""Events of the Pulsar actuator for the audit topic: each bundle it unloaded or looked up, or refused or failed to."""
 
 from typing import ClassVar
 

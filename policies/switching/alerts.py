@@ -1,4 +1,4 @@
-"""What a person should know about a switch, from the facts alone."""
+"""Alert conditions of a switch, from the facts alone."""
 
 from collections.abc import Iterator
 

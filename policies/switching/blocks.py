@@ -1,7 +1,7 @@
-"""Sorted values kept in blocks of bytes, of which a step spreads out only those that it touches.
+"""Sorted values stored in encoded blocks; a step decodes only the blocks that it touches.
 
-A plan of 100,000 ledgers weighs 8 MB. Taken apart and put together in each batch it costs half a second, of which a
-result about one ledger needs a thousandth.
+A plan of 100,000 ledgers takes 8 MB. Decoding and encoding all of it in each batch would cost half a second; the result
+of one ledger needs a thousandth of it.
 """
 
 from bisect import bisect_left, bisect_right

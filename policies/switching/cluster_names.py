@@ -1,4 +1,4 @@
-"""How a BookKeeper cluster may be named: each is a znode in the registry, beside others that are none."""
+"""Valid names of BookKeeper clusters: each name becomes a znode in the registry, beside znodes of other kinds."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the switching policy decides: topic ``decided.switches``: orders and refusals, and the record of each switch."""
+"""Decisions of the switching policy (topic ``decided.switches``): orders, refusals and the record of each switch."""
 
 from collections.abc import Mapping
 from typing import ClassVar

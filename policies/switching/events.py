@@ -1,4 +1,4 @@
-"""What can happen to a switch: commands of people, and observations, of executors, brokers and clusters."""
+"""Events that drive a switch: commands of people, and observations of executors, brokers and clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

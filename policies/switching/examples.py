@@ -1,4 +1,4 @@
-"""The scenario behind the examples of switching: brokers have moved to another BookKeeper cluster, copying begins."""
+"""The example scenario of switching: brokers have moved to another BookKeeper cluster, and copying begins."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta

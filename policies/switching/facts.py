@@ -1,6 +1,6 @@
-"""The read models of one broker cluster joined, as of now: all that the judge and the alerts may ask.
+"""The read models of one broker cluster joined as of now: all that the judge and the alerts may look at.
 
-The only place that looks at several read models. Nothing here decides, and nothing is written.
+No other module joins read models. Nothing is decided or written here.
 """
 
 from collections.abc import Iterator

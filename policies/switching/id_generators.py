@@ -1,7 +1,7 @@
-"""Which ledger id a cluster will give next, from what ZooKeeper tells of its id generator without burning an id.
+"""Which ledger id a cluster will give next, derived from its id generator in ZooKeeper without using up an id.
 
-BookKeeper takes ids from sequential znodes: below ``idgen`` while they fit 31 bits, and as soon as ``idgen-long``
-exists, below its largest child ``HOB-k``, whose number is the high half of the id.
+BookKeeper takes ids from sequential znodes: below ``idgen`` while they fit 31 bits, and once ``idgen-long`` exists,
+below its largest child ``HOB-k``, whose number is the high half of the id.
 Rules: docs/design/switching.md.
 """
 

@@ -1,6 +1,6 @@
-"""How far the ids of each BookKeeper cluster went, over all switches: what a topic of this fleet may have been given.
+"""The highest ledger ids of each BookKeeper cluster over all switches: what this fleet's topics may refer to.
 
-Kept by what a cluster is, so that neither a new name nor its removal from the registry forgets any of it.
+They are stored by the cluster's identity, so neither a new name nor removal from the registry loses them.
 """
 
 from collections.abc import Iterable

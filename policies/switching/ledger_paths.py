@@ -1,4 +1,4 @@
-"""Where a ledger's metadata lies in ZooKeeper, and which ledger lies at a path.
+"""Where a ledger's metadata lies in ZooKeeper, and which ledger a path belongs to.
 
 BookKeeper's default layout (`hierarchical`) writes an id that fits 31 bits as ten digits split 2/4/4 and a larger one
 as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Rules: docs/design/switching.md, Ids.

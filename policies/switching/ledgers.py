@@ -1,8 +1,8 @@
-"""What is known of a ledger, and whether two clusters' ledgers of one id are the same one.
+"""What is known of a ledger, and whether two clusters' ledgers with the same id are the same ledger.
 
-Equal length and last entry id prove nothing: one-entry ledgers collide. A ledger in the target is *ours* only when its
-copying was journalled before it was created, from the same source; all else is foreign and never touched. Where an
-executor has looked whether the ledger carries what it had journalled for it, that decides; else the times do.
+Equal length and last entry id prove nothing: one-entry ledgers collide. A ledger in the target is *ours* only if its
+copy was journalled before it was created, from the same source; every other one is foreign and never touched. Where an
+executor has compared the ledger with its journal, that result decides; elsewhere the times do.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""The state machine of a switch: events taken one after the other, each folded, judged and said.
+"""The state machine of a switch: takes one event after the other, folds it, judges it, and publishes the outcome.
 
-After every event the switch goes on as far as it can, and then every invariant is checked. What the table does not
-list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
+After every event the switch advances as far as it can, and then every invariant is checked. An event that the table
+does not list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What would have to change for a switch to stand elsewhere, or for something to be ordered that was refused."""
+"""What would have to change for a switch to advance, or for a refused order to be given."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,6 +1,6 @@
-"""The ledgers of a switch's plan, spread out while a step is under way, as far as the step touches them.
+"""The ledgers of a switch's plan, decoded during a step only as far as the step touches them.
 
-A plan of 100,000 ledgers is kept in blocks: a step costs what it changes, not what there is.
+A plan of 100,000 ledgers is kept in blocks, so a step costs what it changes and not the size of the plan.
 """
 
 import heapq

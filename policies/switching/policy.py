@@ -1,4 +1,4 @@
-"""The switching policy: readings folded, joined to facts, judged, said, and alerted on, for one broker cluster.
+"""The switching policy for one broker cluster: folds readings, joins facts, judges, publishes, and raises alerts.
 
 Rules: docs/design/switching.md.
 """

@@ -1,7 +1,7 @@
-"""What the switching policy hears: topic ``observed.switches``, and the commands of people in ``commands``.
+"""Readings of the switching policy (topic ``observed.switches``), and people's commands (topic ``commands``).
 
-Ages count from the record's time. Where an instant matters before that (a reading takes long), a reading says how long
-it took, so that no clock but one is needed.
+Ages count from the record's append time. Where an earlier instant matters, because a reading takes long, the reading
+says how long it took; so only one clock is involved.
 """
 
 from typing import Annotated, ClassVar

@@ -1,4 +1,4 @@
-"""Who refers to a ledger: schema locators and cursors, which are moved; and all that stays, which is counted."""
+"""References to ledgers: schema locators and cursors, which are moved, and all others, which stay and are counted."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What the switching policy is in every room."""
+"""Registers the switching policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.decisions import Severity
 from policies.policy import AlertKind, Inhibition, PolicyKind

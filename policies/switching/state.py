@@ -1,4 +1,4 @@
-"""All that is remembered of one broker cluster's move: immutable and sorted, so equal knowledge is equal bytes.
+"""The state of the switching policy for one broker cluster: immutable and sorted, so equal knowledge gives equal bytes.
 
 Instants are milliseconds since the epoch. Rules: docs/design/switching.md, Stages.
 """

@@ -1,6 +1,6 @@
-"""A state on its way to the next one: what was folded and judged is written here, and nowhere else.
+"""The working copy of a state during a step: the only place where folded readings and judged changes are written.
 
-The only mutable thing in this package, and it never leaves a step.
+It is the only mutable object of this package, and never leaves a step.
 """
 
 from collections.abc import Iterable, Mapping

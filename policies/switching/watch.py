@@ -1,6 +1,6 @@
-"""Which live brokers do not do what the directive says, since when, and why that is known.
+"""Which live brokers do not follow the directive, since when, and how that is known.
 
-Every live broker is watched, in every state: whoever is not heard of has not moved.
+Every live broker is watched, in every state: a broker that has not reported has not moved.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""What the throttle policy warns of: conditions that are the case now.
+"""Alert conditions of the throttle policy.
 
-A condition that has begun to hold ends only when it is clear by a margin, as the gate does: a saw-tooth around a limit
-is one alert, not one a poll. Nor does silence end it: a volume that is no longer read stays below its limit.
+Like the gate, a condition ends only when it is clear by a margin, so a saw-tooth around a limit is one alert and not
+one per poll. Silence does not end it, either: a volume that is no longer read stays below its limit.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What differs from the decision that was published last: a decision when it is news or due, else perhaps a note."""
+"""Publishes what differs from the last decision: a decision if it changed or is due, otherwise perhaps a note."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The scenario behind the examples of throttling: a volume fills, and a quota is set."""
+"""The example scenario of throttling: a volume fills up, and a quota is set."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

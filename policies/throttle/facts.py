@@ -1,6 +1,6 @@
-"""What is the case of a cluster at one moment: its brokers and volumes with how fresh each is.
+"""The state of a cluster at one moment: its brokers and volumes, and how fresh each reading is.
 
-Joined here, and nowhere else, from what was read of log dirs and of the membership. No limit is looked at.
+This is the only place where readings of log dirs and membership are joined. No limit is applied here.
 """
 
 from dataclasses import dataclass

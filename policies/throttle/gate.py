@@ -1,4 +1,4 @@
-"""From the raw factor to the one in force: down at once, up with patience.
+"""From the raw factor to the factor in force: lowered at once, raised slowly.
 
 Rules: docs/design/throttle.md. Invariants, asserted after each move: the factor stays in [0, 1]; it is lowered whenever
 the raw factor says so by a publishable amount; it is never above the raw factor by that much; it is not raised within

@@ -1,6 +1,6 @@
-"""What the facts mean of each volume: whether it counts, and what it lets its cluster write.
+"""Verdicts on each volume: whether it counts, and how much it lets its cluster write.
 
-Pure verdicts: nothing is remembered here, and nothing published.
+Pure: nothing is remembered and nothing is published here.
 """
 
 from collections.abc import Container, Iterable, Iterator, Set

@@ -1,6 +1,6 @@
-"""What the volumes mean for their cluster: which of them decides the raw factor, and where the gate moves.
+"""The verdict on the cluster: which volume decides the raw factor, and where the gate moves.
 
-Pure verdicts: nothing is remembered here, and nothing published.
+Pure: nothing is remembered and nothing is published here.
 """
 
 from collections.abc import Sequence

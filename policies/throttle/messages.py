@@ -1,4 +1,4 @@
-"""The one sentence of a throttle decision, from the values that decided."""
+"""The explanation of a throttle decision, from the values that decided."""
 
 from collections.abc import Iterable
 

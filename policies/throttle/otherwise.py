@@ -1,7 +1,7 @@
-"""What would have to change for another factor: the next thresholds of what decided this one.
+"""What would have to change for another factor: the next thresholds of the values that decided this one.
 
-As rules 1 to 3 and the gate have them (docs/design/throttle.md): a volume's factor in bytes, what `min_change` makes
-too small, what `recovery_margin` and `min_hold` wait for.
+By rules 1 to 3 and the gate (docs/design/throttle.md): a volume's factor in bytes, changes too small for `min_change`,
+and what `recovery_margin` and `min_hold` wait for.
 """
 
 from collections.abc import Iterator

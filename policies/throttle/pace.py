@@ -1,7 +1,7 @@
-"""How soon a broker's volumes are worth another look: the sooner, the nearer the next limit is at their present speed.
+"""The polling interval of a broker's volumes: the shorter, the sooner the next limit is reached at the present speed.
 
-Pure; seconds are those of any clock that does not go backwards. Shorter at once, longer only by half at a time, and the
-fastest of the last few changes counts: so an interval does not swing with a bursty load.
+The interval is shortened at once but lengthened by at most half at a time, and the fastest of the last few changes
+counts, so it does not swing with a bursty load. Pure; seconds are those of any monotonic clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The throttle policy: one factor for a cluster whose disks fill up.
+"""The throttle policy: one factor for a whole cluster whose disks fill up.
 
-Because of replication a full disk on one broker is filled by producers on another, so the whole cluster slows down.
+Because of replication, producers on one broker fill the disk of another; so the whole cluster slows down.
 Rules: docs/design/throttle.md.
 """
 

@@ -1,4 +1,4 @@
-"""What the actuator says: of each thing it did or refused (audit), and what it must not forget (applied quotas)."""
+"""Events of the quota actuator: what it did or refused (audit), and what it must not forget (applied quotas)."""
 
 from datetime import datetime
 from typing import ClassVar, Self

@@ -1,4 +1,4 @@
-"""What a cluster's decisions ask of the actuator, and what the one in force means now."""
+"""What a cluster's decisions ask of the quota actuator, and what the decision in force means now."""
 
 from dataclasses import dataclass
 from datetime import datetime

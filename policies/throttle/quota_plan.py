@@ -1,12 +1,12 @@
-"""What to do about one entity's quota: from what is wanted, remembered and found to an operation and what to remember.
+"""The next operation on one entity's quota, and what to record first: from the wanted, recorded and found values.
 
 Pure. Invariants, asserted on each plan:
-- no rate that is set is below the floor, nor above the quota that was there before: throttling never loosens;
-- at factor 1.0 exactly what was there before is put back;
-- before a rate is set, it and what was there before are remembered.
+- no rate that is set is below the floor, nor above the original quota: throttling never loosens;
+- at factor 1.0 exactly the original quota is restored;
+- before a rate is set, it and the original quota are recorded.
 
-Values that are found are told apart by what is remembered: one of ours, what was there before, or else an operator's
-own change, which becomes what is put back in the end.
+The records tell what a found value is: one of ours, the original, or else an operator's own change, which then becomes
+the value to restore.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,8 @@
-"""Which of Kafka's client quotas carry the factor out: ``clusters.<name>.quotas``. Off unless set.
+"""Which of Kafka's client quotas carry out the factor: ``clusters.<name>.quotas``. Off unless set.
 
-Kafka applies to a produce request the most specific quota there is, and no other: user with client id, user with the
-default client id, user; then the same for the default user; then client id, default client id. It counts per broker.
-So what an entity here slows down is exactly those clients for which nothing more specific has a quota.
+Kafka applies only the most specific quota to a produce request: user with client id, user with the default client id,
+user; then the same for the default user; then client id, default client id. It counts per broker. So an entity named
+here slows down exactly those clients that have no more specific quota.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,8 @@
-"""How low a quota may be set now, so that no producer is told to wait longer than is bearable.
+"""How low a quota may be set now, so that no producer is told to wait unbearably long.
 
-Kafka makes a producer wait for (the bytes it counted in its window) / (the new quota), without a bound. It tells nobody
-how many these are; but they are no more than the greatest quota that was in force within the window let through. So a
-quota goes down in steps, each once the window has emptied of the one before. Pure: seconds are those of any clock that
-does not go backwards.
+Kafka makes a producer wait for (the bytes it counted in its window) / (the new quota), without a bound. It does not
+report these bytes; but they are at most what the greatest quota in force within the window let through. So a quota goes
+down in steps, each after the window of the previous one has passed. Pure: seconds are those of any monotonic clock.
 """
 
 from dataclasses import dataclass

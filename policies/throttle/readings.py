@@ -1,4 +1,4 @@
-"""What the throttle policy observes: topic ``observed.log-dirs``, keyed by cluster."""
+"""Readings of the throttle policy: topic ``observed.log-dirs``, keyed by cluster."""
 
 from typing import ClassVar
 

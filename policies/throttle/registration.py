@@ -1,4 +1,4 @@
-"""What the throttle policy is in every room."""
+"""Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.decisions import Severity
 from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind

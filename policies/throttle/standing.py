@@ -1,9 +1,9 @@
-"""How the brokers and volumes of one cluster stand, kept from step to step.
+"""The verdicts on a cluster's brokers and volumes, cached from step to step.
 
-A step looks again at the brokers that changed, and at those that come to count differently by time alone; of all others
-what was found before still holds. What a verdict on the cluster needs of all volumes together (the one that allows
-least, the one that is full first, how many count as what) is kept up with them, so a step costs what changed and not
-what there is. Nothing here is remembered: from the state the same is built anew.
+A step re-examines the brokers that changed and those whose verdict changes by time alone; all other verdicts still
+hold. The aggregates over all volumes (the lowest factor, the volume that is full first, how many count as what) are
+updated incrementally, so a step costs what changed and not the size of the cluster. The cache is not part of the state:
+it can be rebuilt from it.
 """
 
 from collections import Counter

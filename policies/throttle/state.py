@@ -1,7 +1,7 @@
-"""What the throttle policy remembers of one cluster.
+"""The state of the throttle policy for one cluster.
 
-Kept in checkpoints as arrays, so the order and the types of fields stay. Brokers and volumes are sorted: equal
-knowledge is equal bytes.
+It is kept in checkpoints as arrays, so the order and types of fields must not change. Brokers and volumes are sorted,
+so that equal knowledge gives equal bytes.
 """
 
 from bisect import bisect_left

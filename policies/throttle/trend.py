@@ -1,12 +1,12 @@
-"""How fast a volume fills, and how much that is to be believed.
+"""How fast a volume fills, and how reliable that estimate is.
 
-A robust line is laid through the recent readings: its slope is the median of the slopes between all pairs (Theil and
-Sen), so that a burst among them does not move it as it would a least-squares line. It is fitted anew only when a
-reading is kept as a sample; each reading in between is merely held against it, so following one costs next to nothing.
+The rate is the Theil-Sen slope of the recent readings: the median of the slopes between all pairs, which a burst moves
+less than it would a least-squares line. The line is refitted only when a reading is kept as a sample; readings in
+between are only compared with it, which costs next to nothing.
 
-A reading that is far from the line, or a rise of free space, begins the trend anew: what was before a jump or a
-clean-up says nothing of the rate after it. Where rises recur, retention is at work: then the volume fills, if at all,
-by what the peaks lose. Instants are milliseconds, levels free bytes.
+A reading far from the line, or a rise of free space, restarts the trend: what was before a jump or a clean-up says
+nothing about the rate after it. Recurring rises mean that retention is at work; the volume then fills only as far as
+the peaks of free space decline. Instants are milliseconds, levels free bytes.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,8 +1,8 @@
-"""What the isolation policy warns of: conditions that are the case now.
+"""Alert conditions of the isolation policy.
 
-Alarming is only what is sure: a bookie that one reading alone has lacked still counts.
-Absence of data neither raises nor resolves anything: while the readings a condition rests on are unread, what was said
-stays said.
+Conditions rest on certain knowledge only: a bookie that is missing from a single reading still counts as present.
+Missing data neither raises nor resolves an alert: while the readings of a condition cannot be read, its last state
+stands.
 """
 
 from collections.abc import Iterator

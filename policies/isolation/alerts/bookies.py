@@ -1,4 +1,4 @@
-"""What is warned of bookies: in no group, gone, come, or not in quarantine as they should be."""
+"""Alert conditions about bookies: in no group, gone, joined, or not quarantined as decided."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

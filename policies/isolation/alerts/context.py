@@ -1,4 +1,4 @@
-"""The alerts of isolation by name, and what their conditions are read from."""
+"""The names of the isolation alerts, and the data that their conditions read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Few conditions are said singly, many in one."""
+"""Reports a few conditions one by one, and many as a single summary."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest

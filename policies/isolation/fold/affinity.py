@@ -1,4 +1,4 @@
-"""Which namespaces may place their data on which groups."""
+"""Folds bookie affinity: which namespaces may place their data on which groups."""
 
 from collections.abc import Iterable
 

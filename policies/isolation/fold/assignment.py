@@ -1,4 +1,4 @@
-"""Whether each bookie is in a group, and since when: kept with the bookie, as a reading tells only how it is now."""
+"""Since when each bookie has been in a group, or in none; kept here, as a reading tells only the present."""
 
 from collections.abc import Set
 

@@ -1,4 +1,4 @@
-"""Which bookies are in which group, as the znode ``/bookies`` has them."""
+"""Folds the znode ``/bookies``: which bookies are in which group."""
 
 from msgspec.structs import replace
 

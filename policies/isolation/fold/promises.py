@@ -1,4 +1,4 @@
-"""What people promised namespaces by command: of each the last one counts."""
+"""Folds the promises given by command (`headgate promise`): for each namespace the last one counts."""
 
 from msgspec.structs import replace
 

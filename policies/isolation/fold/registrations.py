@@ -1,4 +1,4 @@
-"""Which bookies are registered, and how: believed to be gone only when a second reading confirms it."""
+"""Folds bookie registrations; a bookie counts as gone only when a second reading confirms it."""
 
 from collections.abc import Iterable
 

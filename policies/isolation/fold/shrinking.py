@@ -1,4 +1,4 @@
-"""Readings in which most is gone at once: not believed before another says so again."""
+"""Detects readings in which most entries vanish at once: they are believed only when a second reading agrees."""
 
 VANISHED = "vanished"
 """In place of an outcome: a good reading in which most was gone at once, not believed yet."""

@@ -1,4 +1,4 @@
-"""How a kind of reading fares: whether one is newer than those known, and what it leaves behind."""
+"""The status of one kind of reading: whether a new one is newer than the last, and how it went."""
 
 from msgspec.structs import replace
 

@@ -1,6 +1,6 @@
-"""What the facts mean: where each namespace's data may lie, and which bookies are to be put into quarantine.
+"""Verdicts from facts: where each namespace's data may lie, and which bookies are to be quarantined.
 
-Pure verdicts: nothing is remembered that they depend on, and nothing published.
+Pure: verdicts depend on nothing remembered, and nothing is published here.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How well each namespace is isolated: what the cluster does, held against what was promised."""
+"""How well each namespace is isolated: compares where the cluster may place its data with what was promised."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
-"""Which bookies are to be put into quarantine: verdicts on those that nobody assigned, and what ends them.
+"""Which bookies are to be quarantined: verdicts on unassigned bookies, and what ends a quarantine.
 
-Guards hold against a mass mistake; they are evaluated one bookie after the other, as if each before it had been carried
+Guards limit mass mistakes. They are evaluated for one bookie after the other, as if each earlier order had been carried
 out.
 """
 

@@ -1,5 +1,5 @@
-"""Readings folded into small read models, one module a kind: no rules here.
+"""Folds readings into small read models, one module per kind of reading; there are no rules here.
 
-For each reading: what its kind makes of it (`sessions`, `health`, `reports`, `sources`, `nodes`), and then what follows
-for the claims on bundles (`claims`), which reads the others and is read by none. `cluster` holds them all.
+Each reading is folded by the module of its kind (`sessions`, `health`, `reports`, `sources`, `nodes`). Then `claims`
+derives who claims which bundle: it reads the other models, and none of them reads it. `cluster` holds them all.
 """

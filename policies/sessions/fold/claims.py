@@ -1,6 +1,6 @@
-"""Who claims which bundle: what a member owned when it lost its session, and what two members believe they own.
+"""Who claims which bundle: what a member owned when it lost its session, and what two members both believe they own.
 
-Claims follow from what the other read models have made of a reading; they are read here, and never written.
+Claims are derived from the other read models, which are read here and never written.
 """
 
 from collections.abc import Collection, Iterable, Mapping

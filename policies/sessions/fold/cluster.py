@@ -1,4 +1,4 @@
-"""What is known of one cluster: its readings folded in, in whatever order they come.
+"""All that is known of one cluster, folded from its readings in any order.
 
 The result depends on the readings and their times alone, not on their order within a batch or on repetition.
 """

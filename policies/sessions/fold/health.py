@@ -1,4 +1,4 @@
-"""Readings of members' health endpoints."""
+"""Folds readings of members' health endpoints."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""The nodes by which members own bundles and register themselves: the last good reading of each."""
+"""Folds the znodes by which members own bundles and register themselves: the last good reading of each."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What members report themselves while they recover: failed attempts to reconnect, and published load data."""
+"""Folds members' own reports during a recovery: failed attempts to reconnect, and published load data."""
 
 from msgspec.structs import replace
 

@@ -1,8 +1,8 @@
-"""The state machine of one member's session: what is observed and what time does to it.
+"""The state machine of one member's ZooKeeper session: transitions by observation and by time.
 
 Plain values in, plain values out: the policy, the exporter and the ownership agent use the same functions. All times
-are milliseconds since the epoch. `observe` takes a reading, `pass_time` does what only time does; both give the track
-after it and what happened.
+are milliseconds since the epoch. `observe` takes a reading, `pass_time` applies the passing of time; both return the
+new track and the events that happened.
 
 Invariants, asserted after each transition:
     - `disconnected_ms` is set exactly while the status is `connection_lost`; `lost_ms` always while it is

@@ -1,4 +1,4 @@
-"""Readings of a member's session, and what time alone does to it."""
+"""Folds readings of a member's session, and applies the passing of time to it."""
 
 from msgspec.structs import replace
 

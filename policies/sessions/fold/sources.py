@@ -1,4 +1,4 @@
-"""Attempts to read a source: a tree, or the sessions as a whole."""
+"""Folds attempts to read a source: a ZooKeeper tree, or all sessions."""
 
 from msgspec.structs import replace
 

@@ -1,8 +1,7 @@
-"""Pure verdicts on facts: what each member is to do, and what becomes of each bundle it claims. No state is written.
+"""Pure verdicts from facts: what each member is to do, and what becomes of each bundle it claims. No state is written.
 
-Members are judged in the order in which they lost their sessions. One thing alone passes from one to the next: an order
-that brings a member down takes one from the budget of shutdowns, and who is judged later has what is left. Nothing else
-of one member's verdict bears on another's.
+Members are judged in the order in which they lost their sessions. Only one thing passes from one to the next: an order
+that brings a member down uses up one of the allowed shutdowns, and later members have what is left.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What is to be done about each bundle that a member claims."""
+"""Verdicts on each bundle that a member claims."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""What each member is to do now: the rules in their order, the first that fits decides.
+"""Verdicts on each member: rules in a fixed order, of which the first that fits decides.
 
-Nothing that cannot be taken back is decided on what is not known: while a member's session is past its validity, what
-was published last holds on; while ZooKeeper cannot be read, nobody is shut down or restarted.
+Nothing irreversible is decided on unknown data: once a member's session reading is past its validity, the last
+published decision stands; while ZooKeeper cannot be read, nobody is shut down or restarted.
 """
 
 from policies.sessions.decisions import SessionReason as Reason

@@ -1,4 +1,4 @@
-"""What a member is to do, as the rules say it, and what must hold before it is told to go down."""
+"""What a rule tells a member to do, and what must hold before a member is told to go down."""
 
 from dataclasses import dataclass
 

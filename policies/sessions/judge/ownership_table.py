@@ -1,6 +1,6 @@
-"""What becomes of a bundle that a member owned: the table of the ownership rules, on plain values.
+"""The table of the ownership rules: what becomes of a bundle that a member owned, on plain values.
 
-The loop's policy and an agent without the loop use the same function. Rules: docs/design/sessions.md.
+The loop's policy and an agent without a loop use the same function. Rules: docs/design/sessions.md.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The way back after a session is re-established: the plan in its order, bundle by bundle, then the load data."""
+"""Recovery after a session is re-established: the steps of the plan in order, bundle by bundle, then the load data."""
 
 from policies.sessions.decisions import OwnershipVerdict, SessionEvent
 from policies.sessions.decisions import SessionReason as Reason

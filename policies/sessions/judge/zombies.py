@@ -1,4 +1,4 @@
-"""Members that say they are healthy and have had no registration for longer than any that comes back by itself."""
+"""Detects zombies: members that claim to be healthy but lack a registration for longer than recovery can take."""
 
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionStatus

@@ -1,1 +1,1 @@
-"""What was judged, said: orders in words, decisions numbered and dated, and the record of where the switch stands."""
+"""Publishes what was judged: orders in words, numbered and dated decisions, and the record of the switch's state."""

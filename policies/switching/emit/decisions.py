@@ -1,4 +1,4 @@
-"""What is said, numbered and dated: each draft as a decision that an executor can check before it acts."""
+"""Numbers and dates each draft, and makes it a decision that an executor can verify before it acts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

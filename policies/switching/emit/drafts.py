@@ -1,7 +1,7 @@
-"""Changes put into words: what executors are asked, what became of the switch, and why nothing is done.
+"""Words for changes: what executors are asked to do, what became of the switch, and why nothing is done.
 
-An order that needs the lease is not said without it, nor while the switch is halted or paused, or the registry is
-contested: it stays open, and is said when an orchestrator takes over or a person lets it go on.
+An order that needs the lease is withheld while nobody holds it, while the switch is halted or paused, and while the
+registry is contested. It stays open and is published once an orchestrator takes over or a person resumes the switch.
 """
 
 from policies.switching.decisions import SwitchReason, SwitchVerdict

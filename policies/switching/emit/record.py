@@ -1,4 +1,4 @@
-"""The record of where a cluster's switch stands, when it says something else than the one in force."""
+"""The record of a cluster's switch, published when it differs from the one in force."""
 
 import hashlib
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Readings, taken in: what each says to the machine, and each kind folded into its own small read model.
+"""Folds readings, each kind into its own small read model, and tells the state machine what happened.
 
-Readings are levels: the newest counts, an older or repeated one is counted and changes nothing (row 26). No rule of the
-table is here: what asks for something (commands, leases, reports, results) is handed to the judge as it came.
+Readings are levels: the newest counts; an older or repeated one is counted and changes nothing (row 26). None of the
+table's rules are here: commands, leases, reports and results are passed on to the judge unchanged.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The brokers: who is alive, and what each says of itself.
+"""Folds brokers: which are alive, and what each reports about itself.
 
-Levels like all else: a broker follows the directive it last spoke of, so one that goes back has not moved any more.
+Reports are levels, too: a broker follows the directive it reported last, so one that goes back has not moved any more.
 """
 
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""BookKeeper clusters: what each is and which id it gives next, and the reports of prechecks."""
+"""Folds BookKeeper clusters (identity, next ledger id) and the reports of prechecks."""
 
 from dataclasses import dataclass
 

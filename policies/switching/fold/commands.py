@@ -1,4 +1,4 @@
-"""Commands of people: what each asks for, and that the same key is the same command."""
+"""Folds commands of people; commands with the same idempotency key are the same command."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Inventories: put together from their parts, and what is kept of a whole one once the plan is made."""
+"""Folds inventories: assembles them from their parts, and keeps a summary once the plan is made."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Single ledgers: as they are told on the wire, and what executors say became of them."""
+"""Folds single ledgers: how they are described on the wire, and what executors report about them."""
 
 from policies.switching.events import LedgerResult, StatusResult
 from policies.switching.ledgers import Ledger

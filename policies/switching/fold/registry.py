@@ -1,4 +1,4 @@
-"""The registry as ZooKeeper has it, and which orchestrator holds the lease."""
+"""Folds the registry in ZooKeeper, and which orchestrator holds the lease."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

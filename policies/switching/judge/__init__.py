@@ -1,6 +1,6 @@
-"""The rows of the switch's table: pure verdicts on facts, given as changes. Nothing is written here.
+"""The rows of the switch's transition table as pure verdicts on facts, returned as changes. Nothing is written here.
 
-Where to look: what people ask for in `commands`, what is read of the world in `observed` and `inventory`, what
-executors say in `results`, how a switch goes on by itself in `stages`; the questions that all of them ask in `guards`,
-what must hold whatever they let through in `invariants`, and what they can conclude in `changes`.
+Where to look: commands of people in `commands`, observations of brokers and registry in `observed` and `inventory`,
+executors' results in `results`, and automatic progress in `stages`. `guards` holds the conditions that all of them
+check, `invariants` what must hold whatever the guards let through, `changes` the possible conclusions.
 """

@@ -1,6 +1,6 @@
-"""What the judge can conclude: each change is plain data, written by `transition` and put into words by `emit`.
+"""The conclusions of the judge: each change is plain data, which `transition` applies and `emit` puts into words.
 
-A `DecisionDraft` is the simplest of them: something to say that changes nothing.
+The simplest one is a `DecisionDraft`: a decision that changes no state.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What people ask for of clusters, and to begin: rows 1 to 4, 23 and 24 of the table."""
+"""Commands about clusters, and to start a switch: rows 1 to 4, 23 and 24 of the table."""
 
 from collections.abc import Iterator
 

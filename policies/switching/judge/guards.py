@@ -1,7 +1,7 @@
-"""What must hold before a transition: one named pure question each, answered by None or by why it does not hold.
+"""Conditions of transitions: named pure functions that return None, or the reason why the condition does not hold.
 
-They stand alone so that a test can take any one of them away and show what it prevents. Whatever is not known does
-not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
+They are separate functions so that a test can disable any one of them and show what it prevents. A condition on unknown
+data does not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
 """
 
 from bisect import bisect_left

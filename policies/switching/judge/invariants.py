@@ -1,6 +1,6 @@
-"""What must hold after each transition, whatever the guards let through: a second line, written without them.
+"""What must hold after each transition, whatever the guards let through: a second line of defence that uses no guard.
 
-A breach halts the switch, is an alarm with its evidence, and stops every order of the transition that showed it.
+A breach halts the switch, raises an alert with its evidence, and suppresses every order of the offending transition.
 Rules: docs/design/switching.md, Invariants.
 """
 

@@ -1,4 +1,4 @@
-"""What belongs into the plan, by a complete inventory: row 8, and the ledgers that wait for one."""
+"""What belongs in the plan, from a complete inventory (row 8), and the ledgers that wait for an inventory."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What follows from what is read of the world: rows 3, 5, 7 and 25, and what the registry lacks."""
+"""Consequences of observations: rows 3, 5, 7 and 25, and what the registry lacks."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What was asked and is not answered yet: row 25."""
+"""Orders that are not answered yet: row 25."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Which status a cluster is registered with: row 1, where a person names one."""
+"""The status with which a cluster is registered, where a person names one: row 1."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What executors say became of single ledgers: rows 9 to 11, 13 to 16, 19 and 21 of the table.
+"""Executors' results for single ledgers: rows 9 to 11, 13 to 16, 19 and 21 of the table.
 
 Every result quotes the number of the order it answers. A result of an earlier order, or a second one, is late.
 """

@@ -1,4 +1,4 @@
-"""Which row judges what: the one table from a kind of news to the rule that answers it."""
+"""Dispatch table: from each kind of event to the rule that judges it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

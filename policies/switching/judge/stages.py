@@ -1,8 +1,8 @@
-"""How a switch goes on by itself: rows 6, 12, 17, 19 and 22, and the orders for which a stage exists.
+"""Automatic progress of a switch: rows 6, 12, 17, 19 and 22, and the orders that each stage gives.
 
-Nothing is ordered without the lease, nor while the switch is halted or paused, or somebody else directs brokers. Orders
-go out in the order of ledger ids, so many at a time; what is irreversible is asked ledger by ledger, on observations
-made for it.
+Nothing is ordered without the lease, while the switch is halted or paused, or while a foreign directive is in force.
+Orders are given by ascending ledger id, a limited number at a time; irreversible steps are ordered ledger by ledger, on
+observations made for that ledger.
 """
 
 from collections.abc import Callable, Iterator

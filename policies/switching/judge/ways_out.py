@@ -1,6 +1,6 @@
-"""How a person takes a switch back, stops it, or lets it go on: rollback, abort, pause, resume, clean-up.
+"""How a person undoes, stops or continues a switch: rollback, abort, pause, resume, clean-up.
 
-From every state one of them leads on, and a refusal names the one that does. Rows 18, 20 and 27 to 29 of the table.
+In every state at least one of them is accepted, and a refusal names it. Rows 18, 20 and 27 to 29 of the table.
 """
 
 from collections.abc import Iterator

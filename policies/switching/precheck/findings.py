@@ -1,4 +1,4 @@
-"""Each reason why a switch is not ready, with its numbers, and what a person can do about it."""
+"""The reasons why a switch is not ready, each with its numbers and a remedy."""
 
 from collections.abc import Iterator, Mapping, Set
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The report of a precheck, and its form on the wire."""
+"""The report of a precheck and its wire format."""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a precheck rests on: two clusters as they were read, the references, and what the user decided."""
+"""The input of a precheck: two clusters as they were read, the references, and what the user decided."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""From readings to what is known of a cluster: each kind of reading is folded in by its own module.
+"""Folds readings into what is known of a cluster, one module per kind of reading.
 
 The result depends on the readings alone, not on their order within a batch or on repetition.
 """

@@ -1,4 +1,4 @@
-"""What is known of one broker's volumes: the last good reading of each, and the samples of its trend."""
+"""Folds log dirs: the last good reading of each of a broker's volumes, and the samples of its trend."""
 
 from msgspec.structs import replace
 

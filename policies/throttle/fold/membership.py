@@ -1,4 +1,4 @@
-"""Who belongs to the cluster: the last good reading of its members, and since when a broker has not been among them."""
+"""Folds membership: the cluster's brokers by the last good reading, and since when an absent broker is missing."""
 
 from msgspec.structs import replace
 
