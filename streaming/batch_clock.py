@@ -1,4 +1,4 @@
-"""What a batch's time is corrected by, where the driver's clock, which gives it, and Kafka's differ."""
+"""The correction of a batch's time, where the driver's clock (its source) and Kafka's clock differ."""
 
 from typing import NamedTuple
 

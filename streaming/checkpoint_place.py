@@ -1,4 +1,4 @@
-"""Where a checkpoint is: a folder of this machine, or one that Hadoop's file systems reach."""
+"""Where a checkpoint is: a local folder, or a URI of a Hadoop file system."""
 
 import re
 from dataclasses import dataclass

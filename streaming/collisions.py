@@ -1,7 +1,7 @@
 """Which ledgers to import exist in the target already: the precheck's join, for references that outgrow one machine.
 
-A Spark batch over the inventories in ``observed.switches``. The driver gets counts, the least ids and one manifest,
-whatever the size; the rest stays where Spark has it, on disk when it must.
+A Spark batch over the inventories in ``observed.switches``. The driver receives counts, the smallest ids and one
+manifest, whatever the size; everything else stays distributed, on disk if necessary.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Our own Java, compiled when it is needed by Janino, which Spark brings for its generated code."""
+"""Compiles our own Java at run time with Janino, which Spark ships for its generated code."""
 
 import zipfile
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What Spark is told. Each setting says what it buys; the figures are in docs/performance.md.
+"""Spark's configuration. Each setting says what it is good for; the figures are in docs/performance.md.
 
-Of several that say something of a property this one counts, the first first: what decisions rest on (`RESTS_ON`), the
-settings file, whoever started us (`spark-submit --conf`, spark-defaults.conf), our tuning (`TUNING`).
+Precedence, highest first: properties that decisions depend on (`RESTS_ON`), the settings file, the launcher
+(`spark-submit --conf`, spark-defaults.conf), our tuning (`TUNING`).
 """
 
 import os

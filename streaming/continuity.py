@@ -1,7 +1,8 @@
-"""Which batches of a partition this process has stepped without a gap: what it wrote in one of them is what is stored.
+"""Tracks which partitions this process has stepped in every batch, so that the state it wrote last is the stored one.
 
-A batch follows the last one when that is stored, all of it, so whoever stepped each batch of a partition since it wrote
-a state need not ask whether another has written it meanwhile. A batch that is repeated is none that follows.
+A batch follows the previous one only once that one is stored completely. So a process that stepped each batch of a
+partition since it wrote a state need not check whether another process wrote it meanwhile. A repeated batch does not
+count as following.
 """
 
 from typing import NamedTuple

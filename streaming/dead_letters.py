@@ -1,6 +1,6 @@
-"""What becomes of a record that cannot be read: its head is kept, with the place it came from and the reason.
+"""Dead letters: for a record that cannot be read, its first bytes, its position and the reason are kept.
 
-A dead letter is small whatever the record was (Kafka counts compressed bytes, so 20 MB may come in): none is refused.
+A dead letter is small whatever the record was (Kafka counts compressed bytes, so 20 MB may arrive), so none is refused.
 """
 
 import base64

@@ -1,6 +1,7 @@
-"""Hosts any registered policy: from records and remembered bytes to output records and bytes to remember.
+"""Hosts any registered policy: from records and stored bytes to output records and bytes to store.
 
-Pure, and the same for the live query and for replay: only where records come from and where bytes are kept differs.
+Pure, and the same for the live query and for replay; they differ only in where records come from and where bytes are
+kept.
 """
 
 import traceback

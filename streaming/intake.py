@@ -1,6 +1,6 @@
-"""What a batch takes of one key: the observations, in order, and what becomes of everything else.
+"""Reads the records of a batch for one key: the observations, in order, and what becomes of every other record.
 
-The same for the query and for replays of batches. Pure.
+Pure, and the same for the query and for replays of its batches.
 """
 
 import heapq

@@ -1,9 +1,9 @@
-"""What is remembered, after a clock that had leapt ahead was set right.
+"""Adjusts the stored state after a clock that had leapt ahead was set right.
 
-Steps were taken at times that have not come yet: what was noted then (since when, said when, until when) would hold
-everything up until those times come. So every such instant is turned back by as much as the clock.
+Steps were taken at times that have not come yet, and the instants stored then (since when, said when, until when) would
+block everything until those times come. So every such instant is moved back by as much as the clock.
 
-By convention a state's instants are integers of milliseconds in fields that end in ``_ms``, or plain members of tuples.
+By convention a state's instants are integer milliseconds in fields that end in ``_ms``, or plain members of tuples.
 """
 
 from collections.abc import Mapping

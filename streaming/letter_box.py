@@ -1,7 +1,7 @@
-"""How many dead letters are written: a few a minute of one kind, the others are counted.
+"""Rate limit of dead letters: a few of each kind per minute are written, the others are counted.
 
-Pure. The books are kept with the key whose records they are about, so a repeated batch writes the same letters again;
-and they are small, whatever names anybody invents.
+Pure. The counts are stored with the key whose records they are about, so a repeated batch writes the same dead letters;
+their size is bounded, whatever names are made up.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""How Spark's JVM makes files on this machine: without a process for each.
+"""Lets Spark's JVM create files on this machine without starting a process for each.
 
-Hadoop, through which Spark writes its checkpoint, has no system call for a file's permissions without a native library
-that PySpark does not bring, so it starts the command `chmod`, twice for each new file. A micro-batch makes four files.
+Hadoop, through which Spark writes its checkpoint, cannot set a file's permissions without a native library that PySpark
+does not ship; so it runs the command `chmod`, twice for each new file. A micro-batch creates four files.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a Spark master's address says: where the query runs, and who has to reach whom."""
+"""What a Spark master's URL implies: where the query runs, and who must be able to connect to whom."""
 
 import ipaddress
 import re

@@ -1,12 +1,11 @@
 """The stateful operator: reads a key's records, steps its policy, keeps one state and one timer.
 
-Spark's state calls cost a good part of a millisecond each, so a key that is touched pays for as few as can be: one
-write, and a timer only when the next step is due before the one already set; nobody waits for their answers
-(`streaming/state_calls.py`). The state is read where this process cannot know that it is the one it wrote last
-(`streaming/continuity.py`). A timer that fires early steps without observations, which changes nothing; one that comes
-due with the batch of the key's records is deleted, as they were stepped at that time already.
-Each timer that is set is said on a topic, too: without records there is no batch, so somebody must know when one is due
-(`policies/timers.py`).
+Each of Spark's state calls costs a good part of a millisecond, so a key makes as few as possible: one write, and a
+timer only if the next step is due before the one already set. No call waits for its answer
+(`streaming/state_calls.py`). The state is read only if another process may have written it last
+(`streaming/continuity.py`). A timer that fires early steps without observations, which changes nothing; one that is due
+in the same batch as records of its key is deleted, because those were stepped at that time already. Each timer that is
+set is also published: without records there is no batch, so somebody must know when one is due (`policies/timers.py`).
 """
 
 import gc

@@ -1,8 +1,8 @@
-"""When an observation counts from: its append time, unless the order of offsets proves that a lie.
+"""The effective time of an observation: its append time, unless the order of offsets proves that wrong.
 
-Offsets of a partition are given in the order of appending, by no clock. So of two records the later offset is the newer
-reading, whatever their times say; times that tie or run backwards are moved up. What lies in the batch was appended
-before the batch was made, so no time lies after it.
+Offsets of a partition grow in the order of appending and depend on no clock. So of two records the one with the higher
+offset is the newer, whatever their times say; times that tie or run backwards are moved up. Everything in a batch was
+appended before the batch was made, so no effective time lies after it.
 
 Invariant: within a partition, times grow with offsets, up to `FARTHEST_MS` after the batch.
 """

@@ -1,4 +1,4 @@
-"""What the query writes."""
+"""The output records of the query."""
 
 from typing import NamedTuple
 

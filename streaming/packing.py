@@ -1,7 +1,7 @@
-"""States as they are stored: packed, as Spark's JVM pays for each byte several times, and so does the checkpoint.
+"""Compresses states before they are stored: Spark's JVM and the checkpoint handle each byte several times.
 
-By LZ4 a cluster of 30 brokers comes to a sixth (regular readings) or a half (readings of all digits), for hundredths of
-a millisecond.
+LZ4 reduces a cluster of 30 brokers to a sixth (regular readings) or a half (readings of random digits), in hundredths
+of a millisecond.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What the query says of itself after each micro-batch, for metrics and health."""
+"""Spark's progress report after each micro-batch, for metrics and health."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The one query: all observed topics in, every policy's decisions out."""
+"""The query: reads all observed topics and writes every policy's decisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

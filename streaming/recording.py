@@ -1,4 +1,4 @@
-"""A recorded live run: what was observed, and the batches it was taken in. Together they give its decisions again."""
+"""A recorded live run: observations and the batches that took them; together they reproduce its decisions."""
 
 import hashlib
 from bisect import bisect_left

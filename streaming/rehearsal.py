@@ -1,8 +1,8 @@
-"""A micro-batch for practice: whoever stands by has done everything once before it is its turn.
+"""Warms up a stand-by: runs one throw-away micro-batch, so that its first real batch is fast.
 
-Of what the first batch of a query takes, most is done once a process: classes are loaded, code is compiled, Python
-workers import what they need. A stand-by does that while it waits, with the same query on a checkpoint of its own that
-is thrown away. It reads one record of each topic, as any consumer may, and what it decides on them goes nowhere.
+Most of what a query's first batch takes is done once per process: classes are loaded, code is compiled, Python workers
+import their modules. A stand-by does that while it waits, with the same query on a temporary checkpoint. It reads one
+record of each topic, as any consumer may, and discards what it decides.
 """
 
 import tempfile

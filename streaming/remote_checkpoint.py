@@ -1,4 +1,4 @@
-"""A look into a checkpoint that is not on this machine, by Spark's own way to it."""
+"""Reads the last plan of a checkpoint that is not on this machine, through Spark's file system access."""
 
 from types import MappingProxyType
 from typing import Any

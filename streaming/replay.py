@@ -1,7 +1,7 @@
-"""Replay: the same step code over recorded events, without Spark and without a clock.
+"""Replay: runs the same step code over recorded events, without Spark and without a clock.
 
-`now` is each event's time, and each wake-up in between; so "what would this setting have done last night" takes
-seconds, and the same file gives the same decisions, byte for byte.
+`now` is each event's time, and each wake-up in between. So "what would this setting have done last night" takes
+seconds, and the same file always gives the same decisions, byte for byte.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Rows between Arrow and Python, by the column: as many keys share an Arrow batch on the way out as on the way in.
+"""Converts rows between Arrow and Python by column, with as many keys per Arrow batch on the way out as on the way in.
 
-Spark's own way makes an Arrow batch for each key it was given, though most have nothing to say, and asks Arrow for each
-cell by itself; together a sixth of what a fleet's batch takes of a worker.
+Spark itself makes one Arrow batch per key, though most keys output nothing, and asks Arrow for each cell separately;
+together that is a sixth of the worker's time for a fleet's batch.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
-"""A folder for what Spark keeps only while it runs: sockets, native libraries, copies of state.
+"""A folder for what Spark needs only while it runs: sockets, native libraries, copies of state.
 
-Who is killed removes nothing. So all of it is in one folder, and the next start on the same data removes what the dead
-have left; a lock, which ends with its process, tells them from those that live.
+A killed process removes nothing. So everything is in one folder, and the next start on the same data removes what dead
+processes left; a lock, which ends with its process, tells them from live ones.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""The Spark session: started in a JVM of its own, or in the one of `spark-submit` that started us."""
+"""The Spark session: started in a JVM of its own, or in the JVM of the `spark-submit` that started us."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Settings of the query."""
+"""Settings of the query: the block ``stream``."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The code that executors elsewhere run: ours, sent along, so that driver and executors decide by the same version."""
+"""Ships our own code to remote executors, so that driver and executors run the same version."""
 
 import zipfile
 from collections.abc import Iterator

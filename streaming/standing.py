@@ -1,7 +1,7 @@
-"""Says once a minute that a policy still watches a cluster, so that what it decided last may be taken as current.
+"""Confirms once a minute that a policy still watches a cluster, so that its last decisions may be taken as current.
 
-A decision about a member or a namespace may stand for months without a successor: its age says nothing. When nobody
-watches any more, this lapses within minutes, and every consumer can tell.
+A decision about a member or a namespace may stand for months without a successor, so its age says nothing. When nobody
+watches any more, this confirmation expires within minutes, and every consumer can tell.
 """
 
 from datetime import timedelta

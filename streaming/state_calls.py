@@ -1,9 +1,9 @@
-"""Calls to the state that go out together: one change of process for many keys, instead of four for each.
+"""Batches calls to Spark's state: one round trip for many keys, instead of four for each.
 
-Spark keeps the state in its JVM, and each call of a Python worker waits for its answer, which costs as much as a good
-part of a step. Of most there is nothing to know but that they went well: that a key is the one in hand, a timer set, a
-value written. Such a call goes out with others, in the order in which they were made, and its answer is read with
-theirs. A batch ends with a call that waits, so none is left unanswered.
+Spark keeps the state in its JVM, and a Python worker waits for the answer of each call, which costs as much as a good
+part of a step. Most answers only confirm success: the current key was set, a timer was set, a value was written. Such
+calls are sent together, in the order in which they were made, and their answers are read together. A batch ends with a
+call that waits, so no answer is left unread.
 """
 
 import io

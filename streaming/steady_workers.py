@@ -1,8 +1,8 @@
-"""Each partition of the state keeps to its own Python worker.
+"""Binds each partition of the state to its own Python worker.
 
-Spark gives a task whichever worker came free first, so with two partitions every other batch a key comes to the process
-that does not know it: its state is read and decoded, and all that the policy had built on it is built anew, which makes
-a batch of a fleet twice as long. A worker is shared only between tasks of equal environments: here they differ.
+Spark gives a task whichever worker became free first. With two partitions a key would reach the wrong process in every
+other batch; its state would be read and decoded again and the policy's caches rebuilt, which doubles the time of a
+fleet's batch. Spark shares workers only between tasks with equal environments, so the environments are made to differ.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a batch does for one key: take its records, step its policy, keep what is to be kept.
+"""One key's share of a batch: takes its records, steps its policy, and returns what is to be stored and written.
 
 Pure, and the same for the query and for the replay of its batches.
 """

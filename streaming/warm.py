@@ -1,8 +1,7 @@
-"""What a worker process still knows of a key from its last step: the policy and its state, as they were left.
+"""A per-process cache of the last step of each key: the policy object and its decoded state.
 
-Spark hands each batch a host that knows nothing, and the state as bytes. Where these are the bytes that the last step
-in this process wrote, they need not be decoded again, nor what the policy had built on its state be built anew. It
-decides nothing: without it the same comes out, later.
+Spark gives each batch a fresh host, and the state as bytes. If these are the bytes that the last step in this process
+wrote, they need not be decoded, nor the policy's caches rebuilt. It never changes a decision, only the time it takes.
 """
 
 from collections import OrderedDict

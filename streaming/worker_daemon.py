@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, with all that they import loaded before it forks them.
+"""Spark's daemon of Python workers, with all modules imported before it forks workers.
 
-Spark's own imports nothing, so each worker does, for a second of processor time: at the start, and again whenever one
-had been idle for a minute, as those of a stand-by are.
+Spark's own daemon imports nothing, so each worker takes a second of processor time to import: at the start, and again
+whenever one was idle for a minute, as those of a stand-by are.
 """
 
 import gc
