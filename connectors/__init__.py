@@ -1,4 +1,4 @@
-"""Everything that talks to another system: collectors that observe, and what carries decisions out.
+"""Everything that talks to another system: collectors, which observe, and actuators, which carry decisions out.
 
-Connectors know the vocabulary of `policies` and the client libraries, but no Spark, and not how they are deployed.
+Connectors know the vocabulary of `policies` and the client libraries, but neither Spark nor how they are deployed.
 """

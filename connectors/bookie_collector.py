@@ -1,4 +1,4 @@
-"""What collectors of bookies have in common, however they reach a cluster: when they read, and what becomes of it."""
+"""What all collectors of bookies share, however they reach a cluster: when they read, and what they publish."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Publishes a reading when it has changed, and an unchanged one again after a while, so that it does not look stale."""
+"""Publishes a reading when it changed, and repeats an unchanged one after a while so that it does not look stale."""
 
 import math
 from collections.abc import Callable, Iterable

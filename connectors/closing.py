@@ -1,4 +1,4 @@
-"""What all that must be closed has in common: used as a context manager, it is closed at the end."""
+"""A base class for what must be closed: a context manager that closes at the end of the block."""
 
 from types import TracebackType
 from typing import Self

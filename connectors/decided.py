@@ -1,4 +1,4 @@
-"""What the decided topics say now: of each key the last decision that the fence lets pass."""
+"""The present content of the decided topics: for each key, the last decision that passes the fence."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""JSON that others wrote: whatever it is, it is read or there is one error."""
+"""Parses JSON from elsewhere: any defect raises one and the same error."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""Who may ask a server of ours, and how what it says is encrypted."""
+"""Access to our own HTTP servers: bearer token, client certificates and TLS."""
 
 import hmac
 import ssl

@@ -1,7 +1,7 @@
-"""HTTP requests that end: one deadline for a whole call, and a limit of what its answer may hold.
+"""HTTP requests with one deadline for the whole call and a limit on the size of the answer.
 
-httpx bounds each wait for a byte, so a server that drips holds a call for as long as it likes, and it reads whatever
-is sent. Here every wait on the network ends at the call's deadline: name service aside, which has bounds of its own.
+httpx limits each wait for a byte, so a server that drips holds a call as long as it likes, and it reads whatever is
+sent. Here every wait on the network ends at the call's deadline, except name resolution, which has limits of its own.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""A small HTTP server on a thread of its own, with an answer for whoever cannot have its port."""
+"""A small HTTP server on its own thread, with a clear error if its port is taken."""
 
 import errno
 import socket

@@ -1,6 +1,6 @@
-"""What is known of the loop at one moment: the numbers of the metrics and the decisions in force, side by side.
+"""A snapshot of the loop at one moment: metric values and the decisions in force.
 
-Whoever shows it (the status page, its API) takes everything from here and derives nothing anew.
+Everything that displays the loop (the status page, its API) takes its data from here and derives nothing itself.
 """
 
 from collections.abc import Sequence

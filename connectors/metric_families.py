@@ -1,6 +1,6 @@
-"""Metric families, and making the exposition of a moment from plain samples.
+"""Builds the exposition of a scrape from plain samples.
 
-Nothing is kept in a client library's gauges: a series is there when its sample is, and vanishes with it.
+Nothing is kept in a client library's gauges: a series exists while its sample does, and vanishes with it.
 """
 
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""The last decisions that changed anything, for who looks at the status page."""
+"""The last decisions that changed anything, for the status page."""
 
 from bisect import insort
 

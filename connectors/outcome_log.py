@@ -1,4 +1,4 @@
-"""Tells the log how readings end: once when that changes, not at each poll."""
+"""Logs the outcome of readings when it changes, not at each poll."""
 
 from collections.abc import Hashable, Iterable
 

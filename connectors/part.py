@@ -1,4 +1,4 @@
-"""A part of the running application: something that works on a thread of its own until it is told to stop."""
+"""A part of the running application: works on its own thread until it is told to stop."""
 
 import threading
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What a policy gives the status page and its API of its own; `PolicyConnectors.detail` names it."""
+"""The interface of a policy's section on the status page and in its API; `PolicyConnectors.detail` names it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

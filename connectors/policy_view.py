@@ -1,4 +1,4 @@
-"""What a policy's metrics module gives the exporter; the policy's `PolicyConnectors.view` names it."""
+"""The interface of a policy's metrics module for the exporter; `PolicyConnectors.view` names it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What collectors count, and what no error of a poll may do, for all of them alike."""
+"""Metrics that all collectors share, and a guard so that no error in a poll ends a collector."""
 
 from collections.abc import Callable
 

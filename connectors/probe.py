@@ -1,7 +1,7 @@
-"""One question to a system that settings name, whose answer tells whether Headgate may do there what it is to do.
+"""One check of a connected system: whether Headgate may do there what the settings ask for.
 
-Nothing is changed by asking. Policies yield such questions for what their actuators need (`PolicyConnectors.probes`);
-what their collectors need shows in their readings.
+A check changes nothing. Policies yield such checks for what their actuators need (`PolicyConnectors.probes`); what
+their collectors need shows in their readings.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Protobuf messages declared in Python and built at run time: readable, and neither compiler nor generated code.
+"""Protobuf messages declared in Python and built at run time, without a compiler or generated code.
 
-Only what is read need be declared; protobuf skips the rest. Each declaration reads like its `.proto`:
+Only fields that are read need to be declared; protobuf skips the rest. Each declaration reads like its `.proto`:
 ``{"Position": {"ledgerId": required("int64", 1)}}``; the type is a scalar's, or the name of a message or enum of the
 same declaration. Field names matter where BookKeeper writes protobuf's text format.
 """

@@ -1,4 +1,4 @@
-"""Pulsar's namespace isolation policies, as its metadata and its admin REST write them alike."""
+"""Pulsar's namespace isolation policies, in the form that both its metadata and its admin REST API use."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any

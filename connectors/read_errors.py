@@ -1,4 +1,4 @@
-"""What all connectors say alike of a reading that failed: its outcome, and why, in one short line."""
+"""The outcome and short reason of a failed reading, worded alike for all connectors."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Settings blocks that may hold secrets: whatever is wrong with them, their errors quote no input."""
+"""Base of settings blocks that may hold secrets: validation errors never quote the input."""
 
 import json
 import threading

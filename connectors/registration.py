@@ -1,4 +1,4 @@
-"""What a policy has with I/O: settings of a watched cluster, collectors, actuators, metrics.
+"""A policy's I/O: settings of a watched cluster, collectors, actuators, metrics.
 
 Headgate's own policies declare it in `by_policy`, those of installed packages in their package.
 """

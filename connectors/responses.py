@@ -1,4 +1,4 @@
-"""What a request over HTTP is answered with."""
+"""Responses to HTTP requests."""
 
 import hashlib
 import json

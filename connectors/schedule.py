@@ -1,4 +1,4 @@
-"""When collectors poll: at a fixed rate, a little unevenly, and until they are told to stop."""
+"""When collectors poll: at a fixed rate with jitter, until they are told to stop."""
 
 import math
 import random

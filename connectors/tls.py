@@ -1,4 +1,4 @@
-"""Encryption of any connection, and who the client is by its certificate."""
+"""TLS of any connection: certificate authorities, and the client certificate."""
 
 import ssl
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which Headgate this is."""
+"""The version of Headgate."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -1,5 +1,5 @@
-"""What all actuators have in common: following decisions, the fence, trying until it is done, and saying so once.
+"""What all actuators share: following decisions, fencing, retrying until done, and reporting each outcome once.
 
-An `Actuator` follows the loop's topics and hands each cluster's decisions to a `Worker` on a thread of its own. Its
-`DecisionQueue` is the fence. A `DecisionWorker` keeps a `Backlog` of what is still to be done. No policy is known here.
+An `Actuator` follows the loop's topics and hands each cluster's decisions to a `Worker` on its own thread. Its
+`DecisionQueue` does the fencing. A `DecisionWorker` keeps a `Backlog` of open work. No policy is known here.
 """

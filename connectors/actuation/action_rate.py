@@ -1,4 +1,4 @@
-"""How many actions an actuator does within a minute: what a wrong decision, or a forged one, can do at most."""
+"""Rate limit of an actuator's actions per minute: it bounds what a wrong or forged decision can do."""
 
 from collections import deque
 from collections.abc import Callable

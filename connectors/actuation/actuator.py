@@ -1,4 +1,4 @@
-"""Follows one kind of decisions, and has each cluster's carried out on a thread of its own."""
+"""Follows one kind of decision, and has each cluster's decisions carried out on its own thread."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
-"""One cluster's decisions as they come in, and the fence: which of them is in force for each subject.
+"""One cluster's incoming decisions, fenced: which decision is in force for each subject.
 
-What a decision must be to pass the fence stands in `policies.succession`; repeated and late ones do nothing.
+`policies.succession` defines what a decision must be to supersede another; repeated and late ones have no effect.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Carries out decisions that each ask for one thing to be done once: tried until it is done, lifted or expired."""
+"""Carries out decisions that each ask for one action: retried until it is done or the decision is lifted or expired."""
 
 from abc import abstractmethod
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""What an actuator did, said once: as an event for the audit, and as a line in the log."""
+"""Reports what an actuator did, once: as an event in the audit topic and as a log line."""
 
 import uuid
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Who carries one cluster's decisions out: looks at what has come, does what is due, waits for more."""
+"""The worker of one cluster's decisions: takes what has arrived, does what is due, and waits for more."""
 
 import time
 from abc import ABC, abstractmethod

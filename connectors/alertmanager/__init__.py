@@ -1,1 +1,1 @@
-"""Alerts to Alertmanager: what the loop says is firing, kept alive there while it fires, and resolved once it has."""
+"""Sends the loop's alerts to Alertmanager: repeats them while they fire, and resolves them when they end."""

@@ -1,4 +1,4 @@
-"""Posting alerts to one Alertmanager: what came of it, in one short line without a secret."""
+"""Posts alerts to one Alertmanager and reports the outcome in one short line without secrets."""
 
 from collections.abc import Sequence
 from itertools import groupby

@@ -1,8 +1,8 @@
-"""What Alertmanager is to be told, and when: pure, from the alerts of the loop and the time.
+"""What to send to Alertmanager and when: a pure function of the loop's alerts and the time.
 
-Alertmanager knows an alert by its labels, forgets it when it is not sent again, and takes an end in the future for a
-promise to do so. So a firing alert is sent again and again with an end four intervals ahead: when Headgate is gone, it
-ends by itself. A resolved one is sent for a quarter of an hour more, so that a server that was away hears it, too.
+Alertmanager identifies an alert by its labels and ends it at its `endsAt`, unless it is sent again before. So a firing
+alert is sent repeatedly with an end four intervals ahead: if Headgate is gone, it ends by itself. A resolved alert is
+sent for another quarter of an hour, so that a server that was away receives it, too.
 Source: Alertmanager's API v2 and the way Prometheus itself sends alerts.
 """
 

@@ -1,4 +1,4 @@
-"""Follows the loop's alerts and tells every Alertmanager of them, whichever of the two is away for a while."""
+"""Follows the loop's alerts and sends them to every Alertmanager, through outages of either side."""
 
 import threading
 from collections.abc import Callable, Sequence

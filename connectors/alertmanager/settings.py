@@ -1,4 +1,4 @@
-"""Where Alertmanager is, and who we are to it: the block ``alertmanager``. Off unless set."""
+"""Settings of the block ``alertmanager``: its URLs and how to authenticate. Off unless set."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""BookKeeper clusters, as their metadata in ZooKeeper has them."""
+"""BookKeeper clusters, through their metadata in ZooKeeper."""

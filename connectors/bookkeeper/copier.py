@@ -1,11 +1,11 @@
 """Copies ledgers from one BookKeeper cluster to another, with the real client in a JVM of its own.
 
-A copy has the id of the source's ledger, or a new one that the target gives; which one, the journal knows before it is
+A copy has the id of the source's ledger, or a new one from the target; the journal records which, before the ledger is
 created.
 
 Nothing in the source is changed: ledgers are opened without recovery, so no live owner is fenced. Nothing in the target
-is overwritten, and only what the journal and the ledger's own provenance say is ours is ever deleted there. Killed at
-any moment, the same call again finds what is there and says so.
+is overwritten, and only ledgers that both the journal and their own provenance call ours are ever deleted there. After
+a kill at any moment, the same call finds what exists and reports it.
 """
 
 import threading

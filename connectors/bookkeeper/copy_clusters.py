@@ -1,4 +1,4 @@
-"""The two clusters of a ledger copy: where they are, how to be let in, and what the client in Java is told of them."""
+"""The two clusters of a ledger copy: addresses, credentials, and the configuration of the Java client for each."""
 
 import base64
 from collections.abc import Mapping

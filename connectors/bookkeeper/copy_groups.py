@@ -1,7 +1,7 @@
-"""Copies that are asked for at the same time go in groups: one write of the journal, one call to Java for all.
+"""Groups copies that are requested at the same time: one write of the journal and one call to Java for all.
 
-What holds for one copy holds for each of a group: its intent is written before Java hears of it, and that it is equal
-before anybody is told. What fails of one fails for it alone.
+The rules for one copy hold for each of a group: its intent is written before Java is called, and it is verified before
+it is reported. If one of them fails, the others go on.
 """
 
 import threading

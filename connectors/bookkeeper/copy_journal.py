@@ -1,7 +1,7 @@
-"""What must be known of a ledger before it is created: the copies' journal, as znodes written by conditional writes.
+"""The journal of copies: what must be known of a ledger before it is created, as znodes written conditionally.
 
-A ledger in the target is ours only when its custom metadata carry the token that was journalled for it. The token is
-drawn anew for each intent and written before the ledger is created, so this holds after a kill at any moment.
+A ledger in the target is ours only if its custom metadata carry the token that was journalled for it. The token is
+random for each intent and written before the ledger is created, so this holds after a kill at any moment.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""How a copy or a deletion of a ledger ends: closed enums, what BookKeeper's codes mean, what the policy is told."""
+"""Outcomes of copying or deleting a ledger: closed enums, what BookKeeper's codes mean, what the policy is told."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

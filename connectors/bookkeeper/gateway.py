@@ -1,7 +1,7 @@
-"""A JVM of our own with the real BookKeeper client in it, driven over Py4J; it dies with us, and starts again at need.
+"""A JVM of our own with the real BookKeeper client, driven over Py4J; it ends with us and is restarted on demand.
 
-Own Java is compiled at start by Janino, the compiler that PySpark ships for Spark's generated code: a Java 17 runtime
-is enough, no JDK is needed.
+Our Java code is compiled at start by Janino, the compiler that PySpark ships for Spark's generated code: a Java 17
+runtime is enough, no JDK is needed.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""The id generator of a cluster, read without taking an id from it: the counters of one znode tell the next number.
+"""Reads the next ledger id of a cluster without taking one, from the counters of its id generator's znodes.
 
-BookKeeper makes ids of sequential znodes below ``idgen``, and once there is ``idgen-long`` below its largest child
+BookKeeper makes ids from sequential znodes below ``idgen``, and once ``idgen-long`` exists, below its largest child
 ``HOB-k``. Source: `ZkLedgerIdGenerator` and `LongZkLedgerIdGenerator` of BookKeeper 4.18.
 """
 

@@ -1,4 +1,4 @@
-"""What a BookKeeper cluster is: its instance id, the layout of its ledgers, and where its ids stand."""
+"""Identity of a BookKeeper cluster: its instance id, its ledger layout, and the position of its id generator."""
 
 from connectors.bookkeeper.generators import read_generator
 from connectors.zookeeper.tree import Reader

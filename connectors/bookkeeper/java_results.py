@@ -1,4 +1,4 @@
-"""What the Java side of a ledger copy answers, as JSON, and what that means."""
+"""Parses the JSON results of the Java side of a ledger copy."""
 
 import msgspec
 

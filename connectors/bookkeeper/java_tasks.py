@@ -1,4 +1,4 @@
-"""What a ledger copier in Java is asked to do, many tasks in one call: a call takes more than a small copy does."""
+"""Tasks for the Java ledger copier, many per call: a call costs more than copying a small ledger."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The ledgers of a cluster: which exist, and what their metadata in ZooKeeper says of them.
+"""Reads the ledgers of a cluster from ZooKeeper: which exist, and their metadata.
 
 A ledger's znode holds the line ``BookieMetadataFormatVersion<tab><n>`` and then its metadata: for 2 (up to BookKeeper
 4.8) in protobuf's text format, for 3 as protobuf, its length before it. Source: `LedgerMetadataSerDe` and

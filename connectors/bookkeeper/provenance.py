@@ -1,4 +1,4 @@
-"""Which ledgers of a target are copies that headgate made: those that carry what its journal wrote down before."""
+"""Which ledgers of a target are Headgate's copies: those that carry the token that its journal recorded before."""
 
 from collections.abc import Iterable
 

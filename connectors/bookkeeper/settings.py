@@ -1,4 +1,4 @@
-"""The BookKeeper clusters that one broker cluster may write to: where they are. How it may switch: the policy's."""
+"""Addresses of the BookKeeper clusters that a broker cluster may write to; how it switches is the policy's."""
 
 from typing import Annotated, Self
 

@@ -1,1 +1,1 @@
-"""What each of Headgate's own policies has with I/O: one module a policy, each with its `CONNECTORS`."""
+"""The I/O of each of Headgate's own policies: one module per policy, each with its `CONNECTORS`."""

@@ -1,4 +1,4 @@
-"""The isolation policy's I/O: bookies, groups and affinity are read, unassigned bookies are put into quarantine."""
+"""The isolation policy's I/O: reads bookies, groups and affinity; puts unassigned bookies into quarantine."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

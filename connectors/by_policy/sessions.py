@@ -1,4 +1,4 @@
-"""The sessions policy's I/O: sessions, ownership and health are read, bundles are unloaded through the admin REST."""
+"""The sessions policy's I/O: reads sessions, ownership and health; unloads bundles through the admin REST API."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

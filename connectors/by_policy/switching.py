@@ -1,4 +1,4 @@
-"""The switching policy's I/O: its executor carries orders out between the clusters of `bookkeeper`."""
+"""The switching policy's I/O: its executor carries out orders between the clusters of `bookkeeper`."""
 
 from collections.abc import Iterator
 from functools import partial

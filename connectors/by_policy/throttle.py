@@ -1,4 +1,4 @@
-"""The throttle policy's I/O: log dirs are read through Kafka's admin API, factors become client quotas."""
+"""The throttle policy's I/O: reads log dirs through Kafka's admin API; applies factors as client quotas."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing

@@ -1,1 +1,1 @@
-"""A canary through the whole loop: how long it takes from a reading to its decision, and whether it answers at all."""
+"""A canary through the whole loop: whether a reading gets its decision, and how long that takes."""

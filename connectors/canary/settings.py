@@ -1,4 +1,4 @@
-"""How the throttle policy decides on the canary: on each reading, in shadow mode, and without ever raising an alert."""
+"""The throttle policy's settings for the canary: decide on each reading, in shadow mode, and never alert."""
 
 from typing import Any
 

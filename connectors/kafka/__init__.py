@@ -1,4 +1,4 @@
-"""Kafka: how to connect, the topics of the loop, publishing to them, and watching a cluster's log dirs."""
+"""Kafka: connections, the loop's topics, publishing to them, and reading a cluster's log dirs."""
 
 import warnings
 

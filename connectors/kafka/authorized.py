@@ -1,4 +1,4 @@
-"""What this client may do at a Kafka cluster, asked of the cluster (KIP-430) instead of found out by trying."""
+"""What this client is authorized to do at a Kafka cluster, as the cluster reports it (KIP-430), without trying."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""How far this machine's clock is ahead of Kafka's, from records that were appended just now.
+"""How far this machine's clock is ahead of Kafka's, from records that were just appended.
 
-One record that seems old may have waited somewhere; when those that follow seem as old, the two clocks differ.
+One record that seems old may have waited somewhere; if the following ones seem as old, the two clocks differ.
 """
 
 import time

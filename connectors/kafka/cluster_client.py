@@ -1,8 +1,8 @@
-"""Requests to the single brokers of a watched cluster, in parallel: an adapter around kafka-python.
+"""Requests to the individual brokers of a watched cluster, in parallel: an adapter around kafka-python.
 
-Its admin client will not do: `describe_log_dirs` asks one broker after the other and drops the response's error code,
-its metadata leave out fenced brokers, and it never goes back to the bootstrap servers. So the messages go through the
-connection manager beneath it, and nothing else here knows kafka-python.
+kafka-python's admin client does not suffice: `describe_log_dirs` asks one broker after the other and drops the
+response's error code, its metadata leave out fenced brokers, and it never returns to the bootstrap servers. So requests
+go through the connection manager beneath it; no other module knows about kafka-python.
 """
 
 import ipaddress

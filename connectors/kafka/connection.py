@@ -1,7 +1,7 @@
-"""How to reach one Kafka cluster: one model for the three clients that use it.
+"""Connection settings of one Kafka cluster: one model for the three clients that use it.
 
-The loop's own cluster and every watched one are described alike, and confluent-kafka (records), kafka-python (log dirs
-and quotas) and Spark (the query) get the same meaning in their own words.
+The loop's own cluster and every watched one are described alike. confluent-kafka (records), kafka-python (log dirs and
+quotas) and Spark (the query) each get the equivalent configuration.
 """
 
 import binascii

@@ -1,4 +1,4 @@
-"""The headers of the loop's records."""
+"""Headers of the loop's records."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Reads what lies in topics between two instants, in the order it was appended."""
+"""Reads the records of topics between two instants, in the order in which they were appended."""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence

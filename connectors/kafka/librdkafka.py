@@ -1,4 +1,4 @@
-"""Where the library beneath confluent-kafka logs: in our log rather than on stderr, and not the same all the time."""
+"""Redirects librdkafka's messages from stderr to our log, and suppresses repeats."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""The collector for one watched Kafka cluster: who its brokers are, and how full the disks under their log dirs."""
+"""The collector of one watched Kafka cluster: its brokers, and how full the disks under their log dirs are."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""OAuth 2 tokens by the client credentials grant, for kafka-python (the other clients fetch their own)."""
+"""OAuth 2 tokens by the client credentials grant for kafka-python; the other clients fetch their own."""
 
 import base64
 import threading

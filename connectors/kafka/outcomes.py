@@ -1,4 +1,4 @@
-"""What Kafka's errors mean to an observer: how an attempt to read ended, and why, in a few words."""
+"""Maps Kafka's errors to the outcome of a reading and a short reason."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Questions to a Kafka cluster: whether it answers, and what this client may do there, without trying it.
+"""Checks of a Kafka cluster for the doctor: whether it answers, and what this client may do there.
 
 Kafka tells each client what it is authorized to do (KIP-430), so nothing has to be written to find out.
 """

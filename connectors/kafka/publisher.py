@@ -1,4 +1,4 @@
-"""Publishing records: never waiting, and nothing dropped in silence."""
+"""Publishes records without ever blocking, and without dropping any silently."""
 
 import threading
 import time

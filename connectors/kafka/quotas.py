@@ -1,6 +1,6 @@
-"""A cluster's client quotas on producers: reading and altering them, and finding out whether brokers heed them at all.
+"""A cluster's producer quotas: reads and alters them, and finds out whether brokers enforce them at all.
 
-kafka-python has the messages but no methods for them, so they go the way `ClusterClient` sends its own.
+kafka-python has the messages but no methods for them, so they are sent as `ClusterClient` sends its own.
 """
 
 import time

@@ -1,6 +1,6 @@
-"""What was read before this start: the last reading of each thing, from the topic of observations.
+"""What was read before this start: the last reading of each thing, from the observed topic.
 
-A collector that knows its things only by having seen them begins with these, so that a restart forgets nobody.
+A collector that knows things only by having seen them starts from these readings, so a restart forgets nothing.
 """
 
 import time

@@ -1,6 +1,6 @@
-"""Ends what was decided about clusters that are watched no longer.
+"""Ends the decisions about clusters that are no longer watched.
 
-The decided topics themselves say what is there: so it also ends what an older version, or a forged name, left behind,
+The decided topics themselves show what exists. So this also ends what an older version or a forged name left behind,
 and what a lost checkpoint forgot. An alert that fires is resolved, once; then each key is deleted by a tombstone.
 """
 

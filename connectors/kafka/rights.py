@@ -1,7 +1,7 @@
-"""The least that each part must be allowed on the loop's own Kafka: a principal each, that may what its part does.
+"""The least privileges of each part on the loop's own Kafka, with one principal per part.
 
-Who may write an observed topic decides what Headgate believes of the clusters that it is about; so each policy's
-collectors get a principal of their own, which can write that policy's topic and nothing else.
+Who may write an observed topic determines what Headgate believes about the clusters in it. So each policy's collectors
+get a principal of their own, which can write that policy's topic and nothing else.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The keys that records of the loop are signed with, from files; and the loop's own Kafka, which has such."""
+"""The keys that sign the loop's records, read from files, and the connection to the loop's own Kafka with them."""
 
 from collections.abc import Iterator
 from pathlib import Path

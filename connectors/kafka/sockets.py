@@ -1,9 +1,9 @@
-"""Sockets for kafka-python that mend what it does not do itself, through the places where it lets its users choose.
+"""Sockets for kafka-python that fix its shortcomings, through the hooks it offers.
 
-- It sets no limit to a TLS handshake: a stopped process, whose kernel still accepts connections, holds one for ever.
+- It sets no limit to a TLS handshake: a stopped process, whose kernel still accepts connections, blocks it for ever.
 - It leaves the sockets of failed connects and handshakes to the garbage collector.
-- It drops what was received together with the end of the stream. A broker that refuses a login answers and closes at
-  once, so the refusal would mostly look like a lost connection.
+- It drops data received together with the end of the stream. A broker that refuses a login answers and closes at once,
+  so the refusal would mostly look like a lost connection.
 """
 
 import ssl

@@ -1,6 +1,6 @@
-"""Follows topics from a point in their past, for as long as it is polled, whatever happens to the brokers.
+"""Follows topics from a point in their past, for as long as it is polled, through failures of brokers.
 
-There is no consumer group: every exporter reads everything, and where it is in a topic is nobody else's business.
+There is no consumer group: every consumer reads all partitions and keeps its own position.
 """
 
 import time

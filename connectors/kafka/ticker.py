@@ -1,4 +1,4 @@
-"""Makes the query run a micro-batch when one of its timers is due (`policies/timers.py`)."""
+"""Triggers a micro-batch when one of the query's timers is due (`policies/timers.py`)."""
 
 import heapq
 import threading

@@ -1,4 +1,4 @@
-"""The topics of the loop: what they should be, creating them, and telling where they differ."""
+"""The loop's topics: their planned configuration, how to create them, and how to find differences."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

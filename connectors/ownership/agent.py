@@ -1,4 +1,4 @@
-"""The agent: what an application talks to, and the thread that does the work."""
+"""The agent: the interface for an application, and the thread that does the work."""
 
 import math
 import threading

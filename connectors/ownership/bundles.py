@@ -1,6 +1,6 @@
-"""The bundles that a member owns, owned, or is about to: how far each is on its way, and whether it may be served.
+"""The bundles that a member owns, owned, or is about to own: the progress of each, and whether it may be served.
 
-For the agent's own thread, the application's, and kazoo's.
+Used by the agent's own thread, the application's threads, and kazoo's.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What an application gives to the agent, and what the agent tells it when it cannot do as asked."""
+"""The callbacks that an application gives to the agent, and the failures that the agent reports to it."""
 
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 

@@ -1,4 +1,4 @@
-"""A configuration store apart from the one that holds ownership: what its session means to a member."""
+"""A configuration store that is separate from the ownership store: what its session means to a member."""
 
 from collections.abc import Callable
 

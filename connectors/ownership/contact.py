@@ -1,7 +1,7 @@
-"""When a ZooKeeper server last heard from this client, told from this side: what a lease can be counted on.
+"""When a ZooKeeper server last heard from this client, as far as the client can know: the basis of a lease.
 
-A server ends a session when it has heard nothing of it for T, the timeout it granted. It cannot have heard a request
-before the request was sent, so the session of a request that was answered stands at least until T after its sending.
+A server ends a session when it has heard nothing from it for T, the timeout it granted. It cannot have heard a request
+before the request was sent, so the session of an answered request lives at least until T after it was sent.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""The loop's decisions for one member, as far as they are in force: fenced by sequence, session and time."""
+"""The loop's decisions for one member that are in force: fenced by sequence, session and time."""
 
 import threading
 from datetime import datetime

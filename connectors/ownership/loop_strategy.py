@@ -1,4 +1,4 @@
-"""Follows the loop's decisions for one member, and applies the rules here where the loop has decided nothing."""
+"""Follows the loop's decisions for one member, and applies the rules locally where the loop has decided nothing."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Reads and writes the nodes that stand for ownership; each write is conditional, so that none hits another's node."""
+"""Reads and writes ownership znodes; each write is conditional, so that none hits another member's znode."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

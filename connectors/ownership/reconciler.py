@@ -1,7 +1,7 @@
-"""Does what is due about the bundles of a member that has a session: looks, and owns again, waits, or lets go.
+"""Brings the bundles of a member with a session up to date: looks, and owns again, waits, or releases.
 
-A pass starts from nothing but the nodes as they are now, so it may end anywhere, by a failure or another loss of the
-session, and the next one goes on. A bundle counts as owned only when its node was read and belongs to the current
+A pass starts from the znodes as they are now. So it may be cut short anywhere, by a failure or another loss of the
+session, and the next one continues. A bundle counts as owned only if its znode was read and belongs to the current
 session.
 """
 

@@ -1,4 +1,4 @@
-"""The way back after a session was established again: the plan's steps, in their order, each until it is done."""
+"""Recovery after a session was re-established: the steps of the plan in order, each retried until it is done."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""How one member's own session stands: kazoo's states put through the state machine of the sessions policy."""
+"""Tracks one member's own session: feeds kazoo's states to the state machine of the sessions policy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who decides what is done after a session was lost: the policy's rules applied here, or the loop."""
+"""Decides what to do after a session was lost: by the policy's rules applied locally, or by the loop's decisions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What other threads want the agent's thread to do, in the order they want it."""
+"""Tasks from other threads for the agent's thread, in order."""
 
 import queue
 import threading

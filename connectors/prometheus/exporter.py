@@ -1,4 +1,4 @@
-"""Turns the loop's topics into metrics: follows them, keeps the present picture, gives it at each scrape."""
+"""The exporter: follows the loop's topics, keeps their present state, and serves it as metrics at each scrape."""
 
 import threading
 import time

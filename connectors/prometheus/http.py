@@ -1,4 +1,4 @@
-"""The HTTP server of a Headgate process: metrics, health and readiness, and of the exporter the status page."""
+"""The HTTP server of a Headgate process: metrics, health and readiness, and for the exporter the status page."""
 
 import re
 from collections.abc import Callable, Mapping

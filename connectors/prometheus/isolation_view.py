@@ -1,7 +1,7 @@
-"""The metrics of the isolation policy: who is registered, and where each namespace's data may lie.
+"""Metrics of the isolation policy: which bookies are registered, and where each namespace's data may lie.
 
-What is remembered of a bookie is the policy's own code, fed with the same readings; what holds for a namespace comes
-from its last decision alone, so that metrics never tell another story than it.
+Knowledge about bookies comes from the policy's own code, fed with the same readings. Values about namespaces come from
+their last decisions alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How long from an observation to the decision it caused, in the stages on the way."""
+"""Latency from an observation to the decision it caused, broken down by stage."""
 
 from collections import OrderedDict
 from datetime import datetime

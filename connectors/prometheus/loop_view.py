@@ -1,4 +1,4 @@
-"""The present picture of the whole loop: records of its topics in, samples out. Pure; time is an argument."""
+"""The present state of the whole loop: records of its topics in, samples out. Pure; time is an argument."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

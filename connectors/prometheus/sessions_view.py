@@ -1,7 +1,7 @@
-"""The metrics of the sessions policy: how each member's session stands, and who owns the bundles.
+"""Metrics of the sessions policy: the state of each member's session, and who owns the bundles.
 
-What is remembered of a session or a node is the policy's own code, fed with the same readings; what was decided, and
-what happened before it, is counted from the decisions alone, so that metrics never tell another story than they do.
+Knowledge about sessions and znodes comes from the policy's own code, fed with the same readings. Decisions, and the
+events before them, are counted from the decisions alone, so that metrics never disagree with them.
 """
 
 from collections import Counter, defaultdict

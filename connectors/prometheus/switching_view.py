@@ -1,4 +1,4 @@
-"""The metrics of the switching policy: where each broker cluster's switch stands, from its compacted record alone."""
+"""Metrics of the switching policy: the state of each broker cluster's switch, from its compacted record alone."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta

@@ -1,7 +1,7 @@
-"""The metrics of the throttle policy: what it decided, and the volumes it decides from.
+"""Metrics of the throttle policy: its decisions, and the volumes they rest on.
 
-What is remembered of a volume, when it is forgotten and how soon it is full is the policy's own code, fed with the same
-readings. Why a factor is what it is comes from the decision alone, so that metrics never tell another story than it.
+Knowledge about volumes (when one is forgotten, how soon it is full) comes from the policy's own code, fed with the same
+readings. The reason of a factor comes from the decision alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter

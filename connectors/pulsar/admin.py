@@ -1,7 +1,7 @@
-"""A thin typed client of those parts of Pulsar's admin REST that Headgate needs.
+"""A thin typed client of the parts of Pulsar's admin REST API that Headgate needs.
 
-What each says is noted from a real Pulsar 4.2.4. Every method raises as `RestClient.get` does; where the namespace or
-tenant may have been deleted a moment ago, that is no error but None or empty.
+Its behaviour was recorded from a real Pulsar 4.2.4. Every method raises as `RestClient.get` does; a namespace or tenant
+that may have just been deleted is no error but gives None or an empty result.
 """
 
 from typing import Annotated, TypeVar

@@ -1,4 +1,4 @@
-"""Which groups of bookies the namespaces of Pulsar may use, through its admin REST."""
+"""Reads bookie affinity (which groups each namespace may use) through Pulsar's admin REST API."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

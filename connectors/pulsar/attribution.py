@@ -1,11 +1,11 @@
-"""Says in a schema locator or a cursor which cluster holds a ledger, and under which id; changes nothing else there.
+"""Edits a schema locator or cursor to say which cluster holds a ledger, and under which id; nothing else changes.
 
 The messages are edited in place: protobuf keeps, on every level, the fields that a reader does not know, and writes
 them after those it knows; Pulsar reads the same message, whatever the order of its fields. Repeated ones keep theirs.
 
-A cursor that was compressed is written plain, which every Pulsar reads: of a compressed one Pulsar 4.2.4 cannot read
-any properties (it looks for their text in a buffer it has given back, `refCnt: 0`), and then does not load the topic.
-Its owner compresses it again when it next writes it.
+A compressed cursor is written uncompressed, which every Pulsar reads. From a compressed one Pulsar 4.2.4 cannot read
+any properties (it looks for their text in a buffer that it has released, `refCnt: 0`), and then does not load the
+topic. Its owner compresses it again at its next write.
 """
 
 from collections.abc import Collection, Iterator, Sequence

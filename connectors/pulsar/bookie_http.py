@@ -1,7 +1,7 @@
-"""The HTTP endpoint of a bookie (`httpServerEnabled=true`), which knows what Pulsar's REST does not: who is registered.
+"""The HTTP endpoint of a bookie (`httpServerEnabled=true`), which lists registered bookies; Pulsar's REST API does not.
 
-Noted from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}`, two milliseconds each, and a bookie
-that was killed is gone from them when its session has expired.
+Recorded from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}`, two milliseconds each, and a
+killed bookie is gone from them once its session has expired.
 """
 
 import httpx

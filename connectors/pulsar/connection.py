@@ -1,4 +1,4 @@
-"""How to reach a Pulsar cluster's admin REST, and how to be let in."""
+"""Connection settings of a Pulsar cluster's admin REST API: addresses and credentials."""
 
 import re
 from collections.abc import Callable, Generator, Iterator

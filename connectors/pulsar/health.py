@@ -1,7 +1,7 @@
-"""The collector of what each broker says of its own health, and whether its cluster lists it.
+"""The collector of brokers' health: what each broker reports of itself, and whether its cluster lists it.
 
-A broker that is healthy by its own word and not listed is the zombie that the sessions policy looks for. So brokers are
-remembered: one that drops off the list is asked on.
+A broker that reports itself healthy but is not listed is the zombie that the sessions policy looks for. So brokers are
+remembered: one that drops off the list is still polled.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""What Pulsar's znodes say of ledgers: schema locators, cursors, topics, and the segments of DistributedLogs.
+"""Parses ledger references in Pulsar's znodes: schema locators, cursors, topics, and segments of DistributedLog.
 
 Sources: `SchemaStorageFormat.proto`, `MLDataFormats.proto` and `MetaStoreImpl` of Pulsar 4.2; where the cluster that
 holds a ledger is named: PIP-477, revision 3 (`PositionInfo.properties`, `ManagedCursorInfo.cursorProperties`,

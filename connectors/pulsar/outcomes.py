@@ -1,4 +1,4 @@
-"""What answers and errors of the admin REST mean to an observer: how an attempt ended, and why, in a few words."""
+"""Maps answers and errors of the admin REST API to the outcome of a reading and a short reason."""
 
 import ssl
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""What a Pulsar cluster must be told so that its admin REST lets us do what we are to do."""
+"""Checks for the doctor whether Pulsar's admin REST API lets us do what the settings ask for."""
 
 import base64
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Everything in the brokers' ZooKeeper that names a ledger: schemas, cursors, topics, packages and functions.
+"""Everything in the brokers' ZooKeeper that refers to a ledger: schemas, cursors, topics, packages and functions.
 
-What is found and cannot be placed or parsed is a problem with its path: an inventory with any is not complete. Only the
-settings can leave a path out, by its name, and then the inventory says so.
+Whatever is found and cannot be placed or parsed is a problem with its path, and an inventory with any problem is
+incomplete. Only the settings can exclude a path, by its name; the inventory then says so.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

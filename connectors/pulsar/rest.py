@@ -1,4 +1,4 @@
-"""Requests of JSON over HTTP: their answers in shape, their failures told apart, connections kept and renewed."""
+"""JSON requests over HTTP: validates answers, classifies failures, keeps and renews connections."""
 
 import threading
 from collections.abc import Callable, Mapping

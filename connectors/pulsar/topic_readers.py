@@ -1,8 +1,8 @@
-"""Reads very many topics in several processes at once, each with a ZooKeeper session of its own.
+"""Reads very many topics in several processes in parallel, each with its own ZooKeeper session.
 
-One process asks some thousand nodes a second and is busy with that: kazoo is Python. So where there are many, others
-help: each is given some topics at a time, over a pipe, and gives back what it found. It ends with its input, however we
-die.
+One process reads a thousand znodes a second, limited by its processor, because kazoo is Python. So for many topics,
+helper processes get some topics at a time over a pipe and return what they found. A helper ends when its input ends,
+however the parent dies.
 """
 
 import logging

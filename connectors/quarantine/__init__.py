@@ -1,4 +1,4 @@
-"""The quarantine actuator: puts bookies that nobody assigned into a group of their own."""
+"""The quarantine actuator: moves unassigned bookies into a group of their own."""
 
 from connectors.quarantine.actuator import QuarantineActuator
 from connectors.quarantine.admin import AdminRacks

@@ -1,8 +1,9 @@
-"""The groups of bookies through Pulsar's admin REST: for clusters whose ZooKeeper is out of reach.
+"""Bookie groups through Pulsar's admin REST API, for clusters whose ZooKeeper is out of reach.
 
-Weaker than ZooKeeper itself, where it should be preferred. The REST puts a bookie into a group on no condition, and
-takes it out of any other: an assignment made by somebody else between our look and our write is undone, and that cannot
-be seen afterwards. The groups are read directly before and after, which makes this improbable, not impossible.
+This is weaker than ZooKeeper, which should be preferred. The REST API adds a bookie to a group unconditionally and
+removes it from any other. So an assignment that somebody else makes between our read and our write is undone, and that
+cannot be detected afterwards. The groups are read directly before and after, which makes this improbable, not
+impossible.
 """
 
 from collections.abc import Callable

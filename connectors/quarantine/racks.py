@@ -1,8 +1,8 @@
-"""The content of Pulsar's znode `/bookies`: read strictly, and one bookie added without touching anything else.
+"""Edits Pulsar's znode `/bookies`: parses it strictly, and adds one bookie without touching anything else.
 
-Only the outline is understood: groups, bookies, and the names of what is known of each. The values (racks, host names,
-fields of later versions) stay the very bytes they are, so that numbers and escapes survive which Python would round or
-rewrite, and everything stays in its order. White space between them is not kept.
+Only the outline is parsed: groups, bookies, and the names of their fields. The values (racks, host names, fields of
+later versions) keep their exact bytes, so numbers and escapes survive that Python would round or rewrite, and the order
+is kept. White space between them is not.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What became of decisions to quarantine a bookie: said for the audit, and counted."""
+"""Reports the outcome of quarantine decisions to the audit topic, and counts them."""
 
 from datetime import datetime
 from typing import ClassVar

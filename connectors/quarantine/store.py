@@ -1,4 +1,4 @@
-"""Where the groups of bookies are kept, as the actuator sees it: look, and write only what still fits the look."""
+"""The interface to where bookie groups are stored: read, and write only if nothing changed since the read."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Carries the quarantines of one watched cluster out.
+"""Carries out the quarantines of one watched cluster.
 
-An attempt reads everything anew and writes only if nothing has changed meanwhile, so one that was cut short anywhere
-is simply made again. Nobody is ever taken out of a group.
+An attempt reads everything anew and writes only if nothing has changed meanwhile, so an attempt that was cut short
+anywhere is simply repeated. No bookie is ever removed from a group.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""The groups of bookies in ZooKeeper itself: changed by compare-and-set on the version of the znode `/bookies`.
+"""Bookie groups in ZooKeeper: changed by compare-and-set on the version of the znode `/bookies`.
 
-Registration is looked at after the groups, and the write counts on the groups being as read: so there was a moment at
+Registration is read after the groups, and the write requires that the groups are unchanged. So there was a moment at
 which the bookie was registered and in no group, and the write changed precisely that state.
 """
 

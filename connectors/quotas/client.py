@@ -1,4 +1,4 @@
-"""The watched cluster's quotas as the actuator uses them, over a connection that is made anew when it must be."""
+"""The watched cluster's quotas for the actuator, over a connection that is renewed when necessary."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

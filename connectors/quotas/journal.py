@@ -1,4 +1,4 @@
-"""Writing what the actuator must not forget to a compacted topic: taken by all replicas before it goes on."""
+"""Writes what the actuator must not forget to a compacted topic, and waits until all replicas have it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Why quotas of a cluster must not, or need not, be set: found out from its brokers."""
+"""Reasons found at its brokers why a cluster's quotas must not, or need not, be set."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is written down of each entity of one cluster, so that its quota can always be put back."""
+"""What is recorded for each entity of one cluster, so that its original quota can always be restored."""
 
 import uuid
 from collections import deque

@@ -1,4 +1,4 @@
-"""What became of each quota: said for the audit when it is new, and counted."""
+"""Reports the outcome for each quota to the audit topic when it is new, and counts it."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,7 @@
 """Keeps the quotas of one watched cluster as its decision in force wants them.
 
-What is to be done is planned anew each time from what is found (policies/throttle/quota_plan.py), so an attempt that
-was cut short anywhere is simply made again. A rate is set only once it, and what was there before, is written down.
+The next operation is planned anew each time from what is found (policies/throttle/quota_plan.py), so an attempt that
+was cut short anywhere is simply repeated. A rate is set only once it, and the original quota, are recorded.
 """
 
 from collections.abc import Callable

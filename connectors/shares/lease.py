@@ -1,7 +1,7 @@
-"""What a process holds, and until when: what keeps one that was frozen, or cut off, from doing what is another's now.
+"""Until when a process holds its shares: keeps a process that was frozen or cut off from doing another's work.
 
-Kafka gives a member's shares to others once it has heard nothing of it for the session's time-out. The member counts
-from before it asked, Kafka from when it answered, so the member's time is over first, whatever was delayed in between.
+Kafka gives a member's shares to others once it has heard nothing from it for the session timeout. The member counts
+from before its request, Kafka from its answer, so the member's time always ends first, whatever was delayed.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""A process as a member of one of Kafka's consumer groups: which partitions it is assigned, and whether it still is.
+"""Membership in one of Kafka's consumer groups: which partitions this process is assigned, and whether it still is.
 
-Nothing is ever written to or read from the partitions. That it is a member still, it asks by committing an offset,
-which Kafka takes only from a living member of the group's present generation, and which prolongs its session.
+No records are written to or read from the partitions. The process checks its membership by committing an offset, which
+Kafka accepts only from a live member of the group's present generation, and which extends its session.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What a process tells of its shares."""
+"""Metrics of a process's shares."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 

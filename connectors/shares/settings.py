@@ -1,4 +1,4 @@
-"""How processes alike share their work."""
+"""Settings of how identical processes share their work."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

@@ -1,1 +1,1 @@
-"""The status page and its JSON API: what is in force in each cluster, for a person and for a script."""
+"""The status page and its JSON API: what is in force in each cluster, for people and for scripts."""

@@ -1,4 +1,4 @@
-"""Small charts: numbers to the points of lines in a box, as SVG has them. Pure."""
+"""Small charts: turns numbers into the points of SVG lines. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What the API under `/api/v1` answers with: the models, of which OpenAPI is made."""
+"""The response models of the API under `/api/v1`, from which OpenAPI is generated."""
 
 from functools import cache, reduce
 from operator import or_

@@ -1,4 +1,4 @@
-"""The last hour in small numbers, held here for the charts: bounded, whatever happens outside."""
+"""The last hour of a few numbers, kept in bounded memory for the charts."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The API's own description: OpenAPI 3.1, made of the models that the answers are made of."""
+"""The API's description: OpenAPI 3.1, generated from the response models."""
 
 import json
 from functools import cache

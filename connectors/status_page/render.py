@@ -1,4 +1,4 @@
-"""The page itself: one template over the documents of a moment. What others named is text in it, whatever it holds."""
+"""Renders the page: one template over the documents of a moment. Names from elsewhere are always escaped."""
 
 from collections.abc import Iterable
 from functools import cache

@@ -1,4 +1,4 @@
-"""What is served where: the page at `/`, its files, and the API under `/api/v1`. Read-only."""
+"""The routes: the page at `/`, its files, and the API under `/api/v1`. Read-only."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The documents of one moment, made of a picture of the loop. Pure."""
+"""Builds the documents of one moment from a snapshot of the loop. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Attributes ledgers to a cluster, where schema locators and cursors name them: znode by znode, by compare-and-set."""
+"""Attributes ledgers to a cluster in the schema locators and cursors that name them, znode by znode, conditionally."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace

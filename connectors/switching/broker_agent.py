@@ -1,7 +1,7 @@
-"""The reference agent of a broker: follows the directive of a switch, acks it, and reports what the broker does.
+"""The reference agent of a broker: follows the directive of a switch, acknowledges it, and reports the broker's state.
 
 A library, to run beside or inside a broker. No Pulsar can write to several BookKeeper clusters yet (PIP-477 is a
-proposal); whoever makes one that can gives it this agent, or one that behaves as this one does.
+proposal); an implementation that can would use this agent, or one that behaves like it.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What the executor reads for the policy: live brokers, BookKeeper clusters, inventories and prechecks."""
+"""The executor's readings for the policy: live brokers, BookKeeper clusters, inventories and prechecks."""
 
 import secrets
 import time

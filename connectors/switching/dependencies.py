@@ -1,4 +1,4 @@
-"""What the reconciler and the handler of orders about ledgers work with, as little of each as they need."""
+"""Interfaces that the reconciler and the ledger orders depend on, each as narrow as they need."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass

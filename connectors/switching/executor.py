@@ -1,4 +1,4 @@
-"""Follows the switching decisions, and has those about each cluster carried out by a reconciler of its own."""
+"""Follows the switching decisions, and has those of each cluster carried out by a reconciler of its own."""
 
 import threading
 from collections.abc import Callable, Sequence

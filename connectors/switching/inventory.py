@@ -1,7 +1,7 @@
-"""An inventory as records: its parts, each well below what a record may hold, and the manifest that makes them count.
+"""An inventory as records: its parts, each well below the record size limit, and the manifest that completes it.
 
-A part is cut by what it weighs as JSON, not by a number of references alone: names of topics and subscriptions, and
-custom metadata, are as long as their makers liked.
+Parts are cut by their size as JSON, not by the number of references: topic names, subscription names and custom
+metadata can have any length.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Znodes that hold JSON, read and written by conditional writes; several are written whole, in one transaction."""
+"""Znodes that hold JSON, read and written conditionally; several are written atomically in one transaction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Who may orchestrate the switches of a broker cluster: one process at a time, each with a greater token than before.
+"""The lease for orchestrating a broker cluster's switches: one process at a time, each with a greater token.
 
-The token and the ephemeral znode of its holder are written in one transaction. So a token is given once, whatever
-crashes in between, and it is the holder's as long as both znodes were last written by the same transaction.
+The token and the holder's ephemeral znode are written in one transaction. So each token is given once, whatever crashes
+in between, and it is the holder's as long as both znodes were last written by the same transaction.
 """
 
 import os

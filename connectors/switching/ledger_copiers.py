@@ -1,4 +1,4 @@
-"""The ledger copiers of one broker cluster: one for each move from a BookKeeper cluster to another."""
+"""The ledger copiers of one broker cluster: one for each pair of source and target BookKeeper cluster."""
 
 import threading
 from collections.abc import Callable

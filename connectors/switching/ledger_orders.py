@@ -1,7 +1,7 @@
-"""Carries out what is ordered about one ledger: copied, attributed, rolled over, taken back, deleted.
+"""Carries out orders about single ledgers: copy, attribute, roll over, undo, delete.
 
-Everything is looked at again before it is changed, and changed only as it was seen: an order that comes twice, late or
-after a crash finds what it wants to do done, or finds something else and says so.
+Everything is read again before it is changed, and changed only if it is as it was read. So an order that comes twice,
+late or after a crash finds its work done, or finds something else and reports that.
 """
 
 import threading

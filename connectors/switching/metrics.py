@@ -1,4 +1,4 @@
-"""What the executor of switches counts, for all clusters alike."""
+"""Metrics of the executor of switches, for all clusters."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 

@@ -1,4 +1,4 @@
-"""Publishes what the executor reads for the policy: what has changed at once, all of it now and then."""
+"""Publishes the executor's readings for the policy: changes at once, everything again at intervals."""
 
 import time
 from collections.abc import Callable

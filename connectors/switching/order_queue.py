@@ -1,4 +1,4 @@
-"""Which orders about ledgers are under way: one at a time for each ledger, the others queued behind it."""
+"""Orders about ledgers in progress: one at a time for each ledger, the others queued behind it."""
 
 import threading
 from collections import defaultdict, deque

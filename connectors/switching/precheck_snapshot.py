@@ -1,4 +1,4 @@
-"""All that a precheck rests on, read from the ZooKeepers of the brokers and of both BookKeeper clusters.
+"""Reads the input of a precheck from the ZooKeepers of the brokers and of both BookKeeper clusters.
 
 Nothing is written and no id is taken. Whatever cannot be read stays unknown in the snapshot, which then is not ready.
 """

@@ -1,7 +1,8 @@
-"""The registry's entries where PIP-477, revision 3, has them: `<root>/<name>`, for plugins and clients made to it.
+"""The registry's entries in the format of PIP-477, revision 3 (`<root>/<name>`), for plugins and clients built to it.
 
-Ours (`<root>/clusters/<name>`) say more and are what counts; these are written with them, in one transaction. What
-somebody else makes active here is read all the same: a broker's plugin that starts writes to whatever is active.
+Our own entries (`<root>/clusters/<name>`) hold more and are authoritative; these are written with them, in one
+transaction. An entry that somebody else makes active here is still read: a broker's plugin that starts writes to
+whatever is active.
 """
 
 from dataclasses import dataclass, field

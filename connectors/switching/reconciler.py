@@ -1,7 +1,7 @@
 """Carries out one broker cluster's switch: holds the lease, publishes observations, and does what the policy orders.
 
-Whoever holds the lease is the one orchestrator. What is ordered under an older lease is dropped: the policy orders it
-again under the new one, so nothing must be remembered over a restart.
+The holder of the lease is the only orchestrator. Orders under an older lease are dropped: the policy gives them again
+under the new one, so nothing must be remembered over a restart.
 """
 
 import threading

@@ -1,8 +1,9 @@
-"""The registry of a broker cluster: which BookKeeper clusters there are, and which one its brokers write to.
+"""The registry of a broker cluster: its BookKeeper clusters, and which one its brokers write to.
 
-Directive and entries stand twice, written in one transaction: as PIP-477, revision 3, has them (`switch-target`,
-`<name>`) and as agents made for this registry do (`directive`, `clusters/<name>`). All writes are conditional, and an
-order that is carried out twice, as after a crash, finds its work done. See docs/design/switching.md.
+The directive and the entries exist in two formats, written in one transaction: that of PIP-477, revision 3
+(`switch-target`, `<name>`) and that of agents made for this registry (`directive`, `clusters/<name>`). All writes are
+conditional, and an order that is carried out twice, as after a crash, finds its work done. See
+docs/design/switching.md.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What lies in the registry of a broker cluster, as it was read: each znode with its version."""
+"""The registry of a broker cluster as it was read: each znode with its version."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

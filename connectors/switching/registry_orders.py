@@ -1,4 +1,4 @@
-"""Carries out what is ordered of the registry: clusters, directive, statuses, clients to be closed."""
+"""Carries out orders about the registry: clusters, directive, statuses, clients to be closed."""
 
 import structlog
 

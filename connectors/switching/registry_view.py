@@ -1,4 +1,4 @@
-"""The registry of a broker cluster as it was read, and what came of writing to it."""
+"""The registry of a broker cluster as read, and the outcome of a write to it."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,7 @@
-"""The results the executor has for the policy, sent again until a decision shows that they arrived.
+"""The executor's results for the policy, sent again until a decision shows that they arrived.
 
-A publisher gives a record up when Kafka is away for too long, and an order whose result is lost would stay open. A
-repeated result changes nothing: it quotes the number of its order.
+A publisher gives up a record when Kafka is away for too long, and an order whose result is lost would stay open. A
+repeated result changes nothing, because it quotes the number of its order.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""Asking the owner of a cursor to go on in a new ledger, in the target of a switch.
+"""Asks the owner of a cursor to continue in a new ledger, in the target of a switch.
 
-PIP-477 has a REST for that, which no Pulsar implements yet. This endpoint stands for it, and only the reference agent
-serves it: `POST /headgate/v1/cursors/rollover` with `{"topic": …, "cursor": …, "target": "new", "epoch": 3}` answers
-200 `{"ledger_id": 7}`, 404 `{"reason": "not_owned", "detail": …}` when the topic is not loaded there, and
+PIP-477 has a REST call for that, which no Pulsar implements yet. This endpoint stands in for it, and only the reference
+agent serves it: `POST /headgate/v1/cursors/rollover` with `{"topic": …, "cursor": …, "target": "new", "epoch": 3}`
+answers 200 `{"ledger_id": 7}`, 404 `{"reason": "not_owned", "detail": …}` when the topic is not loaded there, and
 409 `{"detail": …}` when it cannot be done.
 """
 

@@ -1,4 +1,4 @@
-"""Which broker has a topic loaded, as the brokers' ZooKeeper tells.
+"""Finds which broker has a topic loaded, from the brokers' ZooKeeper.
 
 A topic belongs to the bundle of its namespace whose range holds the CRC32 of its name, and the owner of a bundle has an
 ephemeral znode of it (`NamespaceBundles` and `OwnershipCache` of Pulsar 4.2). Brokers with the extensible load manager

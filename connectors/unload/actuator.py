@@ -1,6 +1,6 @@
 """Follows the sessions decisions, and has those about each cluster's bundles carried out on a thread of its own.
 
-What a broker itself is to do (`shutdown`, `restart`) is for the platform it runs on: nothing here reads it.
+Decisions about the broker itself (`shutdown`, `restart`) are for its platform to carry out: nothing here reads them.
 """
 
 from collections.abc import Sequence

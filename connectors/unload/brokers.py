@@ -1,14 +1,14 @@
-"""The brokers of one cluster as the actuator sees them: who serves a bundle, and making one of them let it go.
+"""The brokers of one cluster as the actuator sees them: who serves a bundle, and making a broker unload it.
 
-Each broker is asked at its own address, and no redirect is followed: an unload that a broker would hand on to the
-bundle's owner is one that must not be done. Noted from a real Pulsar 4.2.4:
+Each broker is asked at its own address, and no redirect is followed: an unload that a broker would forward to the
+bundle's owner is one that must not be done. Recorded from a real Pulsar 4.2.4:
 
 - `ownedNamespaces` is what a broker itself believes, not what ZooKeeper says; it needs no ZooKeeper to answer.
 - `unload` at a broker that does not serve the bundle: 307 to the owner, 204 if there is none.
-- `unload` reads ZooKeeper before anything is closed: a broker that hears of it late has heard by then that another one
-  owns the bundle, has let go, and answers 307 (two of two, with answers 1 and 2.5 s late each way).
+- `unload` reads ZooKeeper before anything is closed: a broker that receives it late has learnt by then that another one
+  owns the bundle, has released it, and answers 307 (two of two, with answers 1 and 2.5 s late each way).
 - `unload` at one that has lost its session hangs, and leaves the bundle unusable there (`is_active: false`) for good;
-  left alone, the broker lets go of it within a second of its next session.
+  left alone, the broker releases it within a second of its next session.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What became of decisions about bundles: said for the audit, and counted."""
+"""Reports the outcome of decisions about bundles to the audit topic, and counts them."""
 
 from datetime import datetime
 from typing import ClassVar

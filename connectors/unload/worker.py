@@ -1,8 +1,8 @@
-"""Carries the decisions about one watched cluster's bundles out.
+"""Carries out the decisions about one watched cluster's bundles.
 
-Each attempt asks the brokers anew what they serve, so one that was cut short anywhere is simply made again. A bundle is
-only ever unloaded at the broker that the decision names: while that broker alone serves it, or while ZooKeeper names
-another owner, so that two may serve it.
+Each attempt asks the brokers anew what they serve, so an attempt that was cut short anywhere is simply repeated. A
+bundle is only ever unloaded at the broker that the decision names: while that broker alone serves it, or while
+ZooKeeper names another owner, so that two may serve it.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which groups of bookies the namespaces of Pulsar may use, from its policies in ZooKeeper."""
+"""Reads bookie affinity (which groups each namespace may use) from Pulsar's policies in ZooKeeper."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The collector for one watched BookKeeper cluster: its bookies, their groups, and who is promised which of them."""
+"""The collector of one watched BookKeeper cluster: its bookies, their groups, and the namespaces' affinity."""
 
 from collections.abc import Callable
 

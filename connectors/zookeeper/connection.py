@@ -1,4 +1,4 @@
-"""How to reach one ZooKeeper ensemble, and how to be let in."""
+"""Connection settings of one ZooKeeper ensemble: addresses and credentials."""
 
 import re
 from collections.abc import Iterator

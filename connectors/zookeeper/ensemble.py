@@ -1,4 +1,4 @@
-"""One look at all servers of an ensemble at once: the leader's sessions, and who is connected to each of them."""
+"""Reads all servers of an ensemble at once: the leader's sessions, and the connections of each server."""
 
 import time
 from collections.abc import Callable, Mapping

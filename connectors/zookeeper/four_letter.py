@@ -1,7 +1,7 @@
-"""ZooKeeper's four-letter words: `srvr`, `dump` and `cons`, over a TCP connection each, encrypted where asked.
+"""ZooKeeper's four-letter words `srvr`, `dump` and `cons`: one TCP connection each, with TLS if configured.
 
-What the parsers expect is what ZooKeeper 3.5 and later print; `tests/connectors/zookeeper/captured/` holds answers of
-3.9.5. An answer that ends before its time is an error, never a shorter list: who is missing in it has not gone.
+The parsers expect the output of ZooKeeper 3.5 and later; `tests/connectors/zookeeper/captured/` holds answers of 3.9.5.
+A truncated answer is an error, never a shorter list: whoever is missing from it has not gone.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Sockets to ZooKeeper on which no answer is longer, or takes longer, than it may; kazoo itself knows no such bounds.
+"""Sockets to ZooKeeper that limit the length and the time of an answer, for which kazoo has no limits.
 
-An answer is four bytes of length and then so many bytes; kazoo asks a socket for what is left of either, never for
+An answer is four bytes of length and then as many bytes. kazoo asks a socket for what is left of either, never for
 more.
 """
 

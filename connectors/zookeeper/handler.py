@@ -1,4 +1,4 @@
-"""What kazoo does with sockets and threads, mended where it would hang or keep its reasons to itself."""
+"""A kazoo handler of sockets and threads, with fixes for hangs and lost error reasons."""
 
 import errno
 import socket

@@ -1,4 +1,4 @@
-"""Whose session is whose: a member is known by its registration node, and its session by that node's owner."""
+"""Maps sessions to members: a member is known by its registration znode, and its session by that znode's owner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

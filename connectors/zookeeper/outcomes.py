@@ -1,4 +1,4 @@
-"""What ZooKeeper's errors mean to an observer: how an attempt to read ended, and why, in a few words."""
+"""Maps ZooKeeper's errors to the outcome of a reading and a short reason."""
 
 import ssl
 from collections.abc import Mapping

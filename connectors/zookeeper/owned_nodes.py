@@ -1,8 +1,8 @@
-"""The ephemeral nodes of a tree, over many readings: listed each time, and read where something has changed.
+"""The ephemeral znodes of a tree, over many readings: listed each time, and read where something has changed.
 
-A listing tells the transaction of the last change among a node's children, so a child that was deleted and made again
-under the same name between two readings is seen. What a listing cannot tell is that a child's value was set: that is
-hinted by watches, and where a watch was lost, found when all are read again.
+A listing shows the transaction of the last change among a znode's children, so a child that was deleted and created
+again under the same name between two readings is noticed. A listing does not show that a child's value was set: watches
+hint at that, and if a watch was lost, it is found when all are read again.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Who a node says owns it: the JSON that Pulsar's brokers write, and services that do as they do."""
+"""Parses who owns a znode: the JSON that Pulsar's brokers write, and compatible services."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""The collector of who owns what in one cluster: broker registrations, the leader, and the bundles of topics."""
+"""The collector of ownership in one cluster: broker registrations, the leader, and the bundles of topics."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Questions to a ZooKeeper: whether it answers, and whether a node's ACL would let us write, without writing."""
+"""Checks of a ZooKeeper for the doctor: whether it answers, and whether a znode's ACL lets us write; writes nothing."""
 
 from collections.abc import Iterator
 from functools import partial

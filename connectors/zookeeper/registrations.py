@@ -1,4 +1,4 @@
-"""Which bookies are registered, and in which groups they are, as ZooKeeper has it."""
+"""Reads from ZooKeeper which bookies are registered, and in which groups they are."""
 
 from collections.abc import Callable
 from typing import Annotated, Any

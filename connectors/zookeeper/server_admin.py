@@ -1,4 +1,4 @@
-"""ZooKeeper's admin server: the same answers as JSON over HTTP, where four-letter words are not allowed.
+"""ZooKeeper's admin server: the same data as JSON over HTTP, where four-letter words are not allowed.
 
 The commands are `server_stats`, `dump` and `connections`, as ZooKeeper 3.5 and later have them below `/commands/`.
 """

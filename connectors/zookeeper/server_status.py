@@ -1,4 +1,4 @@
-"""What a ZooKeeper server tells about itself and its sessions, in whichever way it was asked."""
+"""What a ZooKeeper server reports about itself and its sessions, whichever way it was asked."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

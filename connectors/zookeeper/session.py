@@ -1,4 +1,4 @@
-"""One client of one ensemble, shared by all who read there: it reconnects, and outlives the loss of its own session."""
+"""One client of one ensemble, shared by all readers: it reconnects, and survives the loss of its own session."""
 
 import logging
 import threading

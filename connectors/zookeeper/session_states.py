@@ -1,17 +1,17 @@
-"""What can be known of other clients' sessions from outside, over many looks at an ensemble. No I/O, no clock.
+"""What can be known of other clients' sessions from outside, from repeated readings of an ensemble. No I/O, no clock.
 
 A session lives while the leader's table has it. While it lives:
 
 - It is connected when some server has it among its connections and something came from its client within T/2 (T: its
   timeout). Clients ping every T/3. A frozen process keeps its connection, but its server counts no more packets.
-- A session without a known connection is disconnected, but for two cases. Its expiry moves all the same: then it is
-  connected to a server that we do not ask. Or some server could not be asked just now: then it has the benefit of the
-  doubt for 5T/6, in which its expiry would have moved if it were connected there.
+- A session without a known connection is disconnected, with two exceptions. If its expiry still moves, it is connected
+  to a server that we do not ask. If some server could not be asked just now, it has the benefit of the doubt for 5T/6,
+  in which its expiry would have moved if it were connected there.
 
-When it has gone from the table it was closed if its time cannot have been up, and expired otherwise. A session does
-not expire before T has passed since its last sign of life, and that sign was later than the look before the one which
-saw it. So a session that is ended from elsewhere with its password counts as closed, and one of which nobody knows how
-long it had to live counts as expired.
+When it is gone from the table, it was closed if its time cannot have been up, and expired otherwise. A session does not
+expire before T has passed since its last sign of life, and that sign came after the reading that preceded the one which
+showed it. So a session that is ended from elsewhere with its password counts as closed, and one whose timeout is
+unknown counts as expired.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The collector of one cluster's sessions, seen from outside: who is connected, cut off, expired or has gone."""
+"""The collector of one cluster's sessions, seen from outside: connected, disconnected, expired or gone."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Reading many nodes: as many requests under way at once as is polite, and only those values that have changed."""
+"""Reads many znodes with a bounded number of requests in flight, and only the values that changed."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

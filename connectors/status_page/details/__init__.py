@@ -1,1 +1,1 @@
-"""What the status page says of each of Headgate's own policies, as `PolicyConnectors.detail` names it."""
+"""The sections of Headgate's own policies on the status page; `PolicyConnectors.detail` names each."""

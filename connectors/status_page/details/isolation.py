@@ -1,4 +1,4 @@
-"""The isolation policy on the status page: bookies that nobody assigned, and how namespaces are placed."""
+"""The isolation policy on the status page: unassigned bookies, and the placement of namespaces."""
 
 from collections import Counter
 from collections.abc import Mapping

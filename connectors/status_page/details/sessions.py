@@ -1,4 +1,4 @@
-"""The sessions policy on the status page: how the members' sessions stand, and who owns the bundles."""
+"""The sessions policy on the status page: the state of members' sessions, and who owns the bundles."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The switching policy on the status page: a switch on its way through its stages."""
+"""The switching policy on the status page: the progress of a switch through its stages."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The throttle policy on the status page: the factor, and the volumes that are the fullest."""
+"""The throttle policy on the status page: the factor, and the fullest volumes."""
 
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
