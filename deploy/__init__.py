@@ -1,1 +1,1 @@
-"""Running it: the command, the whole application's settings, the embedded stack, and what reports on the loop."""
+"""Running Headgate: the command line, the application's settings, the embedded stack, and tools to inspect the loop."""

@@ -1,4 +1,4 @@
-"""The actuators: what carries decisions out, as a part of the loop or as a process of its own."""
+"""The actuators, which carry decisions out: run as a part of the loop or as a process of their own."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

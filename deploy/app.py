@@ -1,7 +1,7 @@
-"""The application: which parts run in this process, how they are wired, and in what order they stop.
+"""Assembles the application: which parts run in this process, how they are wired, and in what order they stop.
 
-Each part runs on a thread of its own until its stop event is set. The first one that fails ends the whole process,
-so that whoever runs it (systemd, Kubernetes, a person) sees it and starts it again.
+Each part runs on its own thread until its stop event is set. The first part that fails ends the whole process, so that
+its supervisor (systemd, Kubernetes, a person) notices and restarts it.
 """
 
 import threading

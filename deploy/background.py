@@ -1,4 +1,4 @@
-"""Work beside other work: on a thread of its own, for as long as a block runs."""
+"""Runs a function on a background thread for as long as a `with` block runs."""
 
 import threading
 from collections.abc import Callable, Iterator

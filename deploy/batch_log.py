@@ -1,7 +1,7 @@
-"""Publishes what each finished micro-batch took, and when, so that a live run can be replayed as it was.
+"""Publishes when each finished micro-batch began and how long it took, so that a live run can be replayed exactly.
 
-The checkpoint says it: ``offsets/N`` was written before batch N began. It keeps the last twenty, so what a process that
-was killed had not published yet, the next one publishes. While Kafka is away what is to be published waits.
+The source is the checkpoint: Spark writes ``offsets/N`` before batch N begins, and keeps the last twenty. So a new
+process publishes what a killed one had not published yet. While Kafka is away, the records wait.
 """
 
 import json

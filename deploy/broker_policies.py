@@ -1,4 +1,4 @@
-"""Which brokers serve a namespace, by Pulsar's namespace isolation policies: shown beside its bookies."""
+"""Finds which brokers serve a namespace, from Pulsar's namespace isolation policies; shown beside its bookies."""
 
 import re
 from collections.abc import Iterator, Sequence

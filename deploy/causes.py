@@ -1,4 +1,4 @@
-"""The cause of a failed query in one line: Spark wraps it in several exceptions and a stack trace or two."""
+"""Reduces the cause of a failed query to one line: Spark wraps it in several exceptions and stack traces."""
 
 import re
 

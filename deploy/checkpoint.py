@@ -1,9 +1,9 @@
-"""The query's checkpoint as files: what it was made with, what is damaged, and the way back.
+"""The query's checkpoint as files: the settings it was made with, what is damaged, and how to repair or reset it.
 
-Spark's layout: ``offsets/N`` says what batch N takes and when it began, ``commits/N`` that it is done, ``state`` holds
-what the policies know after each. A batch that is not committed is repeated with the same records and the same time; so
-a lost commit costs nothing. With a lost plan or lost state the same numbers would come back with other content, which
-consumers could not tell from repeats: then only a new beginning is sound.
+Spark's layout: ``offsets/N`` says what batch N takes and when it began, ``commits/N`` says that it is done, and
+``state`` holds the policies' state after each batch. An uncommitted batch is repeated with the same records and the
+same time, so a lost commit costs nothing. With a lost plan (``offsets``) or lost state the same batch numbers would
+come back with other content, which consumers could not tell from repeats; then only a reset is sound.
 """
 
 import json

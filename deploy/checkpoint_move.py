@@ -1,6 +1,6 @@
-"""A checkpoint that was moved, or restored somewhere else.
+"""Adjusts a checkpoint that was moved or restored to another folder.
 
-Spark notes by absolute path where it keeps the schema of the state, and would look for it in the old folder for ever.
+Spark records the absolute path of the state's schema, and would go on looking for it in the old folder.
 """
 
 import json

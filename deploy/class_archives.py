@@ -1,11 +1,11 @@
-"""Archives of the classes that a JVM loads at its start: it maps one, instead of reading and checking each class anew.
+"""Class data sharing (CDS) archives of the JVMs, which shorten their start.
 
-Loading classes is half of what Spark and Kafka take of the processor until they are ready. So a first start notes which
-ones it loads; once it is ready a process in the background makes an archive of them in the data folder, and later
-starts take that one. It is never needed: one that does not fit (another Java, other jars) the JVM leaves aside.
+Loading classes takes half of the processor time that Spark and Kafka need to start. A first start therefore records
+which classes it loads; once it is ready, a background process writes an archive of them to the data folder, and later
+starts map it. Archives are optional: the JVM ignores one that does not fit (another Java, other jars).
 
-Processes may share the folder and start at once: each notes for itself, one makes the archive, and none sees it before
-it is whole.
+Processes may share the folder and start at the same time: each records for itself, one writes the archive, and none
+sees it before it is complete.
 """
 
 import fcntl

@@ -1,6 +1,6 @@
-"""The `headgate` command: what a user can mend is one line (or one a mistake), also while the command is loaded.
+"""Entry point of the `headgate` command: a mistake that the user can fix is printed as one line, without a traceback.
 
-What nobody can mend shows where it happened, and neither values of variables nor a secret.
+Any other error shows where it happened, but neither values of variables nor secrets.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""By how much the time of each batch of a checkpoint was corrected: noted beside it, for who repeats or tells of it."""
+"""Stores by how much the time of each batch was corrected, beside the checkpoint: repeated batches need the same."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Finds a clock that leapt: holds Kafka's append times against this machine's clock, batch by batch.
+"""Detects a wrong clock: compares Kafka's append times with this machine's clock, batch by batch.
 
-A batch that left nothing behind took what had just been appended. When its newest record seems far older or newer than
-that, and so do those of the batches that follow, the two clocks differ; what was left lying while the loop was down is
-as old only once.
+A batch that left no backlog took records that had just been appended. If its newest record, and those of the following
+batches, seem far older or newer than that, the two clocks differ. Records that waited while the loop was down look old
+in one batch only.
 """
 
 import time

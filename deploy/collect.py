@@ -1,4 +1,4 @@
-"""The collectors: what reads the watched clusters, as parts of the loop or as a process of its own."""
+"""The collectors, which read the watched clusters: run as a part of the loop or as a process of their own."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The terminal, on which names that others chose change nothing but what they are: text."""
+"""Terminal output in which text from elsewhere (names, markup, control characters) is always shown as plain text."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The query: run by one process at a time; others alike stand by, with Spark's session started and warm."""
+"""Runs the query in one process at a time; the others stand by, with their Spark session started and warmed up."""
 
 import hashlib
 import threading

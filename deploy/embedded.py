@@ -1,4 +1,4 @@
-"""A real Kafka cluster on loopback, in processes of its own: for trying Headgate out, and for its tests."""
+"""A real Kafka cluster on loopback, in child processes: for `headgate up`, the demo and the tests."""
 
 import base64
 import fcntl

@@ -1,4 +1,4 @@
-"""The jars a part needs, fetched where a person may be watching: one bar with bytes and the time that is left."""
+"""Fetches the jars that a part needs, with one progress bar if a person is watching."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,9 @@
-"""Fetching jars side by side: several Ivys at once, each with its share of what is known to be needed.
+"""Fetches jars in parallel: several Ivy processes, each with a share of the modules known to be needed.
 
-Ivy by itself reads one module's description after the other and then fetches one jar after the other: a minute and a
-half for the broker, most of it waiting. Which modules it ends with is known (`jars.coordinates`, renewed with
-`jars.sha256`), so a few Ivys may fetch those alone, each in a cache of its own. What they do not bring, a whole resolve
-fetches afterwards, and says why it cannot.
+Ivy alone reads one module description after the other and then fetches one jar after the other: a minute and a half
+for the broker, most of it waiting. The final list of modules is known (`jars.coordinates`, renewed with
+`jars.sha256`), so several Ivys fetch them side by side, each with its own cache. A full resolve afterwards fetches what
+they missed, and reports errors.
 """
 
 import shutil

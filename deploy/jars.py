@@ -1,8 +1,8 @@
-"""The Java archives Headgate needs: fetched once by the Ivy inside PySpark, checked, and kept in a cache.
+"""The Java archives that Headgate needs: fetched once with the Ivy inside PySpark, verified, and cached.
 
-What they must contain stands in `jars.sha256`, one line a file, in the format of `sha256sum`.
+`jars.sha256` lists their checksums, one line per file, in the format of `sha256sum`.
 
-`python -m deploy.jars` fetches them ahead of time (for an image, or a machine that will have no network);
+`python -m deploy.jars` fetches them ahead of time (for an image, or for a machine without a network);
 with `--write-manifest` it renews `jars.sha256` after a change in `ivy.xml`.
 """
 

@@ -1,4 +1,4 @@
-"""The Java runtime: find it, run tools and servers in it, and leave no process behind."""
+"""The Java runtime: finds it, runs tools and servers in it, and leaves no process behind."""
 
 import os
 import platform

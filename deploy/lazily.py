@@ -1,4 +1,4 @@
-"""What a command needs once it runs, loaded only then: `headgate --help` loads no policy, no client, no settings."""
+"""Imports on first use: so `headgate --help` imports no policy, no client library and no settings."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

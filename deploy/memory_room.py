@@ -1,4 +1,4 @@
-"""How much memory is left to this process, on its machine and within the limits it was given."""
+"""How much memory this process may still use, from the machine and its cgroup limits."""
 
 import math
 from collections.abc import Iterator

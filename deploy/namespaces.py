@@ -1,4 +1,4 @@
-"""How a Pulsar namespace is named in an option."""
+"""Validates a Pulsar namespace given as an option."""
 
 from policies.errors import UserError
 

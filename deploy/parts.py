@@ -1,4 +1,4 @@
-"""The parts of the loop as processes of their own, each with its own metrics and health."""
+"""Runs one part of the loop as its own process, with its own metrics and health endpoints."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""`headgate pause` and `resume`: a person's word to the running loop, and what it says to that."""
+"""The commands `headgate pause` and `resume`: send the command to the running loop and wait for its answer."""
 
 import time
 from collections.abc import Iterator

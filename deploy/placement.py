@@ -1,4 +1,4 @@
-"""`headgate placement`: where a cluster's namespaces may place their data, from live data, as a person reads it."""
+"""The command `headgate placement`: from live data, where a cluster's namespaces may place their data."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What `headgate placement` shows: tables and sentences a person reads at a glance."""
+"""Formats the answer of `headgate placement` as tables and sentences."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""`headgate promise`: what a namespace is promised, told to the running loop, and what the loop says to it."""
+"""The command `headgate promise`: sends a namespace's promise to the running loop and waits for its decision."""
 
 import time
 from dataclasses import dataclass

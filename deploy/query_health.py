@@ -1,4 +1,4 @@
-"""The query's health and metrics, from what it says after each micro-batch."""
+"""The query's health and metrics, from the progress it reports after each micro-batch."""
 
 import time
 from collections.abc import Callable

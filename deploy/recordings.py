@@ -1,4 +1,4 @@
-"""Where replay takes recorded events from: files, as events or as `kcat -J` writes records, and the observed topics."""
+"""Reads recorded events for replay: from files (events, or the output of `kcat -J`) or from the observed topics."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`headgate replay`: recorded events in, decisions out. Standard output holds nothing but JSON lines, or a timeline."""
+"""The command `headgate replay`: recorded events in, decisions out. It prints nothing but JSON lines or a timeline."""
 
 import json
 import sys

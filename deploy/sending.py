@@ -1,4 +1,4 @@
-"""A person's word to the running loop: readings that a command publishes, and must have brought there."""
+"""Publishes the readings of a command (pause, promise) to the running loop, and confirms their delivery."""
 
 import getpass
 import os

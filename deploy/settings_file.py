@@ -1,4 +1,4 @@
-"""Reads a settings file, and says of every mistake where it is and what to write instead."""
+"""Loads a settings file; every mistake is reported with its place and what to write instead."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The settings read again while a loop runs, on SIGHUP."""
+"""Reloads the settings of a running loop on SIGHUP."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""Parts that run only where this process holds what they are for, and stop before another takes it over."""
+"""Runs the parts of the work that a consumer group assigns to this process; stops them before another takes over."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

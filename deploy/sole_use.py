@@ -1,8 +1,9 @@
-"""One process at a time on a checkpoint, among those that see its folder: who comes second is told who was first.
+"""An exclusive lock on the checkpoint's folder: a second process is told which one holds it.
 
-A lock on a file, which goes with its process whatever ends it. It holds on one machine, and on others that share the
-folder by a file system with locks (NFS 4, CephFS). Who may decide at all, the group says that all queries of a
-checkpoint are in (`connectors.shares`); this keeps one off that is about to end, or frozen, from being overtaken.
+The lock is a file lock, which ends with its process. It works on one machine, and across machines that share the
+folder through a file system with locks (NFS 4, CephFS). Which process may decide at all is settled by the consumer
+group of the checkpoint's queries (`connectors.shares`). This lock only prevents a process from starting while a
+predecessor that is stopping, or frozen, still holds the checkpoint.
 """
 
 import fcntl

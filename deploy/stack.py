@@ -1,4 +1,4 @@
-"""The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one it starts itself."""
+"""The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one that it starts itself."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""`headgate import-strimzi`: from a broker's properties with the quotas plugin to Headgate's settings.
+"""The command `headgate import-strimzi`: converts a broker's properties for the quotas plugin to Headgate settings.
 
-Two generations of keys are known: those of the released plugin (0.3) and those of the draft with soft and hard limits.
-What the plugin refuses is refused here, too.
+Two generations of keys are known: the released plugin (0.3) and the draft with soft and hard limits. Values that the
+plugin refuses are refused here, too.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The line by which `spark-submit` runs the query."""
+"""The spark-submit command line that runs the query."""
 
 import shlex
 import sys

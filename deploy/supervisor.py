@@ -1,4 +1,4 @@
-"""Keeps the query running: starts it again with back-off when it fails or stalls, and gives up rather than hang."""
+"""Supervises the query: restarts it with back-off when it fails or stalls, and ends the process rather than hang."""
 
 import threading
 import time

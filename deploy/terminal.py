@@ -1,4 +1,4 @@
-"""What a person sees on the terminal while the loop runs: what it does, what it decided, and where to look."""
+"""Terminal output of a running loop: steps, decisions, and where to look."""
 
 import threading
 import time

@@ -1,1 +1,1 @@
-"""What is said of a settings file: mistakes, doubts, and what is in force."""
+"""Checks a settings file: errors, warnings, and the settings that result from it."""

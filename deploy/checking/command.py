@@ -1,4 +1,4 @@
-"""`headgate check`: every mistake at once, then what is allowed and hardly meant."""
+"""The command `headgate check`: prints every error at once, then warnings."""
 
 from collections.abc import Iterator
 from pathlib import Path

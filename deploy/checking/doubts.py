@@ -1,4 +1,4 @@
-"""What is allowed in settings, and hardly what was meant: `headgate check` says so, and nothing else does."""
+"""Warnings of `headgate check`: settings that are valid but probably not what was meant."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The settings in force, as a settings file that means the same: each cluster with its own, overrides merged."""
+"""Prints the settings in force as an equivalent settings file: each cluster with its overrides merged."""
 
 from collections.abc import Mapping
 from typing import Any

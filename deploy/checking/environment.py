@@ -1,4 +1,4 @@
-"""Variables that begin with HEADGATE_: which of them a mistake comes from, and which are no setting."""
+"""Checks environment variables that begin with HEADGATE_: which one caused a mistake, and which name no setting."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Files that settings name and that hold something else than they should: found before anything connects."""
+"""Checks the contents of files that settings name (keys, certificates, tokens) before anything connects."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

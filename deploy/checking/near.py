@@ -1,4 +1,4 @@
-"""Names that somebody may have meant."""
+"""Suggests known names close to a misspelt one."""
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Which settings there are at a place of the file, from the models."""
+"""Lists the settings that are valid at a place of the file, from the Pydantic models."""
 
 import dataclasses
 import types

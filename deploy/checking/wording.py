@@ -1,4 +1,4 @@
-"""Mistakes in settings as sentences that name the place and the remedy; none shows what was given."""
+"""Turns validation errors into sentences that name the place and the remedy, and never quote the value given."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

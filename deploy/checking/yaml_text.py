@@ -1,6 +1,6 @@
-"""The text of a settings file as YAML: read with bounds, and what is wrong with it in words that name the remedy.
+"""Parses the YAML text of a settings file within size limits, and words syntax errors with their remedy.
 
-Nothing of the text is quoted but names: a password may stand anywhere, without its quotes, too.
+Errors quote names only, never values: a password may stand anywhere, even outside its quotes.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""However the demo ends, nothing of it stays: signals, and the folder it works in."""
+"""Cleans up however the demo ends: signals, and the demo's working folder."""
 
 import fcntl
 import shutil

@@ -1,4 +1,4 @@
-"""What became of decisions: the quota as the broker has it, and what the actuator says in the audit."""
+"""Follows what became of decisions: the quota that the broker has, and the actuator's events in the audit topic."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Producers that want to write at a rate, whatever the brokers say: what fills a disk."""
+"""Producers that try to write at a fixed rate and so fill the disk."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Where the story is played: looks at everything, tells the screen, and makes space when its time has come."""
+"""Drives the demo: polls everything, updates the screen, and frees space when the script says so."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Runs the demo: its servers, the whole loop on them as `headgate run` has it, producers, and the story."""
+"""Runs the demo: its servers, the whole loop as `headgate run` runs it, producers, and the script of the demo."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a person sees of the demo: sentences as they come, and below them three charts that move."""
+"""The demo's terminal output: sentences as they come, and three live charts below them."""
 
 import io
 import re

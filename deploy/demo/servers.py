@@ -1,4 +1,4 @@
-"""The demo's servers: a broker on the small volume, which is watched, and one for the loop's own topics."""
+"""The demo's servers: the watched broker on the small volume, and a broker for the loop's own topics."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

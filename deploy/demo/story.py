@@ -1,4 +1,4 @@
-"""The demo's story: which part of it is on, by what was decided, carried out and measured. Pure."""
+"""The demo's script as a pure state machine: which phase is on, from what was decided, carried out and measured."""
 
 from dataclasses import dataclass, field
 from enum import Enum

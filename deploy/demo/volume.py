@@ -1,8 +1,8 @@
-"""The small volume the demo fills: a disk of its own where the system allows one, else a folder that it counts.
+"""The small volume that the demo fills: a tmpfs where the system allows one, else a folder whose size is counted.
 
-A disk of its own is a tmpfs in mounts that only this process and its children see. Linux gives those to root, and on
-most machines to everybody, in a user namespace; nothing has to be unmounted, whatever becomes of the processes: the
-mounts end with the last of them. Standard library only: namespaces are entered before any thread is started.
+The tmpfs is mounted in a mount namespace that only this process and its children see. Linux allows that to root and,
+on most machines, to everybody in a user namespace. Nothing has to be unmounted: the mounts end with the last process.
+Standard library only, because namespaces must be entered before any thread is started.
 """
 
 import ctypes

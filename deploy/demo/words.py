@@ -1,4 +1,4 @@
-"""What the demo says of itself: how its disk is limited, and what to do next."""
+"""Texts of the demo about itself: how its disk is limited, and what to try next."""
 
 from textwrap import indent
 

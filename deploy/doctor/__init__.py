@@ -1,1 +1,1 @@
-"""`headgate doctor`: everything the settings name, asked once, and changed by nothing."""
+"""`headgate doctor`: connects to everything the settings name, checks it, and changes nothing."""

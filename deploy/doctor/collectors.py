@@ -1,4 +1,4 @@
-"""The collectors themselves, run once: what they read goes nowhere, and says whether they could."""
+"""Runs each collector once, without publishing, and reports whether it could read."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""`headgate doctor`: asks everything at once, and shows what came of it."""
+"""The command `headgate doctor`: runs all checks in parallel and shows the results."""
 
 import json
 from collections.abc import Iterator

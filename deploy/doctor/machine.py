@@ -1,4 +1,4 @@
-"""What Headgate needs of the machine it runs on: folders, Java, jars, a port."""
+"""Checks of this machine: folders, Java, jars, a free port."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""All questions at once, each with a limit: what works, what is slow, what is not allowed."""
+"""Runs all checks in parallel, each with a time limit, and classifies them: works, slow, not permitted, failed."""
 
 import threading
 import time

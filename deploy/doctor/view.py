@@ -1,4 +1,4 @@
-"""What the doctor found, for a terminal of 80 columns."""
+"""Shows the doctor's results on a terminal of 80 columns."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""`headgate status`, `decisions`, `alerts` and `explain`: from the loop's topics, for a person or a script."""
+"""The commands `headgate status`, `decisions`, `alerts` and `explain`, as text or JSON."""
 
 import json
 import signal

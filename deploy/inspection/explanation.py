@@ -1,6 +1,6 @@
-"""Why a decision was made: the decision as the audit has it, what it rests on, and what actuators said of it.
+"""Why a decision was made: its audit entry, the readings it rests on, and what actuators reported.
 
-Nothing is derived anew: sentence, numbers, evidence and reports are those that were written then.
+Nothing is recomputed: explanation, numbers, evidence and reports are the ones recorded at the time.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What is in force now, by the decided topics: read whole, then followed."""
+"""The decisions in force, from the decided topics: read completely, then followed."""
 
 import time
 from collections.abc import Iterator

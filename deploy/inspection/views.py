@@ -1,4 +1,4 @@
-"""What a person sees of decisions, alerts and explanations: tables and sentences for a terminal of any width."""
+"""Formats decisions, alerts and explanations as tables and sentences for a terminal of any width."""
 
 import json
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Watching Headgate: rules for Prometheus and dashboards for Grafana, as files to take."""
+"""Monitoring of Headgate itself: alert rules for Prometheus and dashboards for Grafana, shipped as files."""

@@ -1,4 +1,4 @@
-"""Makes Grafana's dashboards of `deploy.monitoring.panels`: ``python -m deploy.monitoring.dashboards`` writes them."""
+"""Generates the Grafana dashboards from `deploy.monitoring.panels`: ``python -m deploy.monitoring.dashboards``."""
 
 import json
 from pathlib import Path

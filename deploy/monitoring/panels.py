@@ -1,6 +1,6 @@
-"""What the dashboards show: titles, units and queries, without Grafana.
+"""The panels of the dashboards: titles, units and queries, independent of Grafana's JSON.
 
-`$cluster` stands for the clusters that are chosen at the top of a dashboard, `$__rate_interval` for Grafana's own.
+`$cluster` is the dashboards' variable of chosen clusters, `$__rate_interval` is Grafana's own.
 """
 
 from dataclasses import dataclass

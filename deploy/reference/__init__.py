@@ -1,1 +1,1 @@
-"""The reference pages and schemas, made from the models and the code that registers the metrics, so never stale."""
+"""Generates the reference pages and schemas from the models and from the code that registers metrics."""

@@ -1,4 +1,4 @@
-"""docs/reference/alertmanager.yaml: a configuration of Alertmanager, with each policy's causes and effects."""
+"""docs/reference/alertmanager.yaml: an Alertmanager configuration with inhibition rules from each policy's alerts."""
 
 from collections.abc import Iterator
 from typing import Any

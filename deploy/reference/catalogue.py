@@ -1,4 +1,4 @@
-"""Every event there is: its type, its topic, the model of its data, and its JSON Schema."""
+"""The catalogue of all events: type, topic, data model and JSON Schema."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

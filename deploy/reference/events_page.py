@@ -1,4 +1,4 @@
-"""docs/reference/events.md: one section an event."""
+"""docs/reference/events.md: one section per event."""
 
 import json
 from collections import Counter

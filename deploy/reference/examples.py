@@ -1,4 +1,4 @@
-"""One real event of each type: what the code itself makes of each policy's scenario."""
+"""One real example of each event type, produced by running each policy's example scenario."""
 
 import json
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""What docker/kubernetes has from elsewhere: Prometheus' rules, and each part's rights as users of Strimzi.
+"""Generated files of docker/kubernetes: Prometheus rules, and each part's rights as Strimzi users.
 
-``python -m deploy.reference.kubernetes`` writes the files anew; a test compares them.
+``python -m deploy.reference.kubernetes`` writes the files; a test compares them.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Markdown's tables."""
+"""Markdown tables."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

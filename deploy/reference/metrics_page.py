@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md: what every part of the loop registers, asked of the parts themselves."""
+"""docs/reference/metrics.md: the metrics that every part of the loop registers, obtained from the parts themselves."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

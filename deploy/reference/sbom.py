@@ -1,7 +1,6 @@
-"""What Headgate is made of: a CycloneDX list of its Python packages and jars, each by version and sum.
+"""The software bill of materials: a CycloneDX list of Python packages and jars with version and checksum.
 
-From the same files that everything is installed by, so it lists what is installed and nothing else; the same bytes
-each time.
+It is made from the files that the installation itself uses, and its bytes are reproducible.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""docs/reference/settings.yaml: every setting with its meaning, its type and its default.
+"""docs/reference/settings.yaml: every setting with its meaning, type and default.
 
-What stands there uncommented is the defaults, so the file loads as it is. ``#name: value`` is a setting without a
-default (or a block that is off), with an example; ``# text`` explains. So taking the ``#`` away is all there is to do.
+Uncommented lines are the defaults, so the file loads as it is. ``#name: value`` is an example of a setting without a
+default (or of a block that is off): remove the ``#`` to use it. ``# text`` explains.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""JSON Schema in words: what a value is, and the fields of an object as rows of a table."""
+"""Describes JSON Schemas in words: the type of a value, and the fields of an object as table rows."""
 
 import re
 from collections.abc import Iterator, Mapping

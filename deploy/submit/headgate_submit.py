@@ -1,6 +1,6 @@
-"""What spark-submit is given to run: the `headgate` command.
+"""The script that spark-submit runs: it calls the `headgate` command.
 
-Alone in its folder, because Python looks there first for every module.
+It has a folder of its own, because Python puts a script's folder first on the import path.
 """
 
 from deploy.cli import main

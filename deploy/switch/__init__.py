@@ -1,5 +1,5 @@
-"""The commands `headgate switch …`, which `cli` names.
+"""The implementation of the commands `headgate switch …`, which `cli` declares.
 
-`command_runner` runs those that are sent to the loop through `loop_client`; each `…_command` runs one that is not; each
-`…_view` is what a person sees.
+`command_runner` runs the commands that are sent to the loop, through `loop_client`; each `…_command` runs one that is
+not sent; each `…_view` formats output.
 """

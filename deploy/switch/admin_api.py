@@ -1,7 +1,7 @@
-"""The REST verbs of PIP-477 below `/admin/v2/bookie-clusters`, served by the process that carries switches out.
+"""The REST API of PIP-477 below `/admin/v2/bookie-clusters`, served by the process that carries switches out.
 
-Each verb runs the command of the command line, so checks and refusals are the same. Off unless the settings have it;
-who asks needs the token. What brokers alone can do (`/internal/promote-cursor`, `/read-mode`) is answered 501.
+Each request runs the same command as the command line, with the same checks and refusals. It is off unless the settings
+enable it, and requires the token. What only a broker can do (`/internal/promote-cursor`, `/read-mode`) answers 501.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Answers `headgate switch collisions`: the precheck's join where references outgrow a machine.
+"""The command `headgate switch collisions`: finds ledger id collisions when the references outgrow one machine.
 
-It joins a published inventory in Spark, wherever `stream.master` says.
+It joins a published inventory in Spark, on the master that `stream.master` names.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What was decided about a command: whether it was accepted, how the command line ends, and what it prints."""
+"""The loop's answer to a command: accepted or refused, the exit status, and the text or JSON to print."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One command of a switch from beginning to end: what it shows, asks, sends, and how it ends."""
+"""Runs one switch command from start to end: what it shows, asks, sends and returns."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Answers `headgate switch inventory`: publishes what the precheck would read, in parts, for `collisions` to join."""
+"""The command `headgate switch inventory`: publishes the precheck's input in parts, for `collisions` to join."""
 
 import json
 import time

@@ -1,6 +1,6 @@
-"""What became of single ledgers of a switch: those that failed, and those that a clean-up would delete.
+"""Lists single ledgers of a switch: those that failed, and those that a clean-up would delete.
 
-The latest decision about each ledger is on the decided topic; of 100,000 only those that are shown are kept in memory.
+The latest decision about each ledger is on the decided topic; only those that are shown are kept in memory.
 """
 
 import json

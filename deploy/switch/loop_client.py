@@ -1,4 +1,4 @@
-"""Sends the commands of a switch to the running loop, and receives what is decided about them."""
+"""Sends switch commands to the running loop and receives the decisions about them."""
 
 import time
 import uuid

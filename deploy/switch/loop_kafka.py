@@ -1,4 +1,4 @@
-"""Where the loop is that a command talks to: the Kafka that the settings name, or that of a running `headgate up`."""
+"""Finds the loop that a command talks to: the Kafka that the settings name, or that of a running `headgate up`."""
 
 import json
 import os

@@ -1,7 +1,6 @@
-"""Answers `headgate switch plan`: what a switch would do and how long that takes, from live data, before it starts.
+"""The command `headgate switch plan`: from live data, what a switch would do and how long it would take.
 
-It reads what the precheck reads, and the size of each ledger that would be copied. Nothing is written, and no loop need
-run.
+It reads what the precheck reads, and the size of each ledger to copy. It writes nothing and needs no running loop.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Answers `headgate switch precheck`: from live data, read once, writing nothing."""
+"""The command `headgate switch precheck`: judges live data, read once. It writes nothing."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""What `headgate switch precheck` shows: first whether it is ready, then what was found, then why not."""
+"""Formats the precheck's report: first whether the switch is ready, then what was found, then why it is not ready."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How fast a switch goes on, how long it still takes, and what it waits for: from its records alone."""
+"""Speed, remaining time and waiting reasons of a switch, computed from its records alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What `headgate switch start` shows before it asks: the report of the precheck that the loop made."""
+"""Formats the precheck report that the loop made, which `headgate switch start` shows before it asks."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a BookKeeper cluster is, read at its own address: its name alone must never be enough to register it."""
+"""Identifies a BookKeeper cluster by what is read at its address: a name alone never suffices to register it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers `headgate switch status`: the record of a switch as the loop last published it, once or again and again."""
+"""The command `headgate switch status`: the record of a switch as the loop last published it, once or continuously."""
 
 import json
 import signal

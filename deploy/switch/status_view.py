@@ -1,4 +1,4 @@
-"""What `headgate switch status` shows of a switch: where it stands, how far it is, and what is in its way."""
+"""Formats the status of a switch: its stage, its progress, and what blocks it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime

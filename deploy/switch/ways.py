@@ -1,4 +1,4 @@
-"""What a person may command now: whoever is woken at night reads it where the switch is shown."""
+"""Lists the commands that a person may give in the current stage of a switch; shown with its status."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What other settings would have decided, for people.
+"""Shows what other settings would have decided.
 
-`timeline` holds the courses of two replays against each other, `table` shows them in a terminal, `picture` in one page.
+`timeline` compares the courses of two replays, `table` prints them in a terminal, `picture` writes an HTML page.
 """

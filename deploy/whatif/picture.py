@@ -1,6 +1,6 @@
-"""The timeline as one page of HTML that needs nothing else: bands over time, and what each says on a table beneath.
+"""The timeline as one self-contained HTML page: bands over time, and a table that says what each band means.
 
-Names come from elsewhere, so all of them are escaped; the page has no script.
+All names are escaped, because they come from elsewhere; the page has no script.
 """
 
 from collections.abc import Iterator, Sequence

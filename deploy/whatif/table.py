@@ -1,4 +1,4 @@
-"""The timeline in a terminal: what was in force from when, for how long; where two differ, how."""
+"""The timeline as a terminal table: what was in force from when and for how long, and where two replays differ."""
 
 from collections.abc import Iterator, Sequence
 

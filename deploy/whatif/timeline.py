@@ -1,4 +1,4 @@
-"""The courses of replays: for each subject what was in force from when to when, under one setting or two. Pure."""
+"""The courses of replays: for each subject what was in force from when to when, under one or two settings. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
