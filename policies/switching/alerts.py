@@ -97,17 +97,22 @@ def _ids_behind(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
         return
     if switch is not None and (switch.blocked or switch.halted):
         return  # which say it, with the same remedy
+    if (gave := facts.gave_beyond(active)) >= 0:
+        yield _behind(cluster, active, generator.next_id, f"already gave {gave}", remedy_beyond(gave, active))
+        return
     most = max(
         (m for m in facts.written_elsewhere(active) if m.given_to_us >= generator.next_id),
         key=lambda m: m.given,
         default=None,
     )
     if most is not None:
-        summary = (
-            f"brokers of {cluster} write to {active}, which gives {generator.next_id} next, and {most.name} already "
-            f"gave {most.given}: {remedy_beyond(most.given, active)}"
-        )
-        yield Condition(IDS_BEHIND, f"{cluster}/switch", Severity.CRITICAL, "ids_behind", summary, {"cluster": cluster})
+        gave_more = f"{most.name} already gave {most.given}"
+        yield _behind(cluster, active, generator.next_id, gave_more, remedy_beyond(most.given, active))
+
+
+def _behind(cluster: str, active: str, next_id: int, gave: str, remedy: str) -> Condition:
+    summary = f"brokers of {cluster} write to {active}, which gives {next_id} next, and {gave}: {remedy}"
+    return Condition(IDS_BEHIND, f"{cluster}/switch", Severity.CRITICAL, "ids_behind", summary, {"cluster": cluster})
 
 
 def _of_the_switch(cluster: str, facts: SwitchFacts, switch: Switch) -> Iterator[Condition]:

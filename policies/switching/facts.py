@@ -108,6 +108,12 @@ class SwitchFacts:
         generator = self.generator(name)
         return generator.next_id if generator else -1
 
+    def gave_beyond(self, name: str) -> int:
+        """The greatest id that a cluster gave although it gives a lower one next; -1: its ids only grew."""
+        instance, generator = self.instance(name), self.generator(name)
+        given = max((m.given for m in self.state.marks if m.instance == instance), default=-1)
+        return given if generator is not None and given >= generator.next_id else -1
+
     def deleted_ids(self, instance: str | None) -> tuple[int, ...]:
         """What was deleted from a cluster, sorted."""
         return next((d.ids for d in self.state.deleted if d.instance == instance), ())

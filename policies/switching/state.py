@@ -415,6 +415,15 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
         """The cluster that is active by the registry: where a switch begins, also after a rollback of attributions."""
         return next((e.name for e in self.entries if e.status is ClusterStatus.ACTIVE), None)
 
+    def leaderless(self) -> str:
+        """Why brokers have no registered cluster to write to; empty when they have one, or nothing is registered."""
+        active = self.active()
+        if not self.entries or (active is not None and self.entry(active) is not None):
+            return ""
+        if active is not None:
+            return f"brokers are directed to {active}, which is not registered: `register` it"
+        return "no registered cluster is active: `register` the one that brokers write to with `--status active`"
+
     def stage(self, target: str, now_ms: int) -> SwitchStage:
         """Where the switch to a target stands; once a switch is over its target is registered again."""
         if self.switch and self.switch.target == target and self.switch.stage not in ENDED:

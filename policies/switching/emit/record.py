@@ -74,7 +74,6 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
     switch = state.switch
     counts = _counts(switch) if switch else Counter[LedgerStage]()
     live = switch is not None and switch.live_ms >= 0
-    epoch = switch.epoch if switch else state.epoch
     return {
         "active": state.active(),
         "source": switch.source if switch else None,
@@ -85,7 +84,7 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
         "brokers": BrokerCounts(
             live=len(state.members.brokers) if state.members else None,
-            acked=sum(b.acked_epoch == epoch for b in state.brokers),
+            acked=_acked(state),
             awaited={d.broker: from_millis(d.since_ms) for d in awaited(state)},
             astray={d.broker: d.why for d in deviations(state) if d.follows},
         ),
@@ -104,6 +103,13 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "copy_bytes_per_second": limits.copy_bytes_per_second,
         "bypassed": state.bypassed,
     }
+
+
+def _acked(state: SwitchingState) -> int:
+    """How many follow the switch's directive: of the live ones, where they are known."""
+    epoch = state.switch.epoch if state.switch else state.epoch
+    following = {b.name for b in state.brokers if b.acked_epoch == epoch}
+    return len(following if state.members is None else following.intersection(state.members.brokers))
 
 
 def _stage_since(switch: Switch | None) -> datetime | None:

@@ -55,7 +55,7 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     if not state.entries or _began_without(before, seen):
         return _take_over(state, seen)
     versions = {e.name: e.version for e in seen.entries}
-    contested, by = _two_active(state, seen), None
+    contested, by = _two_active(state, seen) or state.leaderless(), None
     if not contested and (by := _not_ours(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
     again = replace(
@@ -76,8 +76,9 @@ def _take_over(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingStat
         epoch=max(state.epoch, seen.directive.epoch if seen.directive else 0, seen.committed_epoch),
         # Where our checkpoint was lost, executors know orders of before: none of ours may have a number of theirs.
         ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
-        contested=_two_active(state, seen), removed=tuple(n for n in state.removed if n in read),
+        removed=tuple(n for n in state.removed if n in read),
     )  # fmt: skip
+    after = replace(after, contested=_two_active(state, seen) or after.leaderless())
     return after, RegistryAgain(read) if state.entries else None
 
 

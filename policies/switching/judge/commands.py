@@ -22,11 +22,19 @@ from policies.switching.judge.changes import (
     UpdateSwitch,
 )
 from policies.switching.judge.open_orders import order_again
-from policies.switching.judge.registering import may_settle, settle, status_refusal, usual_status, write_entry
+from policies.switching.judge.registering import (
+    may_settle,
+    nobody_leads,
+    settle,
+    status_refusal,
+    usual_status,
+    write_entry,
+)
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.state import (
     DELETING,
     FAILED,
+    ClusterStatus,
     LedgerStage,
     LedgerTask,
     RegistryEntry,
@@ -91,8 +99,10 @@ def precheck(facts: SwitchFacts, asked: Precheck) -> Iterator[Change]:
     """Row 3, its request; also when it was checked before, or its last switch is over."""
     target, source = asked.target, facts.state.committed()
     stage = facts.stage(target)
-    if stage is SwitchStage.NONE or source is None:
+    if stage is SwitchStage.NONE:
         yield reject(asked, RejectCode.NOT_FOUND, f"{target} is not registered")
+    elif source is None:
+        yield reject(asked, RejectCode.NOT_FOUND, nobody_leads(facts))
     elif stage not in (SwitchStage.REGISTERED, SwitchStage.PRECHECKED):
         yield reject(asked, RejectCode.INVALID_TRANSITION, f"the switch to {target} is at {stage.value}")
     else:
@@ -135,8 +145,10 @@ def _refusal_to_start(facts: SwitchFacts, asked: Start, source: str | None) -> t
     state, target = facts.state, asked.target
     if why := guards.no_other_switch(facts):
         return RejectCode.SWITCH_IN_PROGRESS, why
-    if state.entry(target) is None or source is None:
+    if state.entry(target) is None:
         return RejectCode.NOT_FOUND, f"{target} is not registered"
+    if source is None:
+        return RejectCode.NOT_FOUND, nobody_leads(facts)
     if why := guards.nothing_contests(facts):
         return RejectCode.CONTESTED, why
     if why := guards.target_is_not_active(facts, target):
@@ -202,11 +214,25 @@ def _taken_up(task: LedgerTask) -> PutTask:
     return PutTask(afresh, numbered=True)
 
 
+def _no_switch_left(facts: SwitchFacts, name: str) -> guards.Refusal:
+    """Why no switch has ended by which a cluster was left; None when one has.
+
+    One that was left by an earlier switch is deprecated, also when the last switch came to nothing.
+    """
+    switch, known = facts.state.switch, facts.state.entry(name)
+    if switch is not None and switch.stage in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
+        return None
+    if facts.state.live() is not None:
+        return f"the switch to {facts.switch.target} is not over"
+    was_left = switch is not None and known is not None and known.status is ClusterStatus.DEPRECATED
+    return None if was_left else f"no switch from {name} is done"
+
+
 def close_client(facts: SwitchFacts, asked: CloseClient) -> Iterator[Change]:
     """Row 23."""
-    switch, name = facts.state.switch, asked.name
-    if switch is None or switch.stage not in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
-        yield reject(asked, RejectCode.INVALID_TRANSITION, "no switch is done")
+    name = asked.name
+    if why := _no_switch_left(facts, name):
+        yield reject(asked, RejectCode.INVALID_TRANSITION, why)
     elif facts.state.entry(name) is None:
         yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
     elif why := guards.nothing_contests(facts):

@@ -13,11 +13,16 @@ from policies.switching.id_generators import remedy_beyond
 from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
 from policies.switching.precheck.snapshot import are_one
 from policies.switching.references import ANY_CLUSTER
-from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
+from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
 from policies.switching.watch import deviations, named
 from policies.units import counted_with, from_millis
 
 _USES = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
+_ENDS = {
+    SwitchStage.HOLD: "`cleanup` or `rollback` ends it",
+    SwitchStage.DONE_WITH_FAILURES: "`abort` lets go of what stays behind",
+}
+"""What is right where another switch is wanted."""
 Refusal = str | None
 """Why not; None when it holds."""
 
@@ -68,7 +73,9 @@ def holds_lease(facts: SwitchFacts) -> Refusal:
 def no_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
     live = facts.state.live()
-    return f"the switch to {live.target} is at {live.stage.value}" if live else None
+    if live is None:
+        return None
+    return f"the switch to {live.target} is at {live.stage.value}: {_ENDS.get(live.stage, '`abort` ends it')}"
 
 
 def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
@@ -131,11 +138,14 @@ def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
 def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
     """INV-2 over all switches: the target's next ids lie beyond all that brokers may ever have got elsewhere.
 
-    Of a cluster that is idle, what it gave counts and not what it may give.
+    And beyond its own: a generator that goes back, as of a ZooKeeper restored from a backup, gives ids again. Of a
+    cluster that is idle, what it gave counts and not what it may give.
     """
     generator = facts.generator(target)
     if generator is None:
         return "an id generator is unknown"
+    if (gave := facts.gave_beyond(target)) >= 0:
+        return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave, target)}"
     for mark in facts.written_elsewhere(target):
         taken = mark.given_to_us if mark.name == idle else facts.may_have_given(mark)
         if taken >= generator.next_id:

@@ -90,7 +90,10 @@ def _client_init_failed(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change
     """Row 7. That no broker said it moved does not mean that none did: what the target gave decides."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
     others = "others already write there"
-    if switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked and not facts.state.contested:
+    nobody_moved = switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked
+    if nobody_moved and facts.stands_still:
+        others = f"and nothing is undone by itself ({facts.stands_still})"
+    elif nobody_moved:
         unread = guards.it_is_known_what_target_gave(facts)
         if unread or not (why := guards.way_back_is_beyond(facts, switch.home)):
             heard = f"; {unread}, so some may have" if unread else ""

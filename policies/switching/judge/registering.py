@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from policies.switching.decisions import SwitchReason
 from policies.switching.events import Register
 from policies.switching.facts import SwitchFacts
@@ -22,6 +24,8 @@ def status_refusal(facts: SwitchFacts, asked: Register) -> str | None:
     usual, wanted = usual_status(facts, asked.name), asked.status
     if wanted is None or wanted is usual or may_settle(facts, asked):
         return None
+    if wanted is S.ACTIVE and _may_lead(facts, asked.name):
+        return None
     if wanted is S.ACTIVE:
         return f"{facts.state.active() or 'none'} is active: `start --target {asked.name}` moves brokers"
     if wanted is S.DEPRECATED:
@@ -32,6 +36,18 @@ def status_refusal(facts: SwitchFacts, asked: Register) -> str | None:
     if live is not None and asked.name in (live.source, live.target):
         return f"the switch from {live.source} to {live.target} is not over"
     return None
+
+
+def _may_lead(facts: SwitchFacts, name: str) -> bool:
+    """Whether the registry has no active cluster, no switch is to make one, and brokers are directed nowhere else."""
+    state = facts.state
+    return state.committed() is None and state.live() is None and state.active() in (None, name)
+
+
+def nobody_leads(facts: SwitchFacts) -> str:
+    """What is to be done where the registry does not say from where a switch begins."""
+    name = facts.state.active() or "the one that brokers write to"
+    return f"no cluster is active in the registry: `register` {name} with `--status active`"
 
 
 def may_settle(facts: SwitchFacts, asked: Register) -> bool:
@@ -55,11 +71,14 @@ def settle() -> Iterator[Change]:
 def write_entry(facts: SwitchFacts, entry: RegistryEntry) -> Iterator[Change]:
     """A cluster comes into the registry, or in place of what was known of it."""
     state = facts.state
+    entries = put(state.entries, entry)
+    leads = state.contested == state.leaderless() and not replace(state, entries=entries).leaderless()
     yield Update(
         {
-            "entries": put(state.entries, entry),
+            "entries": entries,
             "bootstrap": state.bootstrap or entry.name,
             "removed": tuple(name for name in state.removed if name != entry.name),
+            "contested": "" if leads else state.contested,
         }
     )
     yield WriteRegistry(entry, SwitchReason.COMMANDED)

@@ -48,7 +48,10 @@ def rollback(facts: SwitchFacts, asked: Rollback) -> Iterator[Change]:
     if switch.stage in _TAKEN_BACK:
         return _go_home(facts, switch, asked)
     if switch.stage in _IS_DONE:
-        sentence = f"the switch is {switch.stage.value}: `start` with {switch.source} as its target switches back"
+        first = "" if switch.stage is SwitchStage.DONE else "`abort` lets go of what stays behind, then "
+        sentence = (
+            f"the switch is {switch.stage.value}: {first}`start` with {switch.source} as its target switches back"
+        )
         return iter((reject(asked, _INVALID, sentence),))
     if switch.stage is SwitchStage.ROLLBACK:
         return iter((reject(asked, _INVALID, "it is being rolled back; `abort` ends that where it stands"),))
@@ -245,11 +248,21 @@ def _direct_after(facts: SwitchFacts, asked: Resume, epoch: int) -> Iterator[Cha
 # --- clean-up (row 20)
 
 
+def _nothing_to_clean_up(live: Switch | None) -> str:
+    if live is None:
+        return "there is no switch in hold to clean up"
+    if live.stage is SwitchStage.CLEANUP:
+        return "the clean-up is under way already; `status` shows how far it is"
+    if live.stage is SwitchStage.DONE_WITH_FAILURES:
+        return f"the clean-up is over; `start` with {live.target} as its target tries again what stayed behind"
+    return f"the switch to {live.target} is at {live.stage.value}: only one in hold is cleaned up"
+
+
 def cleanup(facts: SwitchFacts, asked: Cleanup) -> Iterator[Change]:
     """Row 20. What is deleted is decided ledger by ledger, on an inventory taken from now on."""
     live = facts.state.live()
     if live is None or live.stage is not SwitchStage.HOLD:
-        yield reject(asked, _INVALID, "there is no switch in hold to clean up")
+        yield reject(asked, _INVALID, _nothing_to_clean_up(live))
     elif why := guards.window_elapsed(facts):
         yield reject(asked, RejectCode.WINDOW_NOT_ELAPSED, why)
     elif why := facts.stands_still:

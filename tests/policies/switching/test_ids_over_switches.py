@@ -2,11 +2,13 @@
 
 import pytest
 
+from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import Register, Rollback, Unregister
 from policies.switching.id_generators import MAX_HOB, IdGenerator
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchStage
+from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes
 
 S = SwitchStage
@@ -39,6 +41,45 @@ def test_a_rollback_leaves_brokers_on_a_cluster_that_counts() -> None:
     assert start(world, "third") == []
     world.later().acks()
     world.write("t1", "b1")
+
+
+def test_a_target_whose_generator_went_back_is_not_started_to_until_it_is_advanced() -> None:
+    world = World().to(S.PRECHECKED)
+    world.clusters["new"].created = 5
+    read(world).clusters["new"].created = 2
+    assert start(world, "new") == [RejectCode.PRECHECK_FAILED]
+    assert "new gives 4294967298 next, and gave 4294967300 before: advance to HOB-0000000002" in world.said[-1].sentence
+    world.clusters["new"].hob = 2
+    assert start(world, "new") == []
+
+
+def test_a_target_whose_generator_goes_back_while_brokers_follow_does_not_go_live() -> None:
+    world = World()
+    world.clusters["new"].created = 5
+    world.to(S.TRIGGERED)
+    world.clusters["new"].created = 2
+    world.acks()
+    assert world.is_at(S.TRIGGERED)
+    assert "gave 4294967300 before" in world.switch.blocked
+    world.clusters["new"].hob = 2
+    assert read(world).is_at(S.LIVE_DUAL_READ)
+
+
+def test_a_generator_that_goes_back_under_the_brokers_is_an_alert_with_the_remedy() -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    for _ in range(3):
+        world.write("t1", "b1")
+    read(world)
+    world.clusters["new"].created -= 2
+    read(world)
+    [alert] = [a for a in world.published if isinstance(a, Alert)]
+    assert alert.alert == "switch-ids-behind"
+    assert "write to new, which gives 4294967297 next, and already gave 4294967298" in alert.summary
+    assert alert.summary.endswith("advance to HOB-0000000002")
+    world.clusters["new"].hob = 2
+    read(world)
+    assert world.alerts()[-1] == ("switch-ids-behind", "resolved")
 
 
 def test_it_counts_under_another_name_too() -> None:

@@ -118,6 +118,16 @@ def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None
     assert firing(world, AWAITED) == []
 
 
+def test_of_those_that_follow_the_live_ones_are_counted() -> None:
+    world = WireWorld()
+    world.brokers["b3"] = "old"
+    world.to(S.LIVE_DUAL_READ)
+    assert (world.records()[-1].brokers.live, world.records()[-1].brokers.acked) == (3, 3)
+    del world.brokers["b3"]
+    world.later().tell(world.members_event())
+    assert (world.records()[-1].brokers.live, world.records()[-1].brokers.acked) == (2, 2)
+
+
 def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout() -> None:
     world = WireWorld()
     world.to(S.TRIGGERED)

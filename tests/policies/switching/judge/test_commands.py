@@ -12,7 +12,7 @@ from policies.switching.events import (
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.units import from_millis
-from tests.policies.switching.world import Held, World, codes, verdicts
+from tests.policies.switching.world import Bookies, Held, World, codes, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -159,6 +159,20 @@ def test_a_client_is_closed_when_all_say_that_nobody_reads() -> None:
     assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]
     assert codes(world.tell(world.close_event("new"))) == [RejectCode.CLIENT_IN_USE], "the active one"
     assert codes(world.tell(world.close_event("fourth"))) == [RejectCode.NOT_FOUND]
+
+
+def test_a_client_may_be_closed_after_a_later_switch_came_to_nothing() -> None:
+    world = World().to(S.DONE)
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=4)
+    world.registered().checked("third").triggered("third")
+    [refused] = world.tell(world.close_event())
+    assert refused.sentence == "the switch to third is not over"
+    world.tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    assert world.is_at(S.REJECTED)
+    world.later().acks().tell(world.inventory_event())
+    assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]
+    [refused] = world.tell(world.close_event("third"))
+    assert refused.sentence == "no switch from third is done"
 
 
 def test_a_client_is_not_closed_while_a_reference_is_left() -> None:

@@ -4,7 +4,9 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.events import (
+    Pause,
     RegistrySeen,
+    Resume,
     Unregister,
 )
 from policies.switching.state import LedgerStage, SwitchStage
@@ -59,6 +61,18 @@ def test_a_client_that_cannot_be_made_before_any_ack_takes_the_switch_back() -> 
     assert world.state.directive is not None
     assert (world.state.directive.epoch, world.state.directive.target) == (2, "old")
     assert world.state.active() == "old"
+
+
+def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_so() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(Pause(key="p"), *(world.cluster_event(n) for n in world.clusters))
+    said = world.later().tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    assert verdicts(said) == [SwitchVerdict.DEGRADED]
+    assert "nothing is undone by itself (it is paused)" in said[0].sentence
+    world.tell(Resume(key="r"))
+    said = world.later().tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    assert verdicts(said) == [SwitchVerdict.ADVANCE, SwitchVerdict.WRITE_DIRECTIVE]
+    assert world.is_at(S.REJECTED)
 
 
 def test_a_client_that_cannot_be_made_after_an_ack_leaves_it_to_a_person() -> None:

@@ -1,10 +1,22 @@
 """Row 1, with a status: what a person may say a cluster is, and what only a switch makes it."""
 
-import pytest
+import dataclasses
 
-from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import Register, StatusResult
-from policies.switching.state import ClusterStatus, SwitchAction, SwitchStage
+import pytest
+from msgspec.structs import replace
+
+from policies.decisions import Alert
+from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
+from policies.switching.events import Register, RegistrySeen, Start, StatusResult
+from policies.switching.state import (
+    ClusterStatus,
+    Directive,
+    RegistryEntry,
+    SwitchAction,
+    SwitchingState,
+    SwitchStage,
+)
+from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World
 
 C, S = ClusterStatus, SwitchStage
@@ -46,6 +58,38 @@ def test_what_only_a_switch_does_is_refused_with_the_way(
     assert [each.code for each in said] == [RejectCode.INVALID_TRANSITION]
     assert says in said[0].sentence
     assert statuses(world) == before
+
+
+@pytest.mark.parametrize(
+    "directive", [None, Directive(1, "new")], ids=["nobody", "by a directive, its status unwritten"]
+)
+def test_where_no_cluster_is_active_a_person_says_which_one_is(directive: Directive | None) -> None:
+    world = World().to(S.REGISTERED)
+    entries = tuple(replace(e, status=C.DEPRECATED if e.name == "old" else C.STANDBY) for e in world.state.entries)
+    world.state = SwitchingState()
+    seen = RegistrySeen(entries, "old", directive, 0, world.now_ms)
+    world.tell(seen, world.lease_event(), *(world.cluster_event(n) for n in world.clusters))
+    [refused] = world.later().tell(Start(key="s", target="new", digest="x"))
+    assert "`register` new with" in refused.sentence or "`register` the one" in refused.sentence
+    said = world.tell(asked("new", C.ACTIVE))
+    assert [each.verdict for each in said] == [SwitchVerdict.WRITE_REGISTRY]
+    assert (world.state.active(), world.state.committed(), world.state.contested) == ("new", "new", "")
+    assert world.later().tell(dataclasses.replace(seen, at_ms=world.now_ms)) == [], "not written yet"
+    check = world.later().checked("old").state.check("old")
+    assert check is not None
+    assert check.source == "new"
+
+
+def test_a_registry_without_an_active_cluster_is_one_alert_with_the_remedy() -> None:
+    world = WireWorld()
+    standby = tuple(RegistryEntry(n, f"zk://{n}", f"id-of-{n}", "/ledgers", C.STANDBY) for n in ("new", "old"))
+    world.tell(RegistrySeen(standby, "old", None, 0), world.lease_event())
+    for _ in range(3):
+        world.later().tell(world.members_event())
+    assert [(d.alert, "`--status active`" in d.summary) for d in world.published if isinstance(d, Alert)] == [
+        ("switch-contested", True)
+    ]
+    assert [d for d in world.published if isinstance(d, SwitchDecision)] == []
 
 
 def test_a_deprecated_cluster_may_stand_by_again() -> None:

@@ -171,6 +171,17 @@ REFUSALS = {
     "rollback, in the clean-up": (S.CLEANUP, Rollback(key="x"), "`abort` stops the clean-up"),
     "rollback, twice": (S.ROLLBACK, Rollback(key="x"), "`abort` ends that"),
     "rollback, done": (S.DONE, Rollback(key="x"), "`start` with old as its target switches back"),
+    "rollback, done with failures": (
+        S.DONE_WITH_FAILURES,
+        Rollback(key="x"),
+        "`abort` lets go of what stays behind, then",
+    ),
+    "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "`abort` lets go of what stays behind"),
+    "start, another, in hold": (S.HOLD, None, "`cleanup` or `rollback` ends it"),
+    "start, another, in build": (S.BUILD, None, "`abort` ends it"),
+    "cleanup, twice": (S.CLEANUP, Cleanup(key="x"), "under way already"),
+    "cleanup, done with failures": (S.DONE_WITH_FAILURES, Cleanup(key="x"), "`start` with new as its target"),
+    "cleanup, before hold": (S.BUILD, Cleanup(key="x"), "is at build: only one in hold"),
     "rollback, rolled back": (S.ROLLED_BACK, Rollback(key="x"), "with brokers, it brings them back to old"),
     "start, the old one, rolled back": (S.ROLLED_BACK, None, "`rollback` with brokers brings them back"),
 }
