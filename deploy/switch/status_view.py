@@ -117,9 +117,7 @@ def _alarms(record: SwitchRecord) -> Iterator[Text]:
     if advance := how_to_advance(record):
         yield Text.assemble(("to advance", "bold"), f": {advance}")
     if record.degraded:
-        yield Text.assemble(
-            ("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, others already write there"
-        )
+        yield Text.assemble(("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, a person must decide")
 
 
 def _brokers(record: SwitchRecord, now: datetime) -> Iterator[Text]:

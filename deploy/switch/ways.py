@@ -9,6 +9,8 @@ from policies.switching.state import SwitchStage
 
 S = SwitchStage
 _ADVANCE = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to (HOB-\d+)")
+_THEIRS = re.compile(r"epoch \d+ directs brokers")
+"""Of a contested registry: `resume` answers a directive by a later one. All else a person resolves there."""
 _LIVE = (S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD)
 _UNDER_WAY = (S.TRIGGERED, *_LIVE, S.CLEANUP, S.ROLLBACK)
 
@@ -28,10 +30,12 @@ def how_to_advance(record: SwitchRecord) -> str:
 
 def _ways(record: SwitchRecord, now: datetime) -> Iterator[str]:
     at = record.verdict
-    if record.halted or record.paused or record.contested:
-        yield f"`resume` ({'over a directive of somebody else: ours again' if record.contested else 'goes on'})"
     if record.contested:
+        if _THEIRS.match(record.contested):
+            yield "`resume` (over a directive of somebody else: ours again)"
         return  # all that would give an order is refused until then
+    if record.halted or record.paused:
+        yield "`resume` (goes on)"
     yield from _back(record, now)
     if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not record.halted:
         yield f"`cleanup` (lists what may go from {record.source}; `--execute` deletes it)"

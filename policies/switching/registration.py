@@ -59,7 +59,7 @@ _ALERTS = (
     AlertKind(
         named.CONTESTED,
         (Severity.CRITICAL,),
-        "The registry has two active clusters, or somebody else's directive: nothing is ordered.",
+        "The registry has two active clusters or none, or somebody else's directive: nothing is ordered.",
     ),
     AlertKind(
         named.IDS_BEHIND, (Severity.CRITICAL,), "Brokers write where ids lie below what they got from another cluster."

@@ -29,7 +29,7 @@ class MemberOrder:
 
 _WAITS = {
     Certainty.STALE: (SessionReason.STALE_READING, "what says so was not read just now"),
-    Certainty.ONCE: (SessionReason.CONFIRMING, "only one reading says so yet"),
+    Certainty.ONCE: (SessionReason.CONFIRMING, "no two readings in a row say so yet"),
 }
 
 WAITING = frozenset({SessionReason.STALE_READING, SessionReason.CONFIRMING, SessionReason.SHUTDOWN_BUDGET})

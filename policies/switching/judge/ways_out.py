@@ -66,8 +66,7 @@ def rollback(facts: SwitchFacts, asked: Rollback) -> Iterator[Change]:
 def _take_back(facts: SwitchFacts, live: Switch, asked: Command, *, attribution_only: bool) -> Iterator[Change]:
     """Once it is live: what was promoted, while the window is open."""
     if why := guards.before_rollback_end(facts):
-        way = "`abort` stops the clean-up" if live.stage is SwitchStage.CLEANUP else "`cleanup` ends the switch"
-        yield reject(asked, RejectCode.WINDOW_EXPIRED, f"{why}; {way}")
+        yield reject(asked, RejectCode.WINDOW_EXPIRED, f"{why}; {_way_on(facts, live)}")
     elif live.stage is SwitchStage.CLEANUP:
         yield reject(asked, RejectCode.CLEANUP_STARTED, "the clean-up has begun; `abort` stops it")
     elif why := guards.no_delete_intent(facts):
@@ -77,6 +76,16 @@ def _take_back(facts: SwitchFacts, live: Switch, asked: Command, *, attribution_
     else:
         sentence = f"the switch to {live.target} is rolled back"
         yield from roll_back(facts, sentence, _COMMANDED, attribution_only=attribution_only)
+
+
+def _way_on(facts: SwitchFacts, live: Switch) -> str:
+    """What ends a switch that can no longer be taken back."""
+    if live.stage is SwitchStage.CLEANUP:
+        return "`abort` stops the clean-up"
+    if live.stage is SwitchStage.HOLD:
+        return "`cleanup` ends the switch"
+    goes_on = "`resume` lets it go on" if facts.stands_still else "it goes on"
+    return f"{goes_on} to hold, and `cleanup` ends it there"
 
 
 def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attribution_only: bool) -> Iterator[Change]:

@@ -3,12 +3,13 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from deploy.switch.ways import how_to_advance, ways
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import Abort, Cleanup, Commands, Pause, Resume, Rollback, Start
+from policies.switching.events import Abort, Cleanup, Commands, Pause, RegistrySeen, Resume, Rollback, Start
 from policies.switching.settings import DAY_MS
-from policies.switching.state import SwitchStage
+from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from policies.units import from_millis
 from tests.policies.switching.wire import WireWorld
 
@@ -57,6 +58,16 @@ def reached(stage: SwitchStage, *before: Commands, days: int = 0) -> WireWorld:
         world.tell(*(world.cluster_event(n) for n in world.clusters), world.members_event())
     world.tell(*before)
     return world
+
+
+@pytest.mark.parametrize(("theirs", "offers"), [(True, ["resume"]), (False, [])], ids=["a directive", "two active"])
+def test_a_contested_switch_is_resumed_only_over_a_directive(theirs: bool, offers: list[str]) -> None:
+    world = reached(S.HOLD)
+    entries = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in world.state.entries)
+    directive = Directive(world.state.epoch + 2, "old")
+    world.tell(RegistrySeen(world.state.entries if theirs else entries, "old", directive if theirs else None, 0))
+    assert offered(world) == offers
+    assert ([d.code for d in world.tell(Resume(key="r")) if d.code] == []) is theirs
 
 
 @pytest.mark.parametrize("before", [(), (Pause(key="p"),)], ids=["", "paused"])

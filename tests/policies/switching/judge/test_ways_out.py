@@ -201,6 +201,17 @@ def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     assert (refused.code, "`cleanup` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
 
 
+@pytest.mark.parametrize(
+    ("paused", "way"),
+    [(False, "; it goes on to hold, and `cleanup` ends it there"), (True, "; `resume` lets it go on to hold, and")],
+)
+def test_after_the_window_a_switch_that_still_copies_is_told_what_comes_first(paused: bool, way: str) -> None:
+    world = World().to(S.BUILD)
+    world.tell(*([Pause(key="p")] if paused else []))
+    [refused] = world.later(2 * DAY_MS).tell(Rollback(key="r"))
+    assert way in refused.sentence
+
+
 # --- back to the old cluster
 
 
