@@ -109,6 +109,8 @@ class Facts:
 
     def budget_spent(self) -> str:
         """How much of the budget is spent, for a sentence."""
+        if self.budget.limit == 0:
+            return "`shutdown_budget` is 0"
         window, down = human_seconds(self.settings.shutdown_window.total_seconds()), sorted(self.budget.down())
         names, are = f"{', '.join(down[:3])}{' and more' if len(down) > 3 else ''}", agreeing(len(down), "is", "are")
         waits = f", and {names} {are} not back yet" if down else ""

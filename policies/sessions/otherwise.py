@@ -12,7 +12,7 @@ from policies.sessions.decisions import (
     SessionVerdict,
 )
 from policies.sessions.settings import OnSessionLost, SessionsSettings
-from policies.units import counted, format_duration, human_seconds
+from policies.units import format_duration, human_seconds
 
 Clauses = tuple[tuple[str, str], ...]
 """(verdict, what goes on after "once")."""
@@ -73,7 +73,10 @@ def _fleet_wide(_decision: SessionDecision, settings: SessionsSettings) -> Claus
 
 def _budget(_decision: SessionDecision, settings: SessionsSettings) -> Clauses:
     budget, window = settings.shutdown_budget, format_duration(settings.shutdown_window)
-    return (*_IS_BACK, (_SHUTDOWN, f"fewer than {budget} are down or were told to be within {window}"))
+    if budget == 0:
+        return (*_IS_BACK, (_SHUTDOWN, "`shutdown_budget` is more than 0"))
+    few = "none is down or was" if budget == 1 else f"fewer than {budget} are down or were"
+    return (*_IS_BACK, (_SHUTDOWN, f"{few} told to be within {window}"))
 
 
 def _settling(decision: SessionDecision, _settings: SessionsSettings) -> Clauses:
@@ -82,7 +85,10 @@ def _settling(decision: SessionDecision, _settings: SessionsSettings) -> Clauses
 
 
 def _recovering(decision: SessionDecision, _settings: SessionsSettings) -> Clauses:
-    return ((_RESUME, f"each of its {counted(decision.bundle_count, 'bundle')} is its own again or given up"),)
+    if decision.bundle_count == 0:
+        return _LOST_AGAIN
+    each = "its bundle" if decision.bundle_count == 1 else f"each of its {decision.bundle_count} bundles"
+    return ((_RESUME, f"{each} is its own again or given up"),)
 
 
 def _recovered(_decision: SessionDecision, settings: SessionsSettings) -> Clauses:

@@ -134,7 +134,7 @@ def _left_behind(cluster: str, facts: SwitchFacts, switch: Switch) -> Iterator[C
     left, move = facts.left_behind, f"the switch of {cluster} from {switch.source} to {switch.target}"
     if switch.stage is SwitchStage.DONE_WITH_FAILURES:
         trouble = f"{counted_with(left, 'ledger', 'stays', 'stay')} in {switch.source}" if left else ""
-        trouble = trouble or ("a status could not be written" if switch.status_failed else "something still names it")
+        trouble = trouble or ("a status could not be written" if switch.status_failed else _still_named(switch))
         summary = f"{move} is done, but {trouble}"
         yield _condition(cluster, switch, LEFT_BEHIND, Severity.WARNING, "failures", summary)
     if switch.unplanned_count and switch.stage in LIVE:
@@ -142,6 +142,10 @@ def _left_behind(cluster: str, facts: SwitchFacts, switch: Switch) -> Iterator[C
         name = counted_with(switch.unplanned_count, "reference", "names", "name")
         summary = f"{name} {switch.source} that nobody planned for: {names}"
         yield _condition(cluster, switch, UNPLANNED, Severity.WARNING, "unplanned", summary)
+
+
+def _still_named(switch: Switch) -> str:
+    return f"{counted_with(switch.unplanned_count, 'reference', 'names', 'name')} {switch.source}"
 
 
 def _condition(cluster: str, switch: Switch, alert: str, severity: Severity, reason: str, summary: str) -> Condition:

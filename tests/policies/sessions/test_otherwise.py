@@ -47,9 +47,28 @@ def test_who_lost_its_session_is_told_what_ends_that_and_by_when() -> None:
 def test_who_recovers_is_told_of_its_bundles() -> None:
     run = Run().together(*connected("b1", "b2"), owned(1, "b1", "0xb1")).see(*expired("b1", seconds=10))
     run.see(session(20, "b1", "connected", "0xnew"))
-    assert said(run.sessions[-1]) == {"resume": "each of its 1 bundle is its own again or given up"}
+    assert said(run.sessions[-1]) == {"resume": "its bundle is its own again or given up"}
     run.see(absent(21))
     assert said(run.bundles[-1])["unload"] == "it names another member"
+
+
+@pytest.mark.parametrize(
+    ("budget", "when"),
+    [
+        (0, "`shutdown_budget` is more than 0"),
+        (1, "none is down or was told to be within 10m"),
+        (3, "fewer than 3 are down or were told to be within 10m"),
+    ],
+)
+def test_who_waits_for_the_budget_is_told_when_there_is_one(budget: int, when: str) -> None:
+    waits = decided(SessionReason.SHUTDOWN_BUDGET, SessionVerdict.HOLD, None)
+    found = member_otherwise(waits, SessionsSettings(shutdown_budget=budget))
+    assert {each.verdict: each.when for each in found}["shutdown"] == when
+
+
+def test_who_owned_nothing_waits_for_nothing_when_it_is_back() -> None:
+    run = Run().together(*connected("b1", "b2")).see(*expired("b1", seconds=10))
+    assert said(run.see(session(20, "b1", "connected", "0xnew")).sessions[-1]) == {"hold": "its connection is lost"}
 
 
 @pytest.mark.parametrize("reason", SessionReason)

@@ -276,6 +276,12 @@ def test_a_loss_of_an_outage_is_not_said_to_be_shared_by_others_who_have_a_sessi
     assert "while the fault was ZooKeeper's; 1 of 6 is without a session or cut off" in sentence(world, "b1")
 
 
+def test_a_budget_of_none_is_said_to_be_that() -> None:
+    world = fleet(4, shutdown_budget=0).lose("b1").until(60)
+    assert world.last("b1") == "reconnect shutdown_budget"
+    assert sentence(world, "b1").endswith("it is to shut down once that may be: `shutdown_budget` is 0.")
+
+
 def test_a_wait_that_no_reading_ends_is_not_said_to_end_in_the_past() -> None:
     world = fleet(4, validity="20m")
     for second in range(20, 80, 12):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from policies.decisions import Alert, AlertStatus
-from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, UNDONE, UNPLANNED
+from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, LEFT_BEHIND, UNDONE, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import Cleanup, InventorySeen, MembersSeen, RegistrySeen, Resume, Rollback
 from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
@@ -314,6 +314,16 @@ def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_
     world.later(15 * DAY_MS).tell(Cleanup(key="d"))
     world.work()
     assert (world.stage, world.refs["/late"].attribution) == (S.DONE, "new")
+
+
+def test_the_alert_of_a_switch_that_is_done_but_for_a_reference_says_what_that_names() -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.refs["/late"] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate("/late", world.now_ms), "/late", "old")
+    world.later(15 * DAY_MS).acks().tell(Cleanup(key="c"))
+    world.work()
+    [alert] = firing(world, LEFT_BEHIND)
+    assert alert.summary.endswith("from old to new is done, but 1 reference names old")
 
 
 def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_planned_for() -> None:
