@@ -16,7 +16,7 @@ from policies.decisions import Alert, AlertStatus, Issuer, Severity, determinist
 from policies.least_first import LeastFirst
 from policies.printable import printable_line
 from policies.settings import PolicySettings
-from policies.succession import ends_at, next_sequence, repeated_after
+from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
 from policies.units import from_millis, millis_of, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
@@ -67,6 +67,8 @@ class AlertEntry(Struct, array_like=True, frozen=True):
     """Of how many it was the case when it was said last, or of the fewest since."""
     is_unknown: bool = False
     """Whether it was last said as something that is not known now."""
+    repeat_at_ms: int | None = None
+    """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
 
     def as_unknown(self) -> Condition:
         """The condition as what was the case and is not known now: it stays until a reading tells, and says so."""
@@ -236,13 +238,16 @@ def _next(
     due = (
         now_ms >= since_ms + millis_of(sender.grace)
         if said_ms is None
-        else changed or now_ms >= said_ms + millis_of(sender.repeat)
+        else changed or now_ms >= _repeat_at_ms(said_ms, before, sender)
     )
     count = condition.count if due or before is None else min(before.count, condition.count)
-    return _entry(condition, since_ms, now_ms if due else said_ms, count), due
+    repeat_at_ms = now_ms + millis_of(sender.repeat) if due else before.repeat_at_ms if before else None
+    return _entry(condition, since_ms, now_ms if due else said_ms, count, repeat_at_ms), due
 
 
-def _entry(condition: Condition, since_ms: int, said_ms: int | None, count: int) -> AlertEntry:
+def _entry(
+    condition: Condition, since_ms: int, said_ms: int | None, count: int, repeat_at_ms: int | None = None
+) -> AlertEntry:
     return AlertEntry(
         alert=condition.alert,
         subject=condition.subject,
@@ -254,6 +259,7 @@ def _entry(condition: Condition, since_ms: int, said_ms: int | None, count: int)
         said_ms=said_ms,
         count=count,
         is_unknown=condition.is_unknown,
+        repeat_at_ms=repeat_at_ms,
     )
 
 
@@ -309,4 +315,8 @@ def _due_ms(entry: AlertEntry, sender: Sender) -> int | None:
         return None
     if entry.said_ms is None:
         return entry.since_ms + millis_of(sender.grace)
-    return entry.said_ms + millis_of(sender.repeat)
+    return _repeat_at_ms(entry.said_ms, entry, sender)
+
+
+def _repeat_at_ms(said_ms: int, entry: AlertEntry | None, sender: Sender) -> int:
+    return repeated_by(said_ms + millis_of(sender.repeat), None if entry is None else entry.repeat_at_ms)

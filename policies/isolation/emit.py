@@ -21,7 +21,7 @@ from policies.isolation.messages import MOST_SINGLY, explain_quarantine
 from policies.isolation.otherwise import quarantined_otherwise
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
-from policies.succession import ends_at, next_sequence, repeated_after
+from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
 from policies.units import from_millis, millis_of
 
 MANY = "unassigned-bookies"
@@ -113,6 +113,7 @@ def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: I
         since_ms=facts.now_ms,
         published_ms=facts.now_ms,
         starved=judged.starved,
+        repeat_at_ms=facts.now_ms + _repeated_after_ms(facts.settings),
     )
     if before is None or before.verdict is not order.verdict or (before.carried_out and not inside):
         return order
@@ -122,7 +123,7 @@ def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: I
     if before.in_force != order.in_force:
         return order
     if before.is_pending(facts.quarantined) and facts.now_ms >= renewal_ms(before, facts.settings):
-        return replace(before, published_ms=facts.now_ms)
+        return replace(before, published_ms=facts.now_ms, repeat_at_ms=order.repeat_at_ms)
     return before
 
 
@@ -171,7 +172,11 @@ def _lifted(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFa
 
 def renewal_ms(order: QuarantineOrder, settings: IsolationSettings) -> int:
     """When an order that nobody carried out is repeated: well before it runs out."""
-    return order.published_ms + max(1, millis_of(repeated_after(settings.validity / 2, valid_for=2)))
+    return repeated_by(order.published_ms + _repeated_after_ms(settings), order.repeat_at_ms)
+
+
+def _repeated_after_ms(settings: IsolationSettings) -> int:
+    return max(1, millis_of(repeated_after(settings.validity / 2, valid_for=2)))
 
 
 def _quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:

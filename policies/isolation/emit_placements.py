@@ -19,7 +19,7 @@ from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placem
 from policies.isolation.otherwise import placed_otherwise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import PublishedPlacements
-from policies.succession import ends_at, repeated_after
+from policies.succession import ends_at, repeated_after, repeated_by
 from policies.units import millis_of
 
 _VALID_REPEATS = 3
@@ -79,7 +79,15 @@ def emit_placements(
 
 def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> int:
     """When placements are repeated: well before they run out."""
-    return published.published_ms + millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
+    return repeated_by(published.published_ms + _repeated_after_ms(settings), published.repeat_at_ms)
+
+
+def _repeated_after_ms(settings: IsolationSettings) -> int:
+    return millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
+
+
+def _as_said(published: PublishedPlacements, settings: IsolationSettings) -> tuple[int, int]:
+    return published.published_ms, renewal_ms(published, settings)
 
 
 def _compared(
@@ -113,12 +121,16 @@ def _core(mark: str) -> tuple[str, str]:
 
 def _published(compared: Iterable[_Compared], said: Set[str], facts: IsolationFacts) -> tuple[PublishedPlacements, ...]:
     """What a summary alone told of is published as of its own last time: so it is repeated when that is due."""
-    alike: dict[tuple[str, int], list[str]] = {}
+    now = (facts.now_ms, facts.now_ms + _repeated_after_ms(facts.settings))
+    alike: dict[tuple[str, int, int], list[str]] = {}
     for s in compared:
         if s.mark:
-            at_ms = facts.now_ms if s.last is None or s.namespace in said else s.last.published_ms
-            alike.setdefault((s.mark, at_ms), []).append(s.namespace)
-    return tuple(PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms])), at_ms) for mark, at_ms in sorted(alike))
+            when = now if s.last is None or s.namespace in said else _as_said(s.last, facts.settings)
+            alike.setdefault((s.mark, *when), []).append(s.namespace)
+    return tuple(
+        PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)
+        for mark, at_ms, repeat_at_ms in sorted(alike)
+    )
 
 
 def _placement(

@@ -152,6 +152,8 @@ class PublishedPlacements(Struct, array_like=True, frozen=True):
     namespaces: tuple[str, ...]
     published_ms: int = 0
     """When; they are repeated before they run out."""
+    repeat_at_ms: int | None = None
+    """When at the latest: other settings make them hold no longer. None: not known."""
 
 
 class QuarantineOrder(Struct, array_like=True, frozen=True):
@@ -176,6 +178,8 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
     """The first names, where the order is about many; `bookie` is then empty."""
     count: int = 1
     """How many it is about; as was said last."""
+    repeat_at_ms: int | None = None
+    """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
 
     @property
     def in_force(self) -> tuple[object, ...]:

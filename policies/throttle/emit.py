@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.printable import printable_line
-from policies.succession import ends_at, next_sequence, repeated_after
+from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, seconds_left
 from policies.throttle.judge import VolumeVerdict
@@ -53,7 +53,13 @@ def emit(
         noted = () if last is None or is_news else last.noted
         sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
         published = LastPublishedFactor(
-            sequence, now_ms, *in_force, tuple(sorted({*noted, verdict})), full_ms, issuer.mode
+            sequence,
+            now_ms,
+            *in_force,
+            tuple(sorted({*noted, verdict})),
+            full_ms,
+            issuer.mode,
+            now_ms + _heartbeat_ms(standing.settings),
         )
         return EmittedFactor(published, decision=_decision(judgement, standing, last, issuer, sequence))
     if verdict in last.noted:
@@ -64,7 +70,11 @@ def emit(
 
 def heartbeat_ms(last: LastPublishedFactor, settings: ThrottleSettings) -> int:
     """When the decision that was published last is due to be repeated, in milliseconds since the epoch."""
-    return last.at_ms + millis_of(repeated_after(settings.heartbeat, valid_for=_VALID_HEARTBEATS))
+    return repeated_by(last.at_ms + _heartbeat_ms(settings), last.repeat_at_ms)
+
+
+def _heartbeat_ms(settings: ThrottleSettings) -> int:
+    return millis_of(repeated_after(settings.heartbeat, valid_for=_VALID_HEARTBEATS))
 
 
 def _decision(

@@ -116,6 +116,8 @@ class LastPublishedFactor(Struct, array_like=True, frozen=True):
     """When a volume is full, as it was said."""
     mode: str = ""
     """As it was said; empty: not known."""
+    repeat_at_ms: int | None = None
+    """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
 
 
 class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):

@@ -18,7 +18,7 @@ from policies.isolation.alerts.context import (
 )
 from policies.isolation.alerts.many import gathered
 from policies.isolation.messages import NAMED_LIMIT, listed
-from policies.isolation.state import NEVER, BookieState, Presence
+from policies.isolation.state import NEVER, BookieState, Presence, QuarantineOrder
 from policies.units import counted, format_duration, millis_of
 
 OVERDUE_MS = 60_000
@@ -49,7 +49,7 @@ def bookies_due_ms(context: IsolationAlertContext) -> Iterator[int]:
             yield missing_ms + missing_after_ms
         if bookie.joined_in_place_ms is not None:
             yield bookie.joined_in_place_ms + missing_after_ms
-    yield from (order.since_ms + OVERDUE_MS for order in context.orders if order.is_pending(context.facts.quarantined))
+    yield from (since_ms + OVERDUE_MS for _, since_ms in _pending(context))
 
 
 def _without_groups(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -185,8 +185,17 @@ def _is_missing(bookie: BookieState, since_ms: int) -> bool:
 def _overdue(context: IsolationAlertContext) -> Iterator[Condition]:
     """In shadow mode nobody is to carry anything out."""
     facts = context.facts
-    for order in context.orders:
-        overdue = facts.now_ms >= order.since_ms + OVERDUE_MS
-        if overdue and order.mode is Mode.ACTIVE and order.is_pending(facts.quarantined):
+    if facts.settings.mode is not Mode.ACTIVE:
+        return
+    for order, since_ms in _pending(context):
+        if facts.now_ms >= since_ms + OVERDUE_MS and order.mode is Mode.ACTIVE:
             summary = f"bookie {order.bookie} of {facts.cluster} was to be put into quarantine, and nobody has done so"
             yield context.of_bookie(OVERDUE, Severity.WARNING, "not_carried_out", order.bookie, summary)
+
+
+def _pending(context: IsolationAlertContext) -> Iterator[tuple[QuarantineOrder, int]]:
+    """The orders that nobody has carried out, and since when they might be: not while a bookie takes no data."""
+    writable = {b.bookie: b.since_ms for b in context.facts.known.bookies if b.presence is Presence.WRITABLE}
+    for order in context.orders:
+        if order.bookie in writable and order.is_pending(context.facts.quarantined):
+            yield order, max(order.since_ms, writable[order.bookie])

@@ -262,6 +262,23 @@ def test_it_is_overdue_after_a_minute_and_until_it_is_carried_out() -> None:
     ]
 
 
+def test_what_takes_no_data_is_not_overdue_and_has_its_minute_when_it_is_back() -> None:
+    run = scenario.joined().see(bookies(20, scenario.BASE, "bk11")).until(600)
+    assert run.said("quarantine-overdue") == []
+    run.see(bookies(610, f"{scenario.BASE} bk11")).until(700)
+    assert run.said("quarantine-overdue") == [(670, "c1/bk11", "firing", "warning")]
+
+
+def test_in_shadow_mode_nothing_is_overdue_whenever_it_was_ordered() -> None:
+    run = (
+        scenario.joined()
+        .until(80)
+        .with_settings(LONG, scenario.ON, mode="shadow")
+        .see(bookies(90, scenario.BASE, "bk11"))
+    )
+    assert [s[0::2] for s in run.said("quarantine-overdue")] == [(70, "firing"), (90, "resolved")]
+
+
 def test_what_is_withheld_is_not_overdue() -> None:
     assert scenario.joined("bk11", max_quarantined=0).until(600).said("quarantine-overdue") == []
 

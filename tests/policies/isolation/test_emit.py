@@ -133,3 +133,17 @@ def test_placements_and_orders_never_run_out_while_readings_count_for_days() -> 
         ends = [each.expires_at or at(0) for each in said]
         assert all(end > later.decided_at for end, later in zip(ends, said[1:], strict=False))
         assert ends[-1] > at(3 * 86_400)
+
+
+def test_nothing_in_force_runs_out_when_readings_are_to_count_for_longer() -> None:
+    block = {"quarantine": "on", "grace": "0s"}
+    run = Run(block, validity="60s", alert_repeat="1m").see(
+        *everything(0, f"{BASE} bk11", GROUPS, {"acme/a": "default"})
+    )
+    run.with_settings(block, validity="10m", alert_repeat="4h")
+    for second in range(30, 3600, 30):
+        run.see(*everything(second, f"{BASE} bk11", GROUPS, {"acme/a": "default"}))
+    overdue = [alert for alert in run.alerts if alert.alert == "unassigned-bookie"]
+    for said in (run.placements("acme/a"), run.quarantines("bk11"), overdue):
+        assert len(said) > 1
+        assert all(later.decided_at < (earlier.expires_at or at(0)) for earlier, later in pairwise(said))

@@ -2,8 +2,11 @@
 
 from itertools import pairwise
 
+import pytest
+
 from policies.decisions import Mode, deterministic_id
 from policies.throttle.decisions import ThrottleVerdict
+from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
 from tests.policies.scenario import (
     CLUSTER,
@@ -181,3 +184,16 @@ def test_what_is_said_never_runs_out_while_the_loop_lives_however_seldom_it_is_t
         ends = [each.expires_at or at(0) for each in said]
         assert all(end > later.decided_at for end, later in zip(ends, said[1:], strict=False))
         assert ends[-1] > at(3 * 86_400)
+
+
+@pytest.mark.parametrize(("before", "after"), [("60s", "10m"), ("10m", "60s"), ("60s", "1d")])
+def test_what_is_in_force_does_not_run_out_when_the_settings_have_it_repeated_more_seldom(
+    before: str, after: str
+) -> None:
+    run = Run(throttle(SOFT_AND_HARD, validity="1d", heartbeat=before)).feed([members(0, 3), log_dirs(1, 3, 4 * GB)])
+    run.until(30)
+    run.settings = throttle(SOFT_AND_HARD, validity="1d", heartbeat=after)
+    run.policy = ThrottlePolicy(CLUSTER, run.settings)
+    run.until(4 * 3600)
+    assert run.last.valid_until > at(4 * 3600)
+    assert all(later.decided_at < earlier.valid_until for earlier, later in pairwise(run.decisions))
