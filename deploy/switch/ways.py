@@ -54,7 +54,7 @@ def _back(record: SwitchRecord, now: datetime) -> Iterator[str]:
     elif at in _LIVE and record.rollback_until is not None and now < record.rollback_until:
         yield f"`rollback` (attributions go back to {record.source}, brokers stay)"
         yield "`rollback --with-brokers` (brokers too, if ids allow)"
-    elif at in (S.ROLLED_BACK, S.ABORTED) and record.active not in (None, _home(record)):
+    elif at in (S.ROLLED_BACK, S.ABORTED, S.REJECTED) and record.active not in (None, _home(record)):
         yield f"`rollback --with-brokers` (brokers go back to {_home(record)}, if ids allow)"
 
 

@@ -85,8 +85,12 @@ def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
         return f"{target} is not registered"
     if known.status is not ClusterStatus.ACTIVE:
         return None
-    back = f"; brokers write to {writes_to}: `rollback` with brokers brings them back" if writes_to != target else ""
-    return f"{target} is active{back}"
+    if writes_to == target:
+        return f"{target} is active"
+    way = "`rollback` with brokers brings them back"
+    if facts.state.switch is None:  # it was forgotten with the state: nothing is known that could be rolled back
+        way = f"`start` with {writes_to} as its target takes their switch up again"
+    return f"{target} is active; brokers write to {writes_to}: {way}"
 
 
 def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:

@@ -40,12 +40,12 @@ _INVALID = RejectCode.INVALID_TRANSITION
 
 def rollback(facts: SwitchFacts, asked: Rollback) -> Iterator[Change]:
     """Row 18."""
-    switch = facts.state.switch
-    if switch is None or switch.stage is SwitchStage.REJECTED:
+    switch, away = facts.state.switch, facts.state.active() != facts.state.committed()
+    if switch is None or (switch.stage is SwitchStage.REJECTED and not away):
         return iter((reject(asked, _INVALID, "there is no switch to roll back"),))
     if why := guards.nothing_contests(facts):
         return iter((reject(asked, RejectCode.CONTESTED, why),))
-    if switch.stage in _TAKEN_BACK:
+    if switch.stage in _TAKEN_BACK or switch.stage is SwitchStage.REJECTED:
         return _go_home(facts, switch, asked)
     if switch.stage in _IS_DONE:
         first = "" if switch.stage is SwitchStage.DONE else "`abort` lets go of what stays behind, then "

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import Abort, Cleanup, Command, Pause, Resume, Rollback
+from policies.switching.events import Abort, Cleanup, Command, Pause, RegistrySeen, Resume, Rollback
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
-from policies.switching.state import LedgerStage, SwitchStage
+from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
 
@@ -226,6 +226,38 @@ def test_after_a_rollback_one_command_brings_brokers_back() -> None:
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK)
     world.write("t1", "b1")
+
+
+def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_back_as_the_refusal_says() -> None:
+    world = World()
+    world.clusters["third"] = Bookies("third", "id-of-third", hob=4)
+    world.to(S.ROLLED_BACK)
+    world.later().acks().checked("third").triggered("third")
+    world.tell(world.cluster_event("third"))
+    world.tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    assert (world.stage, world.state.active(), world.state.committed()) == (S.REJECTED, "new", "old")
+    world.clusters["old"].hob, world.clusters["old"].created = 9, 0
+    world.later().acks().checked("new")
+    [refused] = world.tell(world.start_event("old"))
+    assert "`rollback` with brokers brings them back" in refused.sentence
+    assert "with brokers, it brings them back to old" in world.tell(Rollback(key="r"))[0].sentence
+    assert codes(world.tell(Rollback(key="x", **BACK))) == []
+    world.later().acks().work()
+    assert (world.stage, world.state.active()) == (S.ROLLED_BACK, "old")
+    world.write("t1", "b1")
+
+
+def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> None:
+    world = World().to(S.HOLD)
+    entries, directive = world.state.entries, world.state.directive
+    world.state = SwitchingState()
+    world.later().tell(RegistrySeen(entries, "old", directive, 0, world.now_ms), world.lease_event(2))
+    world.acks()
+    [refused] = world.tell(world.start_event("old"))
+    assert "`start` with new as its target takes their switch up again" in refused.sentence
+    assert codes(world.tell(Rollback(key="r"))) == [RejectCode.INVALID_TRANSITION]
+    world.checked("new").triggered("new").acks().work()
+    assert world.is_at(S.HOLD)
 
 
 def test_there_and_back_again_needs_no_unregister() -> None:
