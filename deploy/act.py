@@ -13,9 +13,8 @@ from connectors.part import Part
 from connectors.registration import ActuatorContext, acts_on, connectors_of
 from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group
-from deploy.app import tell
 from deploy.connections import Connections
-from deploy.jar_bar import fetched_jars
+from deploy.jar_bar import fetched_jars, log_progress
 from deploy.jvm import find_java
 from deploy.settings import Settings
 from deploy.shared_parts import Held, Work, passing_registry
@@ -113,7 +112,7 @@ def _context(
         publish=publisher.publish,
         registry=registry,
         clients=connections,
-        jars=lambda group: fetched_jars(group, settings.jars_dir, tell),
+        jars=lambda group: fetched_jars(group, settings.jars_dir, log_progress),
         java=find_java,
         data_dir=settings.made_data_dir,
     )

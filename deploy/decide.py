@@ -14,10 +14,12 @@ from connectors.kafka.topic_admin import TopicReport
 from connectors.part import Part, first_said
 from connectors.shares.lease import ShareLease
 from connectors.shares.membership import Group
-from deploy.app import Sessions, query_parts, require_own_checkpoint, run_parts, take_checkpoint, warm_up
+from deploy.query_parts import query_parts, require_own_checkpoint, take_checkpoint, warm_up
+from deploy.running import run_parts
 from deploy.settings import Settings
 from deploy.shared_parts import Held, Work, passing_registry
 from deploy.sole_use import sole_query_in_turn
+from deploy.spark_sessions import SparkSessions
 from policies.shares import DECIDER_SHARE, DECIDER_TOPIC
 
 _log = structlog.get_logger(__name__)
@@ -42,7 +44,7 @@ class Decider:
         settings: Settings,
         report: TopicReport,
         registry: CollectorRegistry,
-        sessions: Sessions,
+        sessions: SparkSessions,
         publisher: Publisher,
     ) -> None:
         require_own_checkpoint(settings, report)

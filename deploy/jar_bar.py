@@ -5,12 +5,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deploy.console import SafeConsole
 from deploy.jar_shares import ByteLines, OnBytes
 from deploy.jars import Progress as Say
 from deploy.jars import bytes_to_fetch, ensure_jars
+
+_log = structlog.get_logger(__name__)
+
+
+def log_progress(line: str) -> None:
+    """Log a line of progress, for a process without a terminal screen of its own."""
+    _log.info(line)
 
 
 def fetched_jars(group: str, cache_dir: Path, say: Say) -> tuple[Path, ...]:

@@ -10,22 +10,16 @@ from connectors.part import Part
 from connectors.shares.metrics import ShareMetrics
 from connectors.status_page.site import StatusSite
 from deploy.act import Actuators, release_quotas
-from deploy.app import (
-    ahead,
-    exporting,
-    new_registry,
-    notifier_parts,
-    publishing,
-    require_usable,
-    run_parts,
-    serving,
-)
 from deploy.collect import Collectors
 from deploy.connections import Connections
 from deploy.decide import Decider
+from deploy.exporting import exporting, notifier_parts
+from deploy.query_parts import require_usable
+from deploy.running import new_registry, publishing, run_parts, serving
 from deploy.settings import Settings
 from deploy.shared_parts import SharedParts
 from deploy.signals import stop_on_signals
+from deploy.spark_sessions import started_ahead
 from deploy.switch.admin_api import admin_api_parts
 from policies.errors import UserError
 
@@ -42,7 +36,7 @@ def run_collectors(settings: Settings) -> None:
 
 def run_query(settings: Settings) -> None:
     """Run the query, or stand by."""
-    with ahead(settings) as sessions:
+    with started_ahead(settings) as sessions:
         report = _require_topics(settings)
         registry = new_registry()
         with publishing(settings, registry) as publisher:

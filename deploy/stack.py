@@ -16,30 +16,21 @@ from connectors.part import Part
 from connectors.shares.metrics import ShareMetrics
 from connectors.version import VERSION
 from deploy.act import Actuators
-from deploy.app import (
-    Sessions,
-    ahead,
-    class_archives,
-    exporting,
-    new_registry,
-    notifier_parts,
-    publishing,
-    require_usable,
-    run_parts,
-    serving,
-    tell,
-)
 from deploy.class_archives import ClassArchive
 from deploy.collect import Collectors
 from deploy.connections import Connections
 from deploy.decide import Decider
 from deploy.embedded import EmbeddedKafka
-from deploy.jar_bar import fetched_groups
+from deploy.exporting import exporting, notifier_parts
+from deploy.jar_bar import fetched_groups, log_progress
 from deploy.jvm import find_java
+from deploy.query_parts import require_usable
+from deploy.running import new_registry, publishing, run_parts, serving
 from deploy.settings import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from deploy.settings_reload import SettingsReload
 from deploy.shared_parts import SharedParts
 from deploy.signals import stop_on_signals
+from deploy.spark_sessions import SparkSessions, class_archives, started_ahead
 from deploy.switch.admin_api import admin_api_parts
 from deploy.terminal import Terminal
 from policies.throttle import ThrottleSettings
@@ -60,7 +51,7 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     settings: Settings | None = load()
     reload = SettingsReload(load)
     while settings is not None:
-        with ahead(settings) as sessions:
+        with started_ahead(settings) as sessions:
             settings = _run(settings, terminal, sessions, reload)
 
 
@@ -69,9 +60,9 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
     java = find_java()
-    jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, tell)
+    jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, log_progress)
     with ExitStack() as stack:
-        sessions = stack.enter_context(ahead(settings))
+        sessions = stack.enter_context(started_ahead(settings))
         archive = ClassArchive("kafka", class_archives(settings), java, jars)
         brokers = settings.embedded.brokers
         kafka = EmbeddedKafka(
@@ -88,7 +79,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         kafkas = (archive, os.pathsep.join(map(str, jars)))
         again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload, kafkas)
         while again is not None:
-            with ahead(again) as sessions:
+            with started_ahead(again) as sessions:
                 again = _run(again, terminal, sessions, reload)
     terminal.step("stopped")
 
@@ -121,7 +112,7 @@ def _with_limits(settings: Settings) -> Any:
 def _run(
     settings: Settings,
     terminal: Terminal,
-    sessions: Sessions,
+    sessions: SparkSessions,
     reload: SettingsReload,
     *archives: tuple[ClassArchive, str],
 ) -> Settings | None:
@@ -163,7 +154,7 @@ def _shared_parts(
     settings: Settings,
     report: TopicReport,
     registry: CollectorRegistry,
-    sessions: Sessions,
+    sessions: SparkSessions,
     publisher: Publisher,
     connections: Connections,
 ) -> Iterator[Part]:

@@ -19,7 +19,6 @@ from connectors.part import Part
 from connectors.poll_metrics import PollMetrics
 from connectors.version import VERSION
 from deploy.act import Actuators
-from deploy.app import Sessions, exporting, new_registry, publishing, query_parts, run_parts, serving
 from deploy.connections import Connections
 from deploy.console import sentence_console
 from deploy.demo.ending import Ending, own_folder
@@ -30,11 +29,15 @@ from deploy.demo.servers import Servers, running_servers
 from deploy.demo.story import DemoSizes
 from deploy.demo.volume import DemoVolume, small_volume
 from deploy.demo.words import NEXT, how_it_is_limited
+from deploy.exporting import exporting
 from deploy.jar_bar import fetched_groups
 from deploy.jars import default_cache_dir
 from deploy.jvm import find_java
 from deploy.logs import set_up_logging
+from deploy.query_parts import query_parts
+from deploy.running import new_registry, publishing, run_parts, serving
 from deploy.settings import Settings
+from deploy.spark_sessions import SparkSessions
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import AUDIT, topic_of
@@ -112,7 +115,7 @@ def _play(
 ) -> bool:
     """Run servers and loop until the story is over or a signal came; whether it is over."""
     with ExitStack() as stack:
-        sessions = Sessions(DemoSettings(data_dir=folder / "data", jars_dir=jars_dir))
+        sessions = SparkSessions(DemoSettings(data_dir=folder / "data", jars_dir=jars_dir))
         stack.callback(sessions.close)
         servers = stack.enter_context(running_servers(folder, volume, jars))
         servers.create_topic()

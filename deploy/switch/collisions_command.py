@@ -18,9 +18,8 @@ from rich.console import RenderableType
 from connectors.kafka.connection import KafkaConnection
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError
-from deploy.app import tell
 from deploy.console import SafeConsole
-from deploy.jar_bar import fetched_jars
+from deploy.jar_bar import fetched_jars, log_progress
 from deploy.jvm import find_java
 from deploy.settings import Settings
 from deploy.switch.inventory_command import inventory_topic
@@ -98,7 +97,7 @@ def _reason(error: Exception) -> str:
 def _session(settings: Settings) -> Iterator[SparkSession]:
     """A session of its own: a query that runs on the same data folder keeps its own, and its log."""
     find_java()
-    jars = fetched_jars("spark", settings.jars_dir, tell)
+    jars = fetched_jars("spark", settings.jars_dir, log_progress)
     session = start_session(settings.stream, jars, settings.made_data_dir() / _LOG)
     try:
         yield session

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
 from connectors.part import Part
-from deploy import app, parts
+from deploy import parts, spark_sessions
 from deploy.settings import Settings
 from policies.errors import UserError
 
@@ -41,11 +41,11 @@ class World:
         monkeypatch.setattr(parts, "run_parts", self._run)
         monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
         monkeypatch.setattr(parts, "publishing", self._publishing)
-        monkeypatch.setattr(app, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(app, "fetched_jars", lambda *_, **__: ())
-        monkeypatch.setattr(app, "start_session", lambda *_: object())
-        monkeypatch.setattr(app, "stop_session", self._stop_session)
-        monkeypatch.setattr(app, "is_alive", lambda _session: True)
+        monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
+        monkeypatch.setattr(spark_sessions, "fetched_jars", lambda *_, **__: ())
+        monkeypatch.setattr(spark_sessions, "start_session", lambda *_: object())
+        monkeypatch.setattr(spark_sessions, "stop_session", self._stop_session)
+        monkeypatch.setattr(spark_sessions, "is_alive", lambda _session: True)
 
     def _run(self, run: Sequence[Part], _stop: threading.Event, **_told: Any) -> None:
         self.ran.append([part.name for part in run])

@@ -1,0 +1,156 @@
+"""The parts of a process that runs the query, and what must hold of checkpoint and topics before it runs."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+from prometheus_client import (
+    CollectorRegistry,
+)
+from pyspark.sql import SparkSession
+
+from connectors.kafka.publisher import Publisher
+from connectors.kafka.retirement import Retirement
+from connectors.kafka.ticker import Ticker
+from connectors.kafka.topic_admin import TopicReport
+from connectors.part import Part
+from deploy.batch_log import BatchLog
+from deploy.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
+from deploy.checkpoint_move import follow_move
+from deploy.clock_notes import ClockNotes
+from deploy.query_health import QueryHealth
+from deploy.settings import Settings
+from deploy.spark_sessions import SparkSessions
+from deploy.supervisor import QuerySupervisor
+from policies.errors import UserError
+from streaming.batch_clock import BatchClock
+from streaming.master import is_local
+from streaming.query import Wiring
+from streaming.rehearsal import rehearse
+from streaming.remote_checkpoint import last_plan
+from streaming.session import stop_session
+
+_log = structlog.get_logger(__name__)
+
+_SLOW_TICK_SECONDS = 20.0
+"""Without a batch for so long a tick makes one, which shows that the query is alive."""
+
+
+def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
+    """Refuse a checkpoint that was not made with these settings.
+
+    Raises:
+        UserError: it was made with others; what to do about it.
+    """
+    folder = settings.checkpoint().folder
+    if folder is None:
+        return  # Spark is asked, once it is there
+    checkpoint = Checkpoint(folder)
+    _require_fitting(settings, checkpoint.plan)
+    require_same_kafka(checkpoint, report.cluster_id)
+
+
+def take_checkpoint(settings: Settings, report: TopicReport) -> None:
+    """Make a checkpoint ready that is this process's from now on; raises as `require_own_checkpoint` does."""
+    require_own_checkpoint(settings, report)
+    folder = settings.checkpoint().folder
+    if folder is not None and follow_move(folder):
+        _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(folder))
+
+
+def query_parts(
+    settings: Settings,
+    registry: CollectorRegistry,
+    sessions: SparkSessions,
+    publisher: Publisher,
+    may_decide: Callable[[], bool],
+) -> list[Part]:
+    """The query, supervised, what tells it the time, and what ends decisions about clusters that are there no more.
+
+    `take_checkpoint` comes first.
+    """
+    stall_seconds = settings.stream.stall_timeout.total_seconds()
+    health = QueryHealth(registry, stall_seconds)
+    ticker = Ticker(
+        settings.loop_kafka(),
+        settings.topics,
+        publisher.publish,
+        silent_seconds=health.silent_seconds,
+        slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
+    )
+    folder, host = settings.checkpoint().folder, settings.policy_host()
+    # What a checkpoint elsewhere says of its batches is not read.
+    clock = ClockNotes(folder)
+    batch_log = None
+    if folder is not None:
+        batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
+    supervisor = QuerySupervisor(
+        open_session=lambda: _opened(sessions, settings),
+        wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms)),
+        host=host,
+        settings=settings.stream,
+        checkpoint=folder,
+        health=health,
+        tick=ticker.start,
+        rearm=lambda: ticker.rearm(host.known_keys()),
+        clock=clock,
+        on_done=_untold if batch_log is None else batch_log.on_batch,
+        may_drain=may_decide,
+    )
+    query = Part("query", supervisor.run, health.problem, health.not_ready)
+    retirement = _retirement_parts(settings, publisher)
+    # The ticker stops first: a tick would keep the query from having decided on all there is.
+    logging = [] if batch_log is None else [Part("batch log", batch_log.run)]
+    return [Part("ticker", ticker.run), query, *logging, *retirement]
+
+
+def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
+    """Rehearse the query, which is another's still; without any trace, and given up once the session is `taken`."""
+    if is_local(settings.stream.master) and rehearse(
+        session, _wiring(settings), settings.policy_host(), settings.stream, taken
+    ):
+        _log.info("Spark is warm")
+
+
+def _wiring(settings: Settings) -> Wiring:
+    kafka = settings.loop_kafka()
+    return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri, signatures=kafka.signatures())
+
+
+def _untold(_number: int) -> None:
+    """No record says what this batch took."""
+
+
+def _opened(sessions: SparkSessions, settings: Settings) -> SparkSession:
+    session, place = sessions.open(), settings.checkpoint()
+    try:
+        if place.folder is None:
+            _require_fitting(settings, Plan(place.uri, last_plan(session, place)))
+    except UserError:
+        stop_session(session)
+        raise
+    return session
+
+
+def _require_fitting(settings: Settings, plan: Plan) -> None:
+    require_fitting(plan, settings.stream.shuffle_partitions, settings.topics.prefix)
+
+
+def require_usable(report: TopicReport) -> None:
+    """Refuse topics whose records have the time that a producer gives them, or that have fewer shares than there are.
+
+    Raises:
+        UserError: there are such; one line for each, with the command that mends it.
+    """
+    if unusable := (*report.untimed, *report.unshared):
+        raise UserError("\n".join(map(str, unusable)))
+
+
+def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
+    clusters = settings.decided_on()
+    if clusters is None:
+        _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")
+        return []
+    retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters, publisher.publish)
+    return [Part("retirement", retirement.run)]

@@ -1,0 +1,115 @@
+"""Runs the parts of a process: starts them together, serves their metrics and health, and stops them in order.
+
+Each part runs on its own thread until its stop event is set. The first part that fails ends the whole process, so that
+its supervisor (systemd, Kubernetes, a person) notices and restarts it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.part import Check, Part
+from connectors.prometheus.http import MetricsServer
+from connectors.status_page.site import StatusSite
+from deploy.settings import Settings
+
+_READY_CHECK_SECONDS = 0.1
+_SIGNAL_CHECK_SECONDS = 0.5
+
+_disable_created_metrics: Callable[[], None] = disable_created_metrics
+
+
+def _nothing() -> None:
+    """By default nobody is told."""
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry with what Prometheus expects of any process."""
+    _disable_created_metrics()  # a second series for each counter, which few use
+    registry = CollectorRegistry(auto_describe=True)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+@contextmanager
+def serving(
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+) -> Iterator[MetricsServer]:
+    """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page where there is one."""
+    server = MetricsServer(
+        registry,
+        host=settings.http.host,
+        port=settings.http.port,
+        healthy=_checks(parts, lambda part: part.healthy),
+        ready=_checks(parts, lambda part: part.ready),
+        setting="http.port",
+        site=None if site is None else site.answer,
+        access=settings.http.access,
+    )
+    with server:
+        yield server
+
+
+def _checks(parts: Sequence[Part], of: Callable[[Part], Check | None]) -> Mapping[str, Check]:
+    return {part.name: check for part in parts if (check := of(part)) is not None}
+
+
+def run_parts(
+    parts: Sequence[Part],
+    stop: threading.Event,
+    *,
+    on_ready: Callable[[], None] = _nothing,
+    on_stop: Callable[[], None] = _nothing,
+) -> None:
+    """Run until `stop` is set or a part fails, then stop all, in order, each before the next.
+
+    Raises:
+        UserError: what the part that failed raised; anything else it raised is raised as it is.
+    """
+    failures: list[BaseException] = []
+    # Daemons: a second Ctrl-C ends the process at once, whatever a part is waiting for.
+    threads = [
+        threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name, daemon=True) for part in parts
+    ]
+    for thread in threads:
+        thread.start()
+    _await_ready(parts, stop, on_ready)
+    while not stop.wait(_SIGNAL_CHECK_SECONDS):
+        pass  # Python runs signal handlers on this thread, and only while it is awake
+    on_stop()
+    for part, thread in zip(parts, threads, strict=True):
+        part.stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _await_ready(parts: Sequence[Part], stop: threading.Event, on_ready: Callable[[], None]) -> None:
+    while not stop.wait(_READY_CHECK_SECONDS):
+        if all(part.ready() is None for part in parts if part.ready is not None):
+            on_ready()
+            return
+
+
+def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -> None:
+    if (failure := part.run_to_end()) is not None:
+        failures.append(failure)
+    stop.set()
+
+
+@contextmanager
+def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publisher]:
+    """A publisher to the loop's own Kafka, flushed at the end."""
+    with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
+        yield publisher

@@ -1,0 +1,122 @@
+"""Starts Spark sessions, the first one ahead of its use, and archives the classes that they load."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from deploy.causes import cause_in_one_line
+from deploy.class_archives import Archiving, ClassArchive
+from deploy.jar_bar import fetched_jars, log_progress
+from deploy.jvm import find_java
+from deploy.settings import Settings
+from streaming.session import class_path_of, is_alive, spark_jars, start_session, stop_session
+
+_log = structlog.get_logger(__name__)
+
+_UNTAKEN_SECONDS = 5.0
+"""A session that was started and not taken for so long belongs to a stand-by."""
+
+
+class SparkSessions:
+    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or is asked about its topics.
+
+    Raises:
+        UserError: Java or the jars are missing and cannot be had, or the data folder cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        java = find_java()
+        self._settings = settings
+        self._log_file = settings.made_data_dir() / "spark.log"
+        self._jars = fetched_jars("spark", settings.jars_dir, log_progress)
+        self._archive = ClassArchive("spark", class_archives(settings), java, (*self._jars, *spark_jars()))
+        self._archiving = Archiving()
+        self._opened: SparkSession | None = None
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
+        self._taken = threading.Event()
+        self._first: Future[SparkSession] | None = self._starter.submit(self._start)
+
+    def open(self) -> SparkSession:
+        """The session that was started ahead, if it lives still, then new ones."""
+        self._taken.set()
+        first, self._first = self._first, None
+        self._opened = self._start() if first is None else self._alive(first.result())
+        return self._opened
+
+    def _alive(self, session: SparkSession) -> SparkSession:
+        if is_alive(session):
+            return session
+        stop_session(session)
+        return self._start()
+
+    def archive(self, *others: tuple[ClassArchive, str]) -> None:
+        """All is ready: have archives made of what was loaded by now, and of other programs with their class paths."""
+        if self._opened is None:
+            return  # who stands by
+        with suppress(Py4JError, OSError):  # its JVM has died, or it was stopped, meanwhile
+            self._archiving.begin([*others, (self._archive, class_path_of(self._opened))])
+
+    def start_ahead(self) -> None:
+        """Start one that `open` gives at once: for who stands by."""
+        if self._first is None:
+            self._taken = threading.Event()
+            self._first = self._starter.submit(self._start)
+
+    def while_untaken(self, use: Callable[[SparkSession, threading.Event], None]) -> None:
+        """Have this done with the session that was started ahead, where nobody takes it for a while.
+
+        Args:
+            use: given the session, and what is set when somebody takes it: then there is no more time.
+        """
+        if self._first is not None:
+            self._starter.submit(self._use, use, self._first, self._taken)
+
+    def _use(
+        self,
+        use: Callable[[SparkSession, threading.Event], None],
+        started: Future[SparkSession],
+        taken: threading.Event,
+    ) -> None:
+        session = started.result()
+        if taken.wait(_UNTAKEN_SECONDS):
+            return
+        try:
+            use(session, taken)
+        except (Py4JError, PySparkException, OSError) as error:  # it will do without
+            _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
+
+    def close(self) -> None:
+        """End the session that was started ahead, if nobody has taken it, and whatever is made beside it."""
+        self._taken.set()
+        self._archiving.stop()
+        first, self._first = self._first, None
+        if first is not None:
+            stop_session(first.result())
+        self._starter.shutdown()
+
+    def _start(self) -> SparkSession:
+        session = start_session(self._settings.stream, self._jars, self._log_file, self._archive.flags())
+        _log.info("Spark is started")
+        return session
+
+
+def class_archives(settings: Settings) -> Path:
+    """Where archives of classes are: what is in them is run, so in no folder that others may share."""
+    return settings.made_data_dir() / "class-archives"
+
+
+@contextmanager
+def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
+    """Spark, being started already."""
+    sessions = SparkSessions(settings)
+    try:
+        yield sessions
+    finally:
+        sessions.close()
