@@ -27,6 +27,7 @@ from policies.switching.judge.registering import (
     nobody_leads,
     settle,
     status_refusal,
+    stays_contested,
     usual_status,
     write_entry,
 )
@@ -53,8 +54,15 @@ def reject(asked: Command, code: RejectCode, sentence: str) -> Reject:
     return Reject(code, sentence, f"commands/{asked.key}")
 
 
+def _names_none(asked: Command) -> Reject:
+    return reject(asked, RejectCode.NOT_FOUND, "the command does not say which cluster it is about")
+
+
 def register(facts: SwitchFacts, asked: Register) -> Iterator[Change]:
     """Row 1. The first cluster ever registered is the active one, and the one that legacy references belong to."""
+    if not asked.name or not asked.uri:
+        yield _names_none(asked)
+        return
     if asked.instance_id is None or asked.root is None:
         yield reject(asked, RejectCode.NOT_FOUND, f"no BookKeeper cluster could be read at {asked.uri}")
         return
@@ -68,20 +76,26 @@ def register(facts: SwitchFacts, asked: Register) -> Iterator[Change]:
     if why := status_refusal(facts, asked):
         yield reject(asked, RejectCode.INVALID_TRANSITION, why)
         return
-    if may_settle(facts, asked):
-        yield from settle()
-        return
     known, status = state.entry(asked.name), asked.status or usual_status(facts, asked.name)
     entry = RegistryEntry(asked.name, asked.uri, *identity, status, known.version if known else None)
-    yield from write_entry(facts, entry)
+    if why := stays_contested(facts, entry):
+        yield reject(asked, RejectCode.CONTESTED, why)
+    elif may_settle(facts, asked):
+        yield from settle()
+    else:
+        yield from write_entry(facts, entry)
 
 
 def unregister(facts: SwitchFacts, asked: Unregister) -> Iterator[Change]:
     """Row 2."""
     state, name = facts.state, asked.name
     known = state.entry(name)
-    if known is None:
+    if not name:
+        yield _names_none(asked)
+    elif known is None:
         yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
+    elif why := guards.nothing_contests(facts):
+        yield reject(asked, RejectCode.CONTESTED, why)
     elif why := guards.is_unused(facts, name):
         yield reject(asked, RejectCode.IN_USE, f"{name} cannot be removed: {why}")
     else:
@@ -99,7 +113,9 @@ def precheck(facts: SwitchFacts, asked: Precheck) -> Iterator[Change]:
     """Row 3, its request; also when it was checked before, or its last switch is over."""
     target, source = asked.target, facts.state.committed()
     stage = facts.stage(target)
-    if stage is SwitchStage.NONE:
+    if not target:
+        yield _names_none(asked)
+    elif stage is SwitchStage.NONE:
         yield reject(asked, RejectCode.NOT_FOUND, f"{target} is not registered")
     elif source is None:
         yield reject(asked, RejectCode.NOT_FOUND, nobody_leads(facts))
@@ -116,6 +132,9 @@ def precheck(facts: SwitchFacts, asked: Precheck) -> Iterator[Change]:
 def start(facts: SwitchFacts, asked: Start) -> Iterator[Change]:
     """Rows 4 and 24; the same target again drives its switch on."""
     live, source, target = facts.state.live(), facts.state.committed(), asked.target
+    if not target:
+        yield _names_none(asked)
+        return
     if live is not None and live.target == target:
         why = guards.nothing_contests(facts)
         yield from (reject(asked, RejectCode.CONTESTED, why),) if why else _drive_on(facts, live)
@@ -231,7 +250,9 @@ def _no_switch_left(facts: SwitchFacts, name: str) -> guards.Refusal:
 def close_client(facts: SwitchFacts, asked: CloseClient) -> Iterator[Change]:
     """Row 23."""
     name = asked.name
-    if why := _no_switch_left(facts, name):
+    if not name:
+        yield _names_none(asked)
+    elif why := _no_switch_left(facts, name):
         yield reject(asked, RejectCode.INVALID_TRANSITION, why)
     elif facts.state.entry(name) is None:
         yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from policies.switching.decisions import SwitchReason
 from policies.switching.events import Register
 from policies.switching.facts import SwitchFacts
+from policies.switching.judge import guards
 from policies.switching.judge.changes import Change, Update, UpdateSwitch, WriteRegistry, WriteStatus
 from policies.switching.state import ClusterStatus, RegistryEntry, SwitchAction, SwitchStage, put
 
@@ -22,6 +23,8 @@ def usual_status(facts: SwitchFacts, name: str) -> ClusterStatus:
 def status_refusal(facts: SwitchFacts, asked: Register) -> str | None:
     """Why a cluster cannot be registered with the status that was named; None when it can."""
     usual, wanted = usual_status(facts, asked.name), asked.status
+    if not facts.state.entries and wanted not in (None, S.ACTIVE):
+        return "the first cluster is the one that brokers write to: it is registered as active"
     if wanted is None or wanted is usual or may_settle(facts, asked):
         return None
     if wanted is S.ACTIVE and _may_lead(facts, asked.name):
@@ -68,17 +71,26 @@ def settle() -> Iterator[Change]:
     yield WriteStatus(SwitchAction.STATUS_OLD)
 
 
+def stays_contested(facts: SwitchFacts, entry: RegistryEntry) -> guards.Refusal:
+    """Why an entry cannot be written; None where nothing contests the registry, or the entry resolves what does."""
+    return None if _resolves(facts, entry) else guards.nothing_contests(facts)
+
+
+def _resolves(facts: SwitchFacts, entry: RegistryEntry) -> bool:
+    state = facts.state
+    after = replace(state, entries=put(state.entries, entry))
+    return state.contested == state.leaderless() and not after.leaderless()
+
+
 def write_entry(facts: SwitchFacts, entry: RegistryEntry) -> Iterator[Change]:
     """A cluster comes into the registry, or in place of what was known of it."""
     state = facts.state
-    entries = put(state.entries, entry)
-    leads = state.contested == state.leaderless() and not replace(state, entries=entries).leaderless()
     yield Update(
         {
-            "entries": entries,
+            "entries": put(state.entries, entry),
             "bootstrap": state.bootstrap or entry.name,
             "removed": tuple(name for name in state.removed if name != entry.name),
-            "contested": "" if leads else state.contested,
+            "contested": "" if _resolves(facts, entry) else state.contested,
         }
     )
     yield WriteRegistry(entry, SwitchReason.COMMANDED)

@@ -7,7 +7,16 @@ from msgspec.structs import replace
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.events import Register, RegistrySeen, Start, StatusResult
+from policies.switching.events import (
+    CloseClient,
+    Commands,
+    Precheck,
+    Register,
+    RegistrySeen,
+    Start,
+    StatusResult,
+    Unregister,
+)
 from policies.switching.state import (
     ClusterStatus,
     Directive,
@@ -17,7 +26,7 @@ from policies.switching.state import (
     SwitchStage,
 )
 from tests.policies.switching.wire import WireWorld
-from tests.policies.switching.world import World
+from tests.policies.switching.world import World, codes
 
 C, S = ClusterStatus, SwitchStage
 
@@ -90,6 +99,34 @@ def test_a_registry_without_an_active_cluster_is_one_alert_with_the_remedy() -> 
         ("switch-contested", True)
     ]
     assert [d for d in world.published if isinstance(d, SwitchDecision)] == []
+
+
+@pytest.mark.parametrize("status", [C.STANDBY, C.DEPRECATED])
+def test_the_first_cluster_is_active_and_not_said_to_be_before_it_is_known(status: ClusterStatus) -> None:
+    [refused] = World().tell(asked("old", status))
+    assert refused.sentence == "the first cluster is the one that brokers write to: it is registered as active"
+
+
+def test_while_the_registry_is_contested_nothing_is_registered_or_removed_without_a_word() -> None:
+    world = World().to(S.PRECHECKED)
+    entries = tuple(replace(each, status=C.ACTIVE) for each in world.state.entries)
+    world.later().tell(RegistrySeen(entries, "old", None, 0, world.now_ms), world.inventory_event())
+    assert codes(world.tell(asked("third", None))) == [RejectCode.CONTESTED]
+    assert codes(world.tell(Unregister(key="u", name="new"))) == [RejectCode.CONTESTED]
+    assert list(statuses(world)) == ["new", "old"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Register(key="x", name="", uri="", instance_id=None, root=None), Unregister(key="x", name=""),
+        Precheck(key="x", target=""), Start(key="x", target=""), CloseClient(key="x", name=""),
+    ],
+)  # fmt: skip
+def test_a_command_that_names_no_cluster_is_told_so(command: Commands) -> None:
+    [refused] = World().to(S.PRECHECKED).tell(command)
+    assert refused.code is RejectCode.NOT_FOUND
+    assert refused.sentence == "the command does not say which cluster it is about"
 
 
 def test_a_deprecated_cluster_may_stand_by_again() -> None:
