@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode
 from policies.sessions.decisions import (
     OwnershipDecision,
     OwnershipVerdict,
@@ -110,7 +110,7 @@ class DecisionPublisher:
         recover = order.verdict is SessionVerdict.RECOVER
         self._orders[member.member] = LastPublishedOrder(
             order.verdict, order.reason, facts.now_ms, self._order_fingerprint(verdict.member, order),
-            track.lost_ms if track else None,
+            track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
         )  # fmt: skip
         decision = SessionDecision(
             **self._header("session", member.member, is_first=member.last_published is None),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from policies.decisions import Mode
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fleet import Budget, FleetFacts, RoleFacts, Unread, fleet_of
 from policies.sessions.fold.cluster import ClusterState
@@ -162,19 +163,23 @@ def join(cluster: ClusterState, spent: tuple[SpentShutdown, ...], settings: Sess
         settings: those in force for it.
         now_ms: the moment.
     """
-    members, nodes = cluster.members, cluster.nodes.by_path
+    members, nodes, is_shadow = cluster.members, cluster.nodes.by_path, settings.mode is Mode.SHADOW
     fleet = fleet_of(members.values(), cluster.sources.values(), now_ms, settings)
     of_fleet = {m.member for role in fleet.roles.values() if role.is_lost_together for m in role.lost}
     claims = _claims_by_member(cluster, now_ms - millis_of(settings.validity))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
+        if not is_shadow and member.last_published is not None and member.last_published.is_shadow:
+            # Nobody was to carry that out: what still is the case is said anew.
+            member = replace(member, last_published=None)
         lost = member.track is not None and member.track.is_lost
         # Once the fault was ZooKeeper's it stays ZooKeeper's, for this loss.
         if lost and (fleet.unread is not None or name in of_fleet) and not member.fleet_wide:
             member = replace(member, fleet_wide=True)
         node = nodes.get(registration_path(name))
         found[name] = _of_member(member, fleet.roles[member.role], node, tuple(claims.get(name, ())), settings, now_ms)
-    budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent)
+    spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
+    budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.returned([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
     return Facts(settings, now_ms, found, fleet, nodes, cluster.sources, budget)
 

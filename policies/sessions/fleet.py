@@ -203,6 +203,8 @@ class Budget:
     limit: int
     window_ms: int
     spent: tuple[SpentShutdown, ...]
+    is_shadow: bool = False
+    """Whether what is decided now is published only."""
 
     def down(self) -> frozenset[str]:
         """Who was told to go down, and is not back."""
@@ -218,7 +220,7 @@ class Budget:
 
     def spend(self, member: str, now_ms: int) -> "Budget":
         """What is left when one was decided for a member."""
-        return replace(self, spent=(*self.spent, SpentShutdown(now_ms, member)))
+        return replace(self, spent=(*self.spent, SpentShutdown(now_ms, member, is_shadow=self.is_shadow)))
 
     def returned(self, members: Collection[str], now_ms: int) -> "Budget":
         """The same, when these members are found back, or gone for good."""

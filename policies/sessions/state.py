@@ -97,6 +97,8 @@ class LastPublishedOrder(Struct, array_like=True, frozen=True):
     fingerprint: str = ""
     lost_ms: int | None = None
     """The loss it was about."""
+    is_shadow: bool = False
+    """Whether it was published only: nobody was to carry it out."""
 
 
 class Member(Struct, array_like=True, frozen=True):
@@ -219,6 +221,8 @@ class SpentShutdown(Struct, array_like=True, frozen=True):
     member: str
     back_ms: int = NEVER
     """When the member was found back, or gone from the fleet for good; until then it is down by our word."""
+    is_shadow: bool = False
+    """Whether it was published only."""
 
 
 class SessionsState(Struct, array_like=True, frozen=True):

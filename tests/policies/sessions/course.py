@@ -99,6 +99,12 @@ class Run:
         self.wake_at: datetime | None = None
         self.published: list[Decision] = []
 
+    def reload(self, **settings: Any) -> "Run":
+        """Other settings from now on."""
+        self.settings = SessionsSettings.model_validate(settings)
+        self.policy = SessionsPolicy(CLUSTER, self.settings)
+        return self
+
     def see(self, *observations: Observation) -> "Run":
         """Each in its own step."""
         for observation in observations:

@@ -258,6 +258,29 @@ def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
     assert len(world.went_down()) == 2
 
 
+# --- what was published only
+
+
+@pytest.mark.parametrize("what", ["shutdown session_lost", "restart zombie"])
+def test_what_was_decided_in_shadow_mode_and_still_is_the_case_is_said_when_it_may_be_carried_out(what: str) -> None:
+    zombie_after = NO_ZOMBIES if what.startswith("shutdown") else "3m"
+    block: dict[str, Any] = {"on_session_lost": "shutdown", "zombie_after": zombie_after}
+    world = World(*TEN, mode="shadow", **block).until(20)
+    if what.startswith("shutdown"):
+        world.lose("b1")
+    else:
+        world.brokers["b1"].registered = False
+    world.until(250)
+    assert world.last("b1") == what
+    world.run.reload(**block)
+    world.until(260)
+    assert [(d.mode.value, f"{d.verdict} {d.reason}") for d in world.run.sessions][-2:] == [
+        ("shadow", what), ("active", what),
+    ]  # fmt: skip
+    world.until(1000)
+    assert len(world.went_down()) == 2
+
+
 # --- what is said of them
 
 
