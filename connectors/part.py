@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from policies.errors import UserError
 
 Check = Callable[[], str | None]
-"""None when fine, else a sentence that says what is wrong."""
+"""Returns None if all is well, else a sentence that says what is wrong."""
 
 
 @dataclass
 class Part:
-    """Something that runs until its event is set. Parts are stopped in the order they stand in."""
+    """Something that runs until its stop event is set. Parts are stopped in the order of their list."""
 
     name: str
     run: Callable[[threading.Event], None]
@@ -21,7 +21,7 @@ class Part:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run_to_end(self) -> BaseException | None:
-        """Run it, and return why it ended; None: it was told to."""
+        """Run until it ends, and return the exception that ended it; None: it was told to stop."""
         try:
             self.run(self.stop)
         except BaseException as error:
@@ -30,5 +30,5 @@ class Part:
 
 
 def first_said(checks: Iterable[Check | None]) -> str | None:
-    """What the first of these checks says that is not content, if any."""
+    """Return the first problem that one of these checks reports; None: there is none."""
     return next((said for check in checks if check is not None and (said := check()) is not None), None)

@@ -38,7 +38,7 @@ Setting = TypeVar("Setting", bound=BaseModel)
 
 
 class ClusterSources(BaseModel):
-    """One watched cluster: how it is reached. Policies add what is read there, and how decisions are carried out."""
+    """One watched cluster: how to reach it. Policies add settings for their collectors and actuators."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -49,23 +49,23 @@ class ClusterSources(BaseModel):
     pulsar: PulsarAdmin | None = Field(default=None, description="The admin REST of a Pulsar cluster's brokers.")
 
     def setting(self, kind: type[Setting]) -> Setting | None:
-        """A policy's own setting of this cluster, by its model; None where it is not set."""
+        """Return a policy's own setting of this cluster, by its model; None if it is not set."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return next((value for value in values if type(value) is kind), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Something in the settings that is allowed, and hardly what was meant."""
+    """A warning about settings that are valid but probably not what was meant."""
 
     place: tuple[str, ...]
     """The path of the setting."""
     sentence: str
-    """What follows from it, and what to set instead; its place goes before."""
+    """The consequence, and what to set instead; it is printed after `place`."""
 
 
 def too_seldom(place: tuple[str, ...], interval: timedelta, policy: str, validity: timedelta) -> Doubt:
-    """The doubt about an interval at which each reading has gone stale before the next one comes."""
+    """Warn of an interval so long that each reading is stale before the next one comes."""
     return Doubt(
         place,
         f"{format_duration(interval)} is not shorter than policies.{policy}.validity ({format_duration(validity)}): "
@@ -80,40 +80,40 @@ class ClusterSetting:
     model: type[BaseModel]
     description: str
     needs: tuple[str, ...] = ()
-    """What must be set of the cluster besides, as a path: ``zookeeper.servers``."""
+    """Other settings of the cluster that it needs, as paths such as ``zookeeper.servers``."""
 
 
 class Clients(Protocol):
     """Connections to a watched cluster that its parts share."""
 
     def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
-        """Its ZooKeeper session; None where its ZooKeeper is not named."""
+        """The cluster's ZooKeeper session; None if the settings name no ZooKeeper."""
         ...
 
     def pulsar(self, cluster: str) -> AdminApi | None:
-        """Its admin client; None where its REST is not named."""
+        """The cluster's admin client; None if the settings name no admin REST API."""
         ...
 
 
 @dataclass(frozen=True)
 class CollectorContext:
-    """What the collectors of one cluster are made of."""
+    """What a policy gets to make the collectors of one cluster."""
 
     name: str
     cluster: ClusterSources
     sink: Callable[[type[Reading], str], Callable[[Reading], None]]
-    """From a kind of reading and its source to where such readings go."""
+    """Given a kind of reading and its CloudEvents source, returns a function that publishes such readings."""
     metrics: PollMetrics
     clients: Clients
     recall: Callable[[type[Kind]], Recall[Kind]] = lambda _: nothing_recalled
-    """From a kind of reading to the last of them before this start."""
+    """Given a kind of reading, returns the last ones from before this start."""
     settings: Any = None
     """The policy's block, as it is in force for this cluster."""
 
 
 @dataclass(frozen=True)
 class ProbeContext:
-    """What questions about one cluster are made of."""
+    """What a policy gets to make the doctor's checks of one cluster."""
 
     name: str
     cluster: ClusterSources
@@ -124,31 +124,31 @@ class ProbeContext:
 
 @dataclass(frozen=True)
 class ActuatorContext:
-    """What a policy's actuators are made of."""
+    """What a policy gets to make its actuators."""
 
     clusters: Mapping[str, ClusterSources]
     settings: Any
-    """The policy's block."""
+    """The policy's settings."""
     loop: KafkaConnection
     """The loop's own Kafka."""
     topic: Callable[[str], str]
-    """From a topic without prefix to its full name."""
+    """Returns a topic's full name, given its name without the prefix."""
     publish: Callable[[str, str, bytes], None]
-    """Hands a record (topic, key, value) over to the loop's Kafka; does not block."""
+    """Publishes a record (topic, key, value) to the loop's Kafka, without blocking."""
     registry: CollectorRegistry
     clients: Clients
     jars: Callable[[str], Sequence[Path]]
-    """The jars of a group such as ``bookkeeper``, fetched if need be."""
+    """Returns the jars of a group such as ``bookkeeper``; fetches them if necessary."""
     java: Callable[[], Path]
     data_dir: Callable[[], Path]
-    """The data folder, made if need be."""
+    """Returns the data folder; creates it if necessary."""
     elsewhere: frozenset[str] = frozenset()
-    """Clusters whose decisions other processes carry out."""
+    """Names of clusters whose decisions other processes carry out."""
     may_act: Callable[[str], bool] = lambda _: True
-    """Whether a cluster is this process's to act on, and no other's: to be asked before each act."""
+    """Whether this process, and no other, may act on a cluster; must be asked before each action."""
 
     def loop_topics(self, decided: type[Decision]) -> LoopTopics:
-        """Where decisions of a kind are, and where what was done about them is said."""
+        """The topics of a kind of decision: where decisions are read, and where their outcomes are reported."""
         return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act)
 
 
@@ -186,35 +186,35 @@ def _no_doubts(settings: Any, clusters: Mapping[str, ClusterSources]) -> Iterato
 
 @dataclass(frozen=True)
 class PolicyConnectors:
-    """A policy's part with I/O; what is left out it does not have."""
+    """A policy's I/O; every field is optional."""
 
     cluster_settings: Mapping[str, ClusterSetting] = field(default_factory=dict)
-    """By name, in `clusters.<name>`."""
+    """The policy's own settings in `clusters.<name>`, by key."""
     mistakes: Callable[[ClusterSources], Iterator[str]] = _nothing_wrong
-    """What in the settings of a cluster does not go together, one sentence each."""
+    """Yields contradictions in a cluster's settings, each as ``path: sentence``; they refuse the settings."""
     doubts: Callable[[Any, Mapping[str, ClusterSources]], Iterator[Doubt]] = _no_doubts
-    """From the policy's block and the watched clusters to what is allowed, and hardly what was meant."""
+    """Yields warnings, given the policy's settings and the watched clusters."""
     informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = _as_they_are
-    """From the policy's block and the watched clusters to the block with what these settings say of it."""
+    """Given the policy's settings and the watched clusters, returns the settings completed from the clusters'."""
     collectors: Callable[[CollectorContext], Iterator[Part]] = _no_collectors
     actuators: Callable[[ActuatorContext], Iterator[Part]] = _no_actuators
-    """They are made for the clusters of a process's share, and anew when these change."""
+    """Makes the actuators of the clusters in this process's share; called again when the share changes."""
     acts_on: Callable[[Any, str, ClusterSources], bool] = _whatever_it_is
-    """From the policy's block, a cluster's name and what is set of it to whether its actuators have to do with it."""
+    """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""
     probes: Callable[[ProbeContext], Iterator[Probe]] = _no_probes
-    """What `headgate doctor` asks of a cluster besides running its collectors once: whether its actuators may act."""
+    """Yields the checks of `headgate doctor` whether the actuators may act; collectors are checked by running them."""
     remedies: Callable[[ClusterSources, Reading], Iterator[str]] = _no_remedies
-    """What a person can do about a reading that is not `ok`."""
+    """Yields remedies for a reading that is not `ok`, for the doctor."""
     view: Callable[[Any], PolicyView] | None = None
-    """From the policy's block to its metrics; None: it has only those that all policies have."""
+    """Makes the policy's own metrics, given its settings; None: it has only the metrics of all policies."""
     detail: DetailKind | None = None
-    """Its own part of the status page; None: its sentences and its decisions' numbers are shown."""
+    """Its own section of the status page; None: explanations and numbers of its decisions are shown."""
     metrics: Mapping[str, Callable[[CollectorRegistry], object]] = field(default_factory=dict)
-    """Of its actuators, for the references: from ``The quota actuator`` to what registers its metrics."""
+    """For the references: by actuator in words (``The quota actuator``), what registers its metrics."""
 
 
 def acts_on(connectors: PolicyConnectors, settings: Any, name: str, cluster: ClusterSources) -> bool:
-    """Whether decisions of a policy about a cluster are carried out."""
+    """Whether decisions of a policy about a cluster are carried out by an actuator."""
     return connectors.actuators is not _no_actuators and connectors.acts_on(settings, name, cluster)
 
 
@@ -236,9 +236,9 @@ def _resolved(name: str, place: str) -> PolicyConnectors:
 
 
 def connectors_of(kind: PolicyKind) -> PolicyConnectors:
-    """A policy's part with I/O.
+    """Return a policy's I/O.
 
     Raises:
-        UserError: what the registration names cannot be loaded, or is something else.
+        UserError: the object that the registration names cannot be loaded, or is no `PolicyConnectors`.
     """
     return PolicyConnectors() if kind.connectors is None else _resolved(kind.name, kind.connectors)

@@ -23,11 +23,11 @@ from policies.decisions import Alert, Decision
 
 
 def _unheard(decision: Decision, caught_up: bool) -> None:
-    """Nobody at the terminal."""
+    """The default callback: there is no terminal."""
 
 
 class Exporting(NamedTuple):
-    """The exporter's parts, and what is to be seen of it."""
+    """The exporter's parts, and the status page that its HTTP server shows."""
 
     parts: list[Part]
     site: StatusSite
@@ -39,9 +39,13 @@ def exporting(
     publisher: Publisher | None,
     on_decision: Callable[[Decision, bool], None] = _unheard,
 ) -> Exporting:
-    """The exporter: topics to metrics and to the status page, and every decision to `on_decision` as it comes in.
+    """Make the parts of the exporter: metrics, the status page, and the canary if the settings have it.
 
-    Beside it the canary, where the settings have it; nothing else here needs a publisher.
+    Args:
+        settings: of the application.
+        registry: for the metrics.
+        publisher: publishes the canary's readings; None: there is no canary.
+        on_decision: called with each decision, and whether the exporter has read its history by then.
     """
     settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
     canary = None
@@ -73,7 +77,7 @@ def exporting(
 
 
 def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Part]:
-    """What sends alerts on, where the settings name somebody to send them to."""
+    """Make the part that sends alerts to Alertmanager; none if the settings do not name one."""
     if settings.alertmanager is None:
         return []
     topic = f"{settings.topics.prefix}.{Alert.topic}"

@@ -38,21 +38,21 @@ _SLOW_TICK_SECONDS = 20.0
 
 
 def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
-    """Refuse a checkpoint that was not made with these settings.
+    """Require that the checkpoint, if it is on this machine, was made with these settings.
 
     Raises:
-        UserError: it was made with others; what to do about it.
+        UserError: it was made with other settings; the message says what to do.
     """
     folder = settings.checkpoint().folder
     if folder is None:
-        return  # Spark is asked, once it is there
+        return  # a remote checkpoint is read through Spark, once there is a session
     checkpoint = Checkpoint(folder)
     _require_fitting(settings, checkpoint.plan)
     require_same_kafka(checkpoint, report.cluster_id)
 
 
 def take_checkpoint(settings: Settings, report: TopicReport) -> None:
-    """Make a checkpoint ready that is this process's from now on; raises as `require_own_checkpoint` does."""
+    """Prepare the checkpoint for use by this process; raises as `require_own_checkpoint` does."""
     require_own_checkpoint(settings, report)
     folder = settings.checkpoint().folder
     if folder is not None and follow_move(folder):
@@ -66,9 +66,19 @@ def query_parts(
     publisher: Publisher,
     may_decide: Callable[[], bool],
 ) -> list[Part]:
-    """The query, supervised, what tells it the time, and what ends decisions about clusters that are there no more.
+    """Make the parts of the query: ticker, supervised query, batch log, and retirement of unwatched clusters.
 
-    `take_checkpoint` comes first.
+    Call `take_checkpoint` first.
+
+    Args:
+        settings: of the application.
+        registry: for the query's metrics.
+        sessions: gives the query its Spark sessions.
+        publisher: publishes ticks, batch records and tombstones.
+        may_decide: whether this process still holds the query's share; asked before it drains.
+
+    Returns:
+        The parts in the order in which they are to be stopped.
     """
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     health = QueryHealth(registry, stall_seconds)
@@ -80,7 +90,7 @@ def query_parts(
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
     folder, host = settings.checkpoint().folder, settings.policy_host()
-    # What a checkpoint elsewhere says of its batches is not read.
+    # The batch log of a remote checkpoint is not read.
     clock = ClockNotes(folder)
     batch_log = None
     if folder is not None:
@@ -100,13 +110,13 @@ def query_parts(
     )
     query = Part("query", supervisor.run, health.problem, health.not_ready)
     retirement = _retirement_parts(settings, publisher)
-    # The ticker stops first: a tick would keep the query from having decided on all there is.
+    # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
     logging = [] if batch_log is None else [Part("batch log", batch_log.run)]
     return [Part("ticker", ticker.run), query, *logging, *retirement]
 
 
 def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
-    """Rehearse the query, which is another's still; without any trace, and given up once the session is `taken`."""
+    """Warm up a stand-by's session by a rehearsal that leaves no trace; it is given up once the session is `taken`."""
     if is_local(settings.stream.master) and rehearse(
         session, _wiring(settings), settings.policy_host(), settings.stream, taken
     ):
@@ -119,7 +129,7 @@ def _wiring(settings: Settings) -> Wiring:
 
 
 def _untold(_number: int) -> None:
-    """No record says what this batch took."""
+    """Log no batch: the checkpoint is remote."""
 
 
 def _opened(sessions: SparkSessions, settings: Settings) -> SparkSession:
@@ -138,10 +148,10 @@ def _require_fitting(settings: Settings, plan: Plan) -> None:
 
 
 def require_usable(report: TopicReport) -> None:
-    """Refuse topics whose records have the time that a producer gives them, or that have fewer shares than there are.
+    """Require that observed topics have append times, and that share topics have enough partitions.
 
     Raises:
-        UserError: there are such; one line for each, with the command that mends it.
+        UserError: some do not; one line for each, with the command that fixes it.
     """
     if unusable := (*report.untimed, *report.unshared):
         raise UserError("\n".join(map(str, unusable)))

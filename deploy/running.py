@@ -29,11 +29,11 @@ _disable_created_metrics: Callable[[], None] = disable_created_metrics
 
 
 def _nothing() -> None:
-    """By default nobody is told."""
+    """The default callback."""
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry with what Prometheus expects of any process."""
+    """Make a metrics registry with the usual metrics of a Python process."""
     _disable_created_metrics()  # a second series for each counter, which few use
     registry = CollectorRegistry(auto_describe=True)
     ProcessCollector(registry=registry)
@@ -46,7 +46,7 @@ def new_registry() -> CollectorRegistry:
 def serving(
     settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
 ) -> Iterator[MetricsServer]:
-    """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page where there is one."""
+    """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page if there is one."""
     server = MetricsServer(
         registry,
         host=settings.http.host,
@@ -72,10 +72,16 @@ def run_parts(
     on_ready: Callable[[], None] = _nothing,
     on_stop: Callable[[], None] = _nothing,
 ) -> None:
-    """Run until `stop` is set or a part fails, then stop all, in order, each before the next.
+    """Run parts until `stop` is set or one of them fails, then stop them in order, each before the next.
+
+    Args:
+        parts: in the order in which they are to be stopped.
+        stop: set to stop them.
+        on_ready: called once, when all parts are ready.
+        on_stop: called once, before the first part is stopped.
 
     Raises:
-        UserError: what the part that failed raised; anything else it raised is raised as it is.
+        UserError: a part failed or ended by itself. Any other exception of a part is raised unchanged.
     """
     failures: list[BaseException] = []
     # Daemons: a second Ctrl-C ends the process at once, whatever a part is waiting for.
@@ -110,6 +116,6 @@ def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -
 
 @contextmanager
 def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publisher]:
-    """A publisher to the loop's own Kafka, flushed at the end."""
+    """A publisher to the loop's own Kafka for as long as the block runs, flushed at the end."""
     with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
         yield publisher

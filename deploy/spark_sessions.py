@@ -21,11 +21,11 @@ from streaming.session import class_path_of, is_alive, spark_jars, start_session
 _log = structlog.get_logger(__name__)
 
 _UNTAKEN_SECONDS = 5.0
-"""A session that was started and not taken for so long belongs to a stand-by."""
+"""A process that has not used its started session for so long is a stand-by."""
 
 
 class SparkSessions:
-    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or is asked about its topics.
+    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked.
 
     Raises:
         UserError: Java or the jars are missing and cannot be had, or the data folder cannot be used.
@@ -44,7 +44,7 @@ class SparkSessions:
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
 
     def open(self) -> SparkSession:
-        """The session that was started ahead, if it lives still, then new ones."""
+        """Return the session that was started ahead if it is still alive, else a new one."""
         self._taken.set()
         first, self._first = self._first, None
         self._opened = self._start() if first is None else self._alive(first.result())
@@ -57,23 +57,27 @@ class SparkSessions:
         return self._start()
 
     def archive(self, *others: tuple[ClassArchive, str]) -> None:
-        """All is ready: have archives made of what was loaded by now, and of other programs with their class paths."""
+        """Archive the classes loaded by now, in the background; call it once all parts are ready.
+
+        Args:
+            others: archives of other programs to make, each with the program's class path.
+        """
         if self._opened is None:
             return  # who stands by
         with suppress(Py4JError, OSError):  # its JVM has died, or it was stopped, meanwhile
             self._archiving.begin([*others, (self._archive, class_path_of(self._opened))])
 
     def start_ahead(self) -> None:
-        """Start one that `open` gives at once: for who stands by."""
+        """Start a session in the background that `open` will return, for a stand-by."""
         if self._first is None:
             self._taken = threading.Event()
             self._first = self._starter.submit(self._start)
 
     def while_untaken(self, use: Callable[[SparkSession, threading.Event], None]) -> None:
-        """Have this done with the session that was started ahead, where nobody takes it for a while.
+        """Use the session that was started ahead, if `open` does not take it for a while.
 
         Args:
-            use: given the session, and what is set when somebody takes it: then there is no more time.
+            use: called with the session and an event that is set when `open` takes the session: then it must stop.
         """
         if self._first is not None:
             self._starter.submit(self._use, use, self._first, self._taken)
@@ -93,7 +97,7 @@ class SparkSessions:
             _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
 
     def close(self) -> None:
-        """End the session that was started ahead, if nobody has taken it, and whatever is made beside it."""
+        """Stop the session that was started ahead, if it was not taken, and the making of archives."""
         self._taken.set()
         self._archiving.stop()
         first, self._first = self._first, None
@@ -108,13 +112,13 @@ class SparkSessions:
 
 
 def class_archives(settings: Settings) -> Path:
-    """Where archives of classes are: what is in them is run, so in no folder that others may share."""
+    """The folder of class archives. It must be private, because their content is executed."""
     return settings.made_data_dir() / "class-archives"
 
 
 @contextmanager
 def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
-    """Spark, being started already."""
+    """Spark sessions for as long as the block runs; the first one is being started."""
     sessions = SparkSessions(settings)
     try:
         yield sessions

@@ -1,4 +1,4 @@
-"""What a policy says: the vocabulary of the decided topics.
+"""Decisions of policies: the vocabulary of the decided topics.
 
 A decision explains itself: the same frozen object gives the topic record, the log line, the metric labels and the
 sentence a person reads.
@@ -17,16 +17,16 @@ from policies.printable import printable_line
 from policies.units import Instant
 
 EVIDENCE_LIMIT = 10
-"""A decision names at most so many observations."""
+"""The most observations that a decision names."""
 
 Sentence = Annotated[str, AfterValidator(printable_line)]
-"""What a person reads, wherever it is shown: in it names that others gave hold nothing that a terminal obeys."""
+"""Text for people, safe on any terminal: control characters in names from elsewhere are escaped."""
 
 _NAMESPACE = uuid.UUID("5d0f3a52-8c9e-5b53-9a50-6b1f6e9a7a11")
 
 
 def deterministic_id(*parts: object) -> str:
-    """An id that depends on nothing but its parts, so that a repeated batch gives the same ids."""
+    """Make an id (a UUID) that depends on its parts only, so that a repeated batch gives the same ids."""
     return str(uuid.uuid5(_NAMESPACE, "/".join(map(str, parts))))
 
 
@@ -39,7 +39,7 @@ class Mode(ClosedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Who decides: what all decisions of one policy for one cluster have in common."""
+    """The issuer of decisions: the fields that all decisions of one policy for one cluster share."""
 
     policy: str
     cluster: str
@@ -55,14 +55,14 @@ class Issuer:
         about: Sequence[object] | None = None,
         marks: Sequence[object] = (),
     ) -> dict[str, Any]:
-        """The fields that every decision begins with, but for verdict, reason and explanation.
+        """Make the common fields of a decision, except verdict, reason and explanation.
 
         Args:
             subject: what is decided about.
-            sequence: of this decision; with `about` and `marks` it makes the deterministic id.
+            sequence: the decision's number; with `about` and `marks` it makes the deterministic id.
             decided_at: the time of the batch.
-            about: what distinguishes this kind of decision and its subject from others; the subject alone by default.
-            marks: tells records of one sequence apart, such as notes for the audit.
+            about: identifies the kind of decision and its subject; default: the subject alone.
+            marks: distinguishes records of one sequence, such as notes for the audit.
         """
         parts = (self.policy, self.cluster, *((subject,) if about is None else about), sequence, *marks)
         return {
@@ -79,12 +79,12 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """What would have to change for another verdict, as the policy that decided knows it."""
+    """What would have to change for another verdict, as known to the policy when it decided."""
 
     verdict: str
     """What would be decided then."""
     when: str
-    """What would have to be the case: plain words that go on after "once", with the numbers."""
+    """The condition in plain words with its numbers, worded to follow "once"."""
 
 
 class Decision(BaseModel):
@@ -95,14 +95,14 @@ class Decision(BaseModel):
     event_type: ClassVar[str]
     """The CloudEvents ``type``, such as ``headgate.throttle-factor.v1``."""
     topic: ClassVar[str]
-    """The decided topic it belongs to, without its prefix, such as ``decided.throttle``."""
+    """The decided topic, without its prefix, such as ``decided.throttle``."""
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason")
-    """The fields that say what holds from now on; decisions that agree in them do not differ for anyone."""
+    """Names of the fields with the decision's content; decisions that agree in them are repetitions."""
     is_kept_up: ClassVar[bool] = True
-    """Whether a successor comes before it runs out, as long as the loop lives. An order is said once: when it runs out,
-    nobody begins to carry it out any more, and that says nothing about the loop."""
+    """Whether it is repeated before it expires, as long as the loop runs. An order is published once: after it expires
+    nobody begins to carry it out, and that says nothing about the loop."""
     is_step: ClassVar[bool] = False
-    """Whether it is a step towards what another kind of its policy tells as a whole."""
+    """Whether it is one step of what another kind of decision of its policy sums up."""
 
     decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
     policy: str = Field(description="The policy that decided.")
@@ -133,15 +133,15 @@ class Decision(BaseModel):
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it ceases to hold without a successor; None: it holds until one comes."""
+        """When it expires without a successor; None: it holds until one comes."""
         return getattr(self, "valid_until", None)
 
     def says(self) -> tuple[Any, ...]:
-        """What holds from now on: a decision that says the same is a repetition, and no news."""
+        """The decision's content, as the values of `in_force`; a decision with equal content is a repetition."""
         return tuple(getattr(self, name) for name in self.in_force)
 
     def record_key(self) -> str:
-        """The Kafka record's key: the compacted topic keeps the latest decision per key."""
+        """The Kafka record's key; the compacted topic keeps the latest decision per key."""
         return self.subject
 
 
@@ -184,7 +184,7 @@ class Alert(Decision):
     labels: Mapping[str, str] = Field(default_factory=dict, description="What it is about, for routing.")
 
     def record_key(self) -> str:
-        """Several alerts, also of several policies, may concern one subject."""
+        """The Kafka record's key, with policy and alert: one subject may have several alerts."""
         return f"{self.policy}/{self.alert}/{self.subject}"
 
 

@@ -17,7 +17,7 @@ LONGEST_DETAIL = 2000
 
 
 def _cut(detail: Any) -> Any:
-    """What an error says may be anything; a reading is not refused for that."""
+    """Truncate an error's text, which may be of any length, rather than refuse the reading."""
     return detail[:LONGEST_DETAIL] if isinstance(detail, str) else detail
 
 
@@ -47,14 +47,14 @@ def _tell_first_only(schema: Any) -> None:
 
 
 class Observed(BaseModel):
-    """What may hold lists that others wrote: of each only the first mistake is told.
+    """A model that reports only the first error in each list.
 
-    A record can hold two million of them, at a kilobyte and ten microseconds each.
+    A record from elsewhere can have two million errors, at a kilobyte and ten microseconds each.
     """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The usual one, but for lists."""
+        """The usual schema, with lists that fail fast."""
         schema = handler(source)
         _tell_first_only(schema)
         return schema
@@ -85,9 +85,9 @@ class Observation:
     """One reading as a policy sees it."""
 
     id: str
-    """The event's id: a decision names it as evidence."""
+    """The event's id, which decisions name as evidence."""
     at: datetime
-    """When the record was appended to Kafka (in a replayed file: the event's time); its age counts from here."""
+    """When Kafka appended the record (in a replayed file: the event's time); its age is measured from here."""
     reading: Reading
 
     @property
@@ -97,7 +97,7 @@ class Observation:
 
 
 def in_order(observations: "list[Observation] | tuple[Observation, ...]") -> list[Observation]:
-    """The observations by (at, id), each id once, the earliest kept: their order and repetition no longer matter."""
+    """Sort observations by (at, id) and drop repeated ids, so that their order and repetition do not matter."""
     first: dict[str, Observation] = {}
     for observation in sorted(observations, key=lambda o: (o.at, o.id)):
         first.setdefault(observation.id, observation)

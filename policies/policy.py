@@ -17,17 +17,17 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[State]):
-    """What one step gives."""
+    """The result of one step of a policy."""
 
     state: State
     decisions: tuple[Decision, ...]
-    """For the decided topics, and the audit."""
+    """Published to the decided topics and to the audit topic."""
     wake_at: datetime | None
-    """Call again by then, even without observations."""
+    """Step again at this time, even without observations; None: only when observations come."""
     notes: tuple[Decision, ...] = field(default=())
-    """Verdicts that changed nothing, when they first appear: for the audit alone."""
+    """New verdicts that change nothing (such as a hold): published to the audit topic only."""
     encode: Callable[[], bytes] | None = field(default=None, compare=False)
-    """Gives the state as msgpack, where the policy has parts of it at hand; the same as encoding it would give."""
+    """A faster way to encode `state` as msgpack, for a policy that has parts of it encoded already; same bytes."""
 
 
 class Policy(Protocol[State]):
@@ -40,7 +40,13 @@ class Policy(Protocol[State]):
     name: str
 
     def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
-        """Take what was observed since the last step and decide, as of `now`."""
+        """Decide as of `now`.
+
+        Args:
+            state: of the last step; None for the first one.
+            observations: all since the last step, possibly none, in any order.
+            now: the time of the step (UTC); never before that of the last step.
+        """
         ...
 
 
@@ -49,76 +55,76 @@ class AlertKind:
     """An alert that a policy may raise."""
 
     name: str
-    """As in ``Alert.alert``: ``volume-below-hard-limit``."""
+    """The value of ``Alert.alert``, such as ``volume-below-hard-limit``."""
     severities: tuple[Severity, ...]
     meaning: str
-    """What is the case while it fires, in one sentence."""
+    """The condition under which it fires, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While one alert fires, others are its effects: whoever is paged for the cause needs no page for them."""
+    """An Alertmanager inhibition: while the cause fires, its effects need not notify anybody."""
 
     cause: str
-    """An alert's name."""
+    """Name of the alert that is the cause."""
     effects: tuple[str, ...]
-    """Names of alerts of the same policy."""
+    """Names of the alerts that are its effects, of the same policy."""
     same: tuple[str, ...] = ("cluster",)
-    """What both must be about: `cluster`, or `cluster` and `subject`."""
+    """Labels that must be equal in both alerts: `cluster`, or `cluster` and `subject`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportKind:
-    """What an actuator says of decisions it carried out, or could not."""
+    """A kind of event that an actuator publishes about decisions it carried out, or could not."""
 
     event: type[ActuatorEvent]
     written_by: str
-    """``the quota actuator``."""
+    """The writer in words, such as ``the quota actuator``, for the references."""
     topic: str = "audit"
-    """Without its prefix."""
+    """The topic, without its prefix."""
     key: str = "the cluster's name"
-    """What the record's key is, for the references."""
+    """The record's key in words, for the references."""
 
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """A registered policy: what it is in every room. All that the rooms above need to host it, without knowing it."""
+    """The registration of a policy: all that query, replay, exporter, actuators and references need to host it."""
 
     name: str
     observed: Mapping[str, tuple[type[Reading], ...]]
-    """What it reads from which topic (without its prefix, such as ``observed.log-dirs``). A topic is one policy's."""
+    """Kinds of readings by topic (without prefix, such as ``observed.log-dirs``). Policies do not share topics."""
     decisions: tuple[type[Decision], ...]
-    """Without alerts, which every policy may raise."""
+    """Kinds of decisions, except `Alert`, which every policy may publish."""
     alerts: tuple[AlertKind, ...]
     settings: type[PolicySettings]
     state: type[Any]
-    """A msgspec struct."""
+    """The type of its state: a msgspec struct."""
     state_version: int
-    """Of `state` as written today."""
+    """The present version of `state`; see `upgrades`."""
     build: Callable[[str, Any], Policy[Any]]
-    """From a cluster's name and its settings to the policy that decides for it."""
+    """Builds the policy for one cluster, from the cluster's name and its settings."""
     examples: Callable[[], Examples]
-    """One of every event it has to do with, for the references."""
+    """Makes one example of each of its events, for the references."""
     inhibitions: tuple[Inhibition, ...] = ()
-    """Which alerts explain which, for whoever notifies people."""
+    """Which alerts explain which, for Alertmanager's configuration."""
     reports: tuple[ReportKind, ...] = ()
-    """What its actuators say."""
+    """Kinds of events that its actuators publish."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
-    """Who writes a kind of reading, where that is not a collector: ```headgate switch```."""
+    """The writer of a kind of reading that is not a collector, such as ```headgate switch```."""
     paused_by: str | None = None
-    """The command that pauses it, where that is its own business; None: `headgate pause`."""
+    """The policy's own command that pauses it; None: `headgate pause` does."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
-    """From a version to the next, on the state's plain form (lists, numbers, strings)."""
+    """By version: upgrades a state of that version, decoded to lists, numbers and strings, to the next version."""
     connectors: str | None = None
-    """Where its part with I/O is declared, as ``module:attribute`` of a `connectors.registration.PolicyConnectors`: a
-    name, not an import, because policies are pure. None: it has none."""
+    """Its I/O: ``module:attribute`` of a `connectors.registration.PolicyConnectors`. A name and not an import, because
+    policies are pure. None: it has none."""
 
     @cached_property
     def readings(self) -> tuple[type[Reading], ...]:
-        """Every kind of reading it takes, from whichever topic."""
+        """All kinds of readings, of all its topics."""
         return tuple(reading for readings in self.observed.values() for reading in readings)
 
     @property
     def events(self) -> tuple[type[Reading] | type[Decision] | type[ActuatorEvent], ...]:
-        """Every kind of event that is its own: observed, decided, and what its actuators say."""
+        """All kinds of its own events: readings, decisions, and reports of its actuators."""
         return (*self.readings, *self.decisions, *(report.event for report in self.reports))
