@@ -184,7 +184,7 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
     @property
     def in_force(self) -> tuple[object, ...]:
         """What another decision must differ in to be news."""
-        return (self.bookie, self.session, self.czxid, self.verdict, self.reason, self.mode)
+        return (self.bookie, self.session, self.czxid, self.verdict, self.reason, self.mode, self.starved)
 
     def is_pending(self, quarantined: Set[str]) -> bool:
         """Whether an actuator has still to carry it out, with these bookies in the quarantine group."""

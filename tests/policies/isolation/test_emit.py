@@ -7,7 +7,9 @@ from policies.isolation.decisions import QUARANTINE_GROUP
 from tests.policies.isolation.scenario import (
     BASE,
     GROUPS,
+    LONG,
     NAMESPACES,
+    ON,
     Run,
     affinity,
     at,
@@ -71,6 +73,16 @@ def test_what_is_withheld_is_not_repeated() -> None:
     for second in range(20, 200, 20):
         run.see(*everything(second, f"{BASE} bk11", GROUPS, NAMESPACES))
     assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "withhold")]
+
+
+def test_who_needs_what_is_withheld_is_named_as_it_is_now() -> None:
+    run = Run(ON, LONG, grace="0s").see(*everything(0, "bk1 bk6 bk7 bk11", GROUPS, {"acme/a": "default"}))
+    run.see(affinity(10, {"acme/b": "default"})).see(affinity(20, {"acme/b": "default", "acme/c": "shared"}))
+    assert [(v[0], v[2], v[3]) for v in run.verdicts()] == [
+        (0, "withhold", "would_be_infeasible"),
+        (10, "withhold", "would_be_infeasible"),
+    ]
+    assert "without it acme/b could not place data" in run.quarantines()[-1].explanation
 
 
 def test_on_unread_data_it_is_not_repeated() -> None:
