@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
@@ -30,6 +31,7 @@ from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topics import TopicSettings
 from connectors.registration import ClusterSources, connectors_of
 from connectors.shares.settings import ShareSettings
+from deploy.checking.environment import with_names_of_clusters
 from deploy.jars import default_cache_dir
 from policies.canary import CANARY
 from policies.errors import UserError
@@ -183,6 +185,28 @@ def _close_to_others(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+class _Environment(PydanticBaseSettingsSource):
+    """What the environment sets, of clusters that the file names in capitals, too."""
+
+    def __init__(
+        self,
+        settings_cls: type[BaseSettings],
+        environment: PydanticBaseSettingsSource,
+        file: PydanticBaseSettingsSource,
+    ) -> None:
+        super().__init__(settings_cls)
+        self._environment = environment
+        self._file = file
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Of one field: as the environment has it."""
+        return self._environment.get_field_value(field, field_name)
+
+    def __call__(self) -> dict[str, Any]:
+        """All of it."""
+        return with_names_of_clusters(self._environment(), self._file())
+
+
 class Settings(BaseSettings):
     """Everything there is to set."""
 
@@ -242,14 +266,14 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings passes all of these
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The environment wins over the file, whose content is given to the constructor."""
-        return (env_settings, init_settings)
+        return (_Environment(settings_cls, env_settings, init_settings), init_settings)
 
     def policy_settings(self) -> Mapping[str, PolicySettings]:
         """Each policy's block by its name, with what the watched clusters' settings say of it."""

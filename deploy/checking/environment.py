@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from deploy.checking.near import meant
 from deploy.checking.schema import Place
@@ -54,6 +56,41 @@ def _switches_in(value: object, place: Place) -> Iterator[tuple[Place, str]]:
         case dict() | list():
             for part, below in value.items() if isinstance(value, dict) else enumerate(value):
                 yield from _switches_in(below, (*place, part))
+
+
+def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
+    """What the environment sets, its clusters by the names that the file has for them: variables have no capitals.
+
+    Args:
+        given: by the environment, as nested blocks.
+        file: the file's content, right or wrong.
+    """
+    names, policies = _block(file, "clusters"), _block(given, "policies")
+    named = {**given, **_named(given, names)}
+    if policies:
+        of_file = _block(file, "policies")
+        blocks = {
+            name: {**block, **_named(block, {**names, **_block(_block(of_file, name), "clusters")})}
+            if isinstance(block, Mapping)
+            else block
+            for name, block in policies.items()
+        }
+        named["policies"] = blocks
+    return named
+
+
+def _named(block: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The block's clusters, each by the one name that is like its own but for capitals."""
+    clusters = _block(block, "clusters")
+    alike = Counter(name.lower() for name in names)
+    known = {name.lower(): name for name in names if alike[name.lower()] == 1}
+    taken = {name: name if known.get(name, name) in clusters else known[name] for name in clusters}
+    return {"clusters": {taken[name]: value for name, value in clusters.items()}} if clusters else {}
+
+
+def _block(around: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = around.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def variable_for(parts: Sequence[int | str]) -> str:

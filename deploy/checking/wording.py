@@ -69,7 +69,19 @@ class Wording:
         variable = variable_of(place, self._environment)
         if variable is None and node_at(self._tree, place) is None:
             variable = variable_below(place, self._environment)
-        return self._in_file(place) if variable is None else f"environment: {variable}"
+        if variable is not None:
+            return f"environment: {variable}"
+        around = self._only_in_environment(place)
+        return self._in_file(place) if around is None else f"environment: {around}: {'.'.join(map(shown_name, place))}"
+
+    def _only_in_environment(self, place: Place) -> str | None:
+        """A variable that names something in the same block of a cluster, where the file has no such block."""
+        for length in range(len(place) - 1, 1, -1):
+            if node_at(self._tree, place[:length]) is not None:
+                return None
+            if (variable := variable_below(place[:length], self._environment)) is not None:
+                return variable
+        return None
 
     def misspelt(self, names: Iterable[str]) -> Iterator[str]:
         """A line for each name at the top that is a setting's but for its capitals: pydantic would take it for it."""

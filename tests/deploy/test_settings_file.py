@@ -436,6 +436,33 @@ def test_a_switch_for_a_number_is_a_mistake_in_blocks_of_the_environment_too(
         load_settings(None)
 
 
+def test_a_cluster_whose_name_has_capitals_is_named_by_variables_too(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(
+        "clusters: {Payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
+        "policies: {throttle: {clusters: {'Pay*': {min_hold: 1s}}}}"
+    )
+    monkeypatch.setenv("HEADGATE_CLUSTERS__PAYMENTS__KAFKA__POLL_INTERVAL", "20s")
+    monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__CLUSTERS__PAY*__MIN_HOLD", "7s")
+    settings = load_settings(file)
+    assert list(settings.clusters) == ["Payments"]
+    assert settings.clusters["Payments"].kafka.poll_interval == parse_duration("20s")
+    assert settings.policies.throttle.for_cluster("Payments").min_hold == parse_duration("7s")
+
+
+def test_of_two_clusters_that_differ_in_capitals_alone_a_variable_names_neither(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written("clusters: {Pay: {kafka: {bootstrap_servers: 'k:1'}}, PAY: {kafka: {bootstrap_servers: 'k:2'}}}")
+    monkeypatch.setenv("HEADGATE_CLUSTERS__PAY__KAFKA__POLL_INTERVAL", "20s")
+    with pytest.raises(UserError) as told:
+        load_settings(file)
+    assert str(told.value) == (
+        "environment: HEADGATE_CLUSTERS__PAY__KAFKA__POLL_INTERVAL: clusters.pay.kafka.bootstrap_servers: is needed"
+    )
+
+
 @pytest.mark.parametrize("name", ["HEADGATE_KAFKA__SASL__PASSWORT", "HEADGATE_KAFKA__SASL", "HEADGATE_KAFKA"])
 def test_a_secret_in_a_wrong_place_of_the_environment_is_not_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, SECRET)
