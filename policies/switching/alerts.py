@@ -19,6 +19,7 @@ LEFT_BEHIND = "switch-ledgers-left-behind"
 AWAITED = "switch-brokers-awaited"
 ASTRAY = "switch-broker-astray"
 CONTESTED = "switch-contested"
+IMPOSTOR = "switch-impostor"
 IDS_BEHIND = "switch-ids-behind"
 UNPLANNED = "switch-unplanned-references"
 UNDONE = "switch-undone"
@@ -47,6 +48,11 @@ def _of_the_fleet(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     if facts.state.contested:
         summary = f"the registry of {cluster} is contested: {facts.state.contested}; nothing is ordered until `resume`"
         yield Condition(CONTESTED, f"{cluster}/switch", Severity.CRITICAL, "contested", summary, {"cluster": cluster})
+    for name in facts.state.impostors:
+        summary = f"at the address of {name} of {cluster} another BookKeeper cluster answers than was registered"
+        labels = {"cluster": cluster, "name": name}
+        summary = f"{summary}: nothing that is read there counts"
+        yield Condition(IMPOSTOR, f"{cluster}/{name}", Severity.CRITICAL, "impostor", summary, labels)
     late: list[Deviation] = []
     for found in overdue(facts):
         if facts.state.switch is not None and facts.state.switch.stage in LIVE:

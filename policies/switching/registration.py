@@ -62,6 +62,11 @@ _ALERTS = (
         "The registry has two active clusters or none, or somebody else's directive: nothing is ordered.",
     ),
     AlertKind(
+        named.IMPOSTOR,
+        (Severity.CRITICAL,),
+        "At a BookKeeper cluster's address another one answers than was registered: what is read there does not count.",
+    ),
+    AlertKind(
         named.IDS_BEHIND, (Severity.CRITICAL,), "Brokers write where ids lie below what they got from another cluster."
     ),
     AlertKind(

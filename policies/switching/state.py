@@ -392,6 +392,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """When `record` was last published: it is repeated before it runs out."""
     bypassed: bool = False
     """Whether a switch ever began on a precheck that was bypassed: ids of topics cannot be relied on since."""
+    impostors: tuple[str, ...] = ()
+    """Names at whose address another cluster answers than was registered, as last read. Sorted."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """A registered cluster by its name."""

@@ -50,15 +50,18 @@ def precheck_of(reading: SwitchPrecheck, at_ms: int) -> Prechecked:
 
 
 def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingState | None, Impostor | None]:
-    """The cluster as last read; None when this was read no later, and nothing changes for an impostor."""
-    known = state.cluster(seen.cluster.name)
+    """The cluster as last read; None when this was read no later. Of an impostor only that it is one, told once."""
+    name = seen.cluster.name
+    known, others = state.cluster(name), tuple(n for n in state.impostors if n != name)
     if known is not None and seen.cluster.read_ms <= known.read_ms:
         return None, None
-    if _is_another(state.entry(seen.cluster.name), seen.cluster):
-        return state, Impostor(seen.cluster.name)
+    if _is_another(state.entry(name), seen.cluster):
+        told = replace(state, impostors=tuple(sorted((*others, name))))
+        return told, None if name in state.impostors else Impostor(name)
     # What was read before there were marks counts as well: else an advance would hide what it gave.
     marks = marked(state.marks, known) if known is not None else state.marks
-    return replace(state, clusters=put(state.clusters, seen.cluster), marks=marked(marks, seen.cluster)), None
+    clusters, marks = put(state.clusters, seen.cluster), marked(marks, seen.cluster)
+    return replace(state, clusters=clusters, marks=marks, impostors=others), None
 
 
 def _is_another(registered: RegistryEntry | None, seen: ClusterSnapshot) -> bool:

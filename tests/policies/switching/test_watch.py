@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from policies.decisions import Alert, AlertStatus
-from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, LEFT_BEHIND, UNDONE, UNPLANNED
-from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
+from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, IMPOSTOR, LEFT_BEHIND, UNDONE, UNPLANNED
+from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.events import Cleanup, InventorySeen, MembersSeen, RegistrySeen, Resume, Rollback
 from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
 from tests.policies.switching.wire import SETTINGS, WireWorld
-from tests.policies.switching.world import Ref, World, codes
+from tests.policies.switching.world import Bookies, Ref, World, codes
 
 S = SwitchStage
 
@@ -290,6 +290,22 @@ def test_ids_that_were_given_before_brokers_went_back_are_an_alert_with_the_reme
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
     world.later().tell(world.cluster_event("old"))
     assert firing(world, IDS_BEHIND) == []
+
+
+def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_until_the_right_one_answers() -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    right = world.clusters["new"]
+    world.clusters["new"] = Bookies("new", "id-of-another")
+    for _ in range(3):
+        world.later().tell(world.cluster_event("new"))
+    refused = [d for d in world.published if isinstance(d, SwitchDecision) and d.code is RejectCode.NAME_CONFLICT]
+    assert len(refused) == 1
+    [alert] = firing(world, IMPOSTOR)
+    assert "at the address of new of pulsar-1 another BookKeeper cluster answers" in alert.summary
+    world.clusters["new"] = right
+    world.later().tell(world.cluster_event("new"))
+    assert firing(world, IMPOSTOR) == []
 
 
 def test_a_switch_that_undoes_itself_is_an_alert_of_its_own() -> None:
