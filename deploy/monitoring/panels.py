@@ -11,15 +11,15 @@ Kind = Literal["number", "course", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture."""
+    """One panel of a dashboard."""
 
     title: str
     query: str
-    """In PromQL."""
+    """The PromQL query."""
     legend: str = ""
-    """What names a series: `{{cluster}}`."""
+    """Template of a series' name, such as `{{cluster}}`."""
     unit: str = "short"
-    """As Grafana names it: `s`, `bytes`, `percentunit`."""
+    """Grafana's name of the unit: `s`, `bytes`, `percentunit`."""
     kind: Kind = "course"
     description: str = ""
 
@@ -29,13 +29,13 @@ class Board:
     """One dashboard: rows of panels, each with its title."""
 
     name: str
-    """Of its file; with a prefix, its uid."""
+    """Name of its file; with a prefix, its uid."""
     title: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """All of them."""
+        """All panels, of all rows."""
         return tuple(panel for _, panels in self.rows for panel in panels)
 
 
@@ -47,20 +47,20 @@ FLEET = Board(
     "Headgate: fleet",
     (
         (
-            "Is the loop alive?",
+            "Loop health",
             (
-                Panel("Processes that answer", 'sum(up{job="headgate"})', kind="number"),
-                Panel("Decisions that ran out", "sum(headgate_decision_stale)", kind="number",
+                Panel("Processes up", 'sum(up{job="headgate"})', kind="number"),
+                Panel("Expired decisions", "sum(headgate_decision_stale)", kind="number",
                       description="Past their validity without a successor: the loop is dead, the fallback applies."),
-                Panel("The canary waits for its decision", "max(headgate_loop_unanswered_seconds)", unit="s",
+                Panel("Canary: waiting for its decision", "max(headgate_loop_unanswered_seconds)", unit="s",
                       kind="number", description="More than 15 s: the loop is dead or far behind."),
-                Panel("Query: since the last batch", "time() - headgate_query_last_progress_timestamp_seconds",
+                Panel("Query: time since the last batch", "time() - headgate_query_last_progress_timestamp_seconds",
                       unit="s", kind="number"),
-                Panel("Alerts that fire", 'sum(headgate_alerts{cluster=~"$cluster"}) or vector(0)', kind="number"),
+                Panel("Firing alerts", 'sum(headgate_alerts{cluster=~"$cluster"}) or vector(0)', kind="number"),
             ),
         ),
         (
-            "What it says",
+            "Alerts and decisions",
             (
                 Panel("Alerts by name", _ALERTS, "{{severity}}: {{alert}} of {{cluster}}", kind="table"),
                 Panel("Decisions by verdict",
@@ -72,30 +72,30 @@ FLEET = Board(
             ),
         ),
         (
-            "How quick it is",
+            "Latency",
             (
-                Panel("Observed to published, 99 of 100", f"histogram_quantile(0.99, {_LATENCY})", "{{policy}}", "s"),
-                Panel("From the canary's reading to its decision, median",
+                Panel("Observation to decision, p99", f"histogram_quantile(0.99, {_LATENCY})", "{{policy}}", "s"),
+                Panel("Canary: reading to decision, median",
                       "histogram_quantile(0.5, sum by (le) (rate(headgate_loop_latency_seconds_bucket[10m])))",
                       "", "s"),
                 Panel("Age of the newest observation", 'headgate_observation_age_seconds{cluster=~"$cluster"}',
                       "{{cluster}}", "s"),
-                Panel("Query: records it lags behind", "headgate_query_lag_records"),
-                Panel("Query: time a batch takes, median",
+                Panel("Query: lag, records", "headgate_query_lag_records"),
+                Panel("Query: batch duration, median",
                       "histogram_quantile(0.5, sum by (le) "
                       "(rate(headgate_query_batch_duration_seconds_bucket[$__rate_interval])))", "", "s"),
             ),
         ),
         (
-            "What goes wrong",
+            "Errors",
             (
-                Panel("Attempts to read, by outcome",
+                Panel("Readings by outcome",
                       'sum by (cluster, outcome) (rate(headgate_polls_total{cluster=~"$cluster"}[$__rate_interval]))',
                       "{{cluster}}: {{outcome}}", "reqps"),
                 Panel("Dead letters", "sum by (reason) (increase(headgate_dead_letters_total[$__rate_interval]))",
                       "{{reason}}"),
-                Panel("Starts of the query", "headgate_query_restarts_total", kind="number"),
-                Panel("Keys with state", "headgate_query_state_keys"),
+                Panel("Query restarts", "headgate_query_restarts_total", kind="number"),
+                Panel("Query: keys with state", "headgate_query_state_keys"),
             ),
         ),
     ),
@@ -106,12 +106,12 @@ THROTTLE = Board(
     "Headgate: throttle",
     (
         (
-            "What producers should write",
+            "Throttle",
             (
                 Panel("Factor", 'headgate_throttle_factor{cluster=~"$cluster"}', "{{cluster}}", "percentunit"),
-                Panel("Volumes for which it is less", 'headgate_throttling_volume{cluster=~"$cluster"}',
+                Panel("Volumes that limit the factor", 'headgate_throttling_volume{cluster=~"$cluster"}',
                       "{{cluster}}: broker {{broker}} {{log_dir}}, {{reason}}", kind="table"),
-                Panel("Times a limit was reached",
+                Panel("Limits reached",
                       'sum by (cluster, limit) (increase(headgate_throttle_limit_violations_total'
                       '{cluster=~"$cluster"}[$__rate_interval]))', "{{cluster}}: {{limit}}"),
             ),
@@ -119,21 +119,21 @@ THROTTLE = Board(
         (
             "Volumes",
             (
-                Panel("Free share, the fullest ten",
+                Panel("Free space, share, ten fullest volumes",
                       'bottomk(10, headgate_volume_usable_bytes{cluster=~"$cluster"} / '
                       'headgate_volume_total_bytes{cluster=~"$cluster"})',
                       "{{cluster}}: broker {{broker}} {{log_dir}}", "percentunit"),
-                Panel("Free", 'headgate_volume_usable_bytes{cluster=~"$cluster"}',
+                Panel("Free space", 'headgate_volume_usable_bytes{cluster=~"$cluster"}',
                       "{{cluster}}: broker {{broker}} {{log_dir}}", "bytes"),
-                Panel("Time to full, the soonest ten",
+                Panel("Time to full, ten soonest",
                       'bottomk(10, headgate_volume_seconds_to_full{cluster=~"$cluster"})',
                       "{{cluster}}: broker {{broker}} {{log_dir}}", "s"),
-                Panel("Brokers by how they count", 'headgate_kafka_brokers{cluster=~"$cluster"}',
+                Panel("Brokers by state", 'headgate_kafka_brokers{cluster=~"$cluster"}',
                       "{{cluster}}: {{state}}"),
             ),
         ),
         (
-            "What was carried out",
+            "Quotas",
             (
                 Panel("Quotas in force", 'headgate_quota_bytes_per_second{cluster=~"$cluster"}',
                       "{{cluster}}: {{entity}}", "Bps"),
@@ -154,7 +154,7 @@ ISOLATION = Board(
             (
                 Panel("Bookies", 'headgate_bookies{cluster=~"$cluster"}',
                       "{{cluster}}: {{state}}, assigned {{assigned}}"),
-                Panel("Writable and in no group", 'headgate_unassigned_bookie{cluster=~"$cluster"}',
+                Panel("Writable bookies in no group", 'headgate_unassigned_bookie{cluster=~"$cluster"}',
                       "{{cluster}}: {{bookie}}", kind="table"),
                 Panel("Leak window, median",
                       'histogram_quantile(0.5, sum by (le, cluster) '
@@ -165,11 +165,11 @@ ISOLATION = Board(
         (
             "Namespaces",
             (
-                Panel("Bookies that a namespace may use and should not",
+                Panel("Leaking bookies by namespace",
                       'headgate_isolation_leak{cluster=~"$cluster"}', "{{cluster}}: {{namespace}}"),
-                Panel("Losses until the next tier, the fewest ten",
+                Panel("Headroom (losses until the next tier), ten lowest",
                       'bottomk(10, headgate_namespace_headroom{cluster=~"$cluster"})', "{{cluster}}: {{namespace}}"),
-                Panel("Namespaces by how far they reach",
+                Panel("Namespaces by tier in use",
                       'count by (cluster, tier) (headgate_namespace_candidates{cluster=~"$cluster"})',
                       "{{cluster}}: {{tier}}"),
                 Panel("Quarantines, by outcome",
@@ -197,10 +197,10 @@ SESSIONS = Board(
         (
             "Decisions",
             (
-                Panel("By verdict and reason",
+                Panel("Decisions by verdict and reason",
                       'sum by (cluster, verdict, reason) (increase(headgate_session_decisions_total'
                       '{cluster=~"$cluster"}[$__rate_interval]))', "{{cluster}}: {{verdict}}, {{reason}}"),
-                Panel("Bundles unloaded or owned again, by outcome",
+                Panel("Bundle actions by outcome",
                       'sum by (verdict, outcome) (increase(headgate_bundle_actions_total'
                       '{cluster=~"$cluster"}[$__rate_interval]))', "{{verdict}}: {{outcome}}"),
             ),
@@ -227,8 +227,8 @@ SWITCHING = Board(
         (
             "Ledgers",
             (
-                Panel("By stage", 'headgate_switch_ledgers{cluster=~"$cluster"}', "{{cluster}}: {{stage}}"),
-                Panel("Copied", 'rate(headgate_switch_copied_bytes_total{cluster=~"$cluster"}[$__rate_interval])',
+                Panel("Ledgers by stage", 'headgate_switch_ledgers{cluster=~"$cluster"}', "{{cluster}}: {{stage}}"),
+                Panel("Copy rate", 'rate(headgate_switch_copied_bytes_total{cluster=~"$cluster"}[$__rate_interval])',
                       "{{cluster}}", "Bps"),
                 Panel("Lease held", 'headgate_switch_lease_held{cluster=~"$cluster"}', "{{cluster}}"),
             ),

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from confluent_kafka import KafkaException, Producer
 
@@ -21,13 +21,6 @@ TOTAL_BYTES = 1_000_000
 _LONGEST_PAUSE_SECONDS = 0.3
 _GARBAGE_EACH = 25
 _EXAMPLE_EACH = 3
-
-
-class Level(NamedTuple):
-    """What was said of a cluster, and the factor that follows from it alone."""
-
-    cluster: str
-    factor: float
 
 
 class Stream:

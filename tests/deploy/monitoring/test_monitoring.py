@@ -17,7 +17,6 @@ TESTS = Path(__file__).parent / "headgate.rules.test.yaml"
 KNOWN = {row.name for rows in parts().values() for row in rows} | {"up"}
 RECORDED = set(re.findall(r"record: (\S+)", RULES.read_text()))
 NAME = re.compile(r"headgate_[a-z_]+")
-OF_HISTOGRAMS = ("_bucket", "_sum", "_count")
 
 with_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
 
