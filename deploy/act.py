@@ -24,13 +24,13 @@ from policies.shares import SHARES_TOPIC, clusters_in, share_of
 
 
 class Actuators:
-    """The actuators that the settings ask for, of which this process runs those of the clusters of its share.
+    """The actuators that the settings ask for; this process runs those for the clusters of its share.
 
     Args:
-        settings: what is watched, and what may be done there.
-        registry: where they count.
-        publisher: takes what they say.
-        connections: those to the watched clusters.
+        settings: of the application.
+        registry: for the actuators' metrics.
+        publisher: publishes their reports.
+        connections: to the watched clusters.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Actuators:
             )
             for kind in POLICIES.values()
         }
-        """By policy, those that its actuators have to do with."""
+        """By policy, the clusters that its actuators act on."""
 
     def work(self) -> Work | None:
-        """What is shared; None where nothing is to be carried out."""
+        """Return the actuators as work for `SharedParts`; None: the settings ask for none."""
         all_of_them = frozenset[str]().union(*self._clusters.values())
         if not all_of_them:
             return None
@@ -66,7 +66,7 @@ class Actuators:
         )
 
     def _units(self, held: Held) -> Mapping[str, Held]:
-        """By policy, so that a policy's actuators run on undisturbed where none of their clusters comes or goes."""
+        """One unit per policy, so a policy's actuators keep running while none of their clusters comes or goes."""
         return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
 
     @contextmanager
@@ -77,7 +77,7 @@ class Actuators:
     def parts_of(
         self, policy: str, clusters: Held, registry: CollectorRegistry, may_act: Callable[[str], bool]
     ) -> list[Part]:
-        """A policy's actuators for some clusters."""
+        """Make a policy's actuators for some clusters."""
         kind = POLICIES[policy]
         watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
         elsewhere = self._clusters[policy] - clusters
@@ -87,10 +87,10 @@ class Actuators:
 
 
 def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:
-    """Put back what was there before Headgate on every watched cluster, those without `quotas` (any more) too.
+    """Restore the quotas that were there before Headgate on every watched cluster, even without `quotas` now.
 
     Raises:
-        UserError: not everything could be put back.
+        UserError: not everything could be restored.
     """
     with Connections(settings) as connections:
         block = settings.policy_settings()["throttle"]

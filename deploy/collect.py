@@ -26,13 +26,13 @@ from policies.shares import SHARES_TOPIC, clusters_in
 
 
 class Collectors:
-    """The collectors of all watched clusters, of which this process runs those of its share.
+    """The collectors of all watched clusters; this process runs those for the clusters of its share.
 
     Args:
-        settings: what is watched, and how.
-        registry: where they count.
-        publisher: takes what they read.
-        connections: those to the watched clusters.
+        settings: of the application.
+        registry: for the collectors' metrics.
+        publisher: publishes their readings.
+        connections: to the watched clusters.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Collectors:
         self._connections = connections
 
     def work(self) -> Work:
-        """What is shared.
+        """Return the collectors as work for `SharedParts`.
 
         Raises:
-            UserError: nothing is watched.
+            UserError: the settings name nothing to watch.
         """
         with self._connections.used(self._settings.clusters):
             found = {cluster: self.parts_of(cluster) for cluster in self._settings.clusters}
@@ -68,7 +68,7 @@ class Collectors:
         )
 
     def parts_of(self, cluster: str) -> list[Part]:
-        """The collectors of one cluster."""
+        """Make the collectors of one cluster, those of all policies."""
         context = CollectorContext(
             cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._recalled
         )
@@ -95,9 +95,9 @@ class Collectors:
 
 
 def _alike(names: Collection[Sequence[str]]) -> str:
-    """The same for processes that collect the same. Others are no help: they have groups of their own.
+    """Make a group name that is equal for processes with the same collectors; others get a group of their own.
 
-    So two that differ for a while, as new settings are rolled out, both read, which does no harm; and none leaves out
-    what another cannot do.
+    While new settings are rolled out, both groups read, which does no harm; and no process is assigned a cluster that
+    it cannot read.
     """
     return hashlib.sha256("\n".join(sorted(name for each in names for name in each)).encode()).hexdigest()[:12]

@@ -26,14 +26,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Decider:
-    """The query of a checkpoint, as work that is one process's at a time.
+    """The query of a checkpoint, as work that one process holds at a time.
 
     Args:
-        settings: those of the query.
-        report: how the topics stand.
-        registry: where it counts while it runs.
-        sessions: gives it Spark.
-        publisher: takes what is published beside it.
+        settings: of the application.
+        report: the state of the topics.
+        registry: for the query's metrics.
+        sessions: gives it Spark sessions.
+        publisher: publishes ticks, batch records and tombstones.
 
     Raises:
         UserError: the settings do not fit the checkpoint.
@@ -56,7 +56,7 @@ class Decider:
         sessions.while_untaken(partial(warm_up, settings))
 
     def work(self) -> Work:
-        """What is held by one."""
+        """Return the query as work for `SharedParts`: a single unit, held with the decider's share."""
         topic, place = self._settings.topics.topic, self._settings.checkpoint()
         checkpoint = str(place.folder or place.uri)
         name = hashlib.sha256(checkpoint.encode()).hexdigest()[:12]
@@ -78,7 +78,7 @@ class Decider:
                 self._sessions.while_untaken(partial(warm_up, self._settings))
 
     def parts(self, registry: CollectorRegistry, lease: ShareLease) -> list[Part]:
-        """What runs while it is this process's turn, on the checkpoint as it is now."""
+        """Make the query's parts on the present checkpoint, while this process holds the share."""
         take_checkpoint(self._settings, self._report)
         return query_parts(
             self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
@@ -86,7 +86,7 @@ class Decider:
 
     @property
     def settings(self) -> Settings:
-        """Those of the query."""
+        """Settings of the application."""
         return self._settings
 
 
@@ -107,11 +107,11 @@ class _Tenure:
                 run_parts(self._parts, stop)
 
     def healthy(self) -> str | None:
-        """What is wrong with the query; None when nothing is."""
+        """Return what is wrong with the query; None: nothing."""
         return first_said(part.healthy for part in self._parts or ())
 
     def ready(self) -> str | None:
-        """Why it does not decide yet; None when it does."""
+        """Return why it does not decide yet; None: it does."""
         if self._parts is None:
             return "waits until the query before has ended"
         return first_said(part.ready for part in self._parts)

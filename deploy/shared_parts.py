@@ -22,32 +22,32 @@ from policies.errors import UserError
 _log = structlog.get_logger(__name__)
 
 Held = frozenset[str]
-"""What of the work is this process's: names of clusters."""
+"""The part of the work that this process holds: names of clusters, or the path of the query's checkpoint."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is shared, and how a process does its part of it."""
+    """A kind of work that processes share, and how a process does the part that it holds."""
 
     name: str
-    """Of the part that does it, for people."""
+    """The name of the part that does it, for logs and metrics."""
     group: Group
     of_shares: Callable[[frozenset[int]], Held]
-    """From the shares held to what belongs to them."""
+    """Returns what belongs to the shares that this process holds."""
     units: Callable[[Held], Mapping[str, Held]]
-    """From what is held to what runs and stops together, by name; it is started anew when it is to do other things."""
+    """Divides what is held into units that start and stop together, by name; a unit whose content changes restarts."""
     open: Callable[[str, Held, ShareLease], AbstractContextManager[Sequence[Part]]]
-    """Makes the parts of a unit, and ends afterwards what they were made of."""
+    """Makes the parts of a unit; the context closes their resources afterwards."""
 
 
 class SharedParts:
-    """A part of the loop that runs others: those for what this process holds.
+    """A part of the loop that runs other parts: those for the shares that this process holds.
 
     Args:
         connection: how to reach the loop's own Kafka.
-        work: what is shared.
-        settings: of all groups.
-        metrics: shared by all of a process.
+        work: the work to share.
+        settings: of the consumer groups.
+        metrics: one for all groups of the process.
     """
 
     def __init__(self, connection: KafkaConnection, work: Work, settings: ShareSettings, metrics: ShareMetrics) -> None:
@@ -62,14 +62,14 @@ class SharedParts:
         self._held: Held = frozenset()
 
     def part(self) -> Part:
-        """It as a part of the loop."""
+        """Return it as a part of the loop."""
         return Part(self._work.name, self.run, self.healthy, self.ready)
 
     def run(self, stop: threading.Event) -> None:
-        """Do this process's share of the work until `stop` is set, then end it in order, a member still.
+        """Do this process's share of the work until `stop` is set, then stop in order while still a group member.
 
         Raises:
-            UserError: Kafka does not let this process share, or what a part raised.
+            UserError: Kafka refuses the membership, or a part raised it.
         """
         with Membership(self._connection, self._work.group, self._settings, self._on_change) as member:
             self._member = member
@@ -83,18 +83,18 @@ class SharedParts:
         self._running.raise_failure()
 
     def healthy(self) -> str | None:
-        """What is wrong with what it runs; None when nothing is."""
+        """Return the first problem of the parts it runs; None: there is none."""
         return self._running.first(lambda part: part.healthy)
 
     def ready(self) -> str | None:
-        """Why it is not ready; None once it has its share, be it nothing, and works at all of it."""
+        """Return why it is not ready; None once it has its share (possibly empty) and all parts for it are ready."""
         member = self._member
         if member is None:
             return "has not started yet"
         return member.problem or self._running.first(lambda part: part.ready)
 
     def _end(self, member: Membership) -> None:
-        """Stop everything. It may drain, so the group is served meanwhile: what is held stays so until the end."""
+        """Stop everything. Parts may take long to drain, so membership is kept up meanwhile: shares stay held."""
         self._ending = True
         ending = threading.Thread(target=self._running.stop_all, name=f"end of {self._work.name}", daemon=True)
         ending.start()
@@ -102,7 +102,7 @@ class SharedParts:
             try:
                 member.step()
             except UserError:
-                break  # it is no member any more; what runs ends all the same
+                break  # not a member any more; the parts stop all the same
         ending.join()
 
     def _on_change(self, shares: frozenset[int]) -> None:
@@ -142,7 +142,7 @@ class _RunningUnit:
 
 
 class _Running:
-    """The units that run now. Changed by one thread at a time, looked at from any."""
+    """The units that run now. One thread at a time changes them; any thread may read them."""
 
     def __init__(self) -> None:
         self._units: dict[str, _RunningUnit] = {}
@@ -164,7 +164,7 @@ class _Running:
                 thread.start()
 
     def keep(self, wanted: Mapping[str, Held]) -> None:
-        """Stop all units but these; returns when they have ended."""
+        """Stop all units except these, and wait until they have ended."""
         with self._lock:
             leaving = [name for name, unit in self._units.items() if wanted.get(name) != unit.clusters]
             units = [self._units.pop(name) for name in leaving]
@@ -179,11 +179,11 @@ class _Running:
         self.keep({})
 
     def first(self, check_of: Callable[[Part], Check | None]) -> str | None:
-        """The first of the parts' sentences, if any."""
+        """Return the first problem that a part reports; None: there is none."""
         return first_said(check_of(part) for unit in list(self._units.values()) for part in unit.parts)
 
     def raise_failure(self) -> None:
-        """Raise what a part raised, if one has failed."""
+        """Raise the exception of the first part that failed, if any."""
         if self._failures:
             raise self._failures[0]
 
@@ -200,23 +200,23 @@ def _end(unit: _RunningUnit) -> None:
 
 
 class _Passing(Collector):
-    """The metrics of something that comes and goes."""
+    """Metrics of parts that come and go."""
 
     def __init__(self, own: CollectorRegistry) -> None:
         self._own = own
 
     def describe(self) -> list[Metric]:
-        """Nothing: its names are as many as there are parts."""
+        """Describe nothing: the names depend on the parts that run."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """What it has now."""
+        """The present metrics."""
         return iter(list(self._own.collect()))
 
 
 @contextmanager
 def passing_registry(registry: CollectorRegistry) -> Iterator[CollectorRegistry]:
-    """A registry whose metrics another one shows for as long as the block runs."""
+    """A registry whose metrics appear in `registry` for as long as the block runs."""
     own = CollectorRegistry(auto_describe=True)
     passing = _Passing(own)
     registry.register(passing)

@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 _CHECK_SECONDS = 1
 _DRAIN_SECONDS = 10.0
 _HANG_SECONDS = 10.0
-"""A stalled query that can't be stopped within so long hangs with its JVM."""
+"""If a stalled query does not stop within this time, its JVM hangs and is killed."""
 _LONGEST_PAUSE_SECONDS = 30.0
 
 
@@ -39,7 +39,7 @@ class QueryFailedError(Exception):
 
 
 _FAILURES = (QueryFailedError, Py4JError, PySparkException, OSError)
-"""A lost JVM shows as an error of Py4J or of its socket."""
+"""A lost JVM appears as an error of Py4J or of its socket."""
 
 
 class QuerySupervisor:
@@ -47,17 +47,17 @@ class QuerySupervisor:
 
     Args:
         open_session: starts a Spark session; called again when its JVM was lost.
-        wiring: where the query reads and writes; when it gives something else (a certificate was renewed, a clock
-            leapt), the query is started again with it.
-        host: the policies it hosts.
-        settings: those of the query.
-        checkpoint: its folder, to tell what is damaged there; None where only Spark reads it.
-        health: told of starts, batches and failures.
-        tick: makes a first batch, in which timers fire that came due while no query ran.
-        rearm: has each timer set anew, because the clock by which they were set was set back.
-        clock: notes what the times of batches are corrected by.
-        on_done: told of each finished batch by its number.
-        may_drain: whether what was observed before the stop is ours to decide still.
+        wiring: where the query reads and writes; when its result changes (a certificate was renewed, a clock leapt),
+            the query is restarted with it.
+        host: hosts the policies.
+        settings: of the query.
+        checkpoint: its folder, to find out what is damaged; None if the checkpoint is remote.
+        health: gets starts, batches and failures.
+        tick: triggers a first batch, in which timers fire that were due while no query ran.
+        rearm: has all timers set anew, after the clock by which they were set was set back.
+        clock: stores the clock correction of each batch.
+        on_done: called with the number of each finished batch.
+        may_drain: whether this process may still decide what was observed before the stop.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class QuerySupervisor:
         """Run until `stop` is set.
 
         Raises:
-            UserError: it failed more often in a row than `restart_limit` allows.
+            UserError: it failed more than `restart_limit` times in a row, or the checkpoint is damaged.
         """
         failures = 0
         try:
@@ -107,7 +107,7 @@ class QuerySupervisor:
             self._close_session()
 
     def _worked_since(self, started: float) -> bool:
-        """Whether it ran for a while and finished a batch: one that is slow to start for ever must be given up."""
+        """Whether it ran for a while and finished a batch; only then does the count of failures start again."""
         ran_seconds = time.monotonic() - started
         return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
 
