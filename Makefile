@@ -50,7 +50,7 @@ lean: $(VENV)/.dev ## Each policy once on real servers, `up`, `demo`, and a quer
 	@$(ARCHIVES)
 	$(SYSTEM) -m lean
 
-system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 20 minutes on 2 cores
+system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: 12 minutes on 2 cores
 	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
 
