@@ -90,12 +90,10 @@ class SessionStates:
 
     def update(self, snapshot: EnsembleSnapshot) -> None:
         """Take in what was seen. Looks come in order of time."""
-        # A server moves a session that shows signs of life from one expiry to the next, and may list it under neither
-        # for a moment. While it is connected, it has not ended.
-        listed = {*snapshot.table.expiries_ms, *snapshot.connections}
-        for session in [session for session in self._live if session not in listed]:
-            history = self._live.pop(session)
-            self._ended[session] = (_end_of(history, snapshot), history.timeout_ms)
+        for session in [session for session in self._live if session not in snapshot.table.expiries_ms]:
+            end = _end_of(session, self._live[session], snapshot)
+            if end is not None:
+                self._ended[session] = (end, self._live.pop(session).timeout_ms)
         for session, expiry_ms in snapshot.table.expiries_ms.items():
             connections = snapshot.connections.get(session)
             if session in self._live:
@@ -180,8 +178,17 @@ def _is_connected(history: _SessionHistory, snapshot: EnsembleSnapshot) -> bool:
     return in_doubt and silent_seconds <= history.timeout_seconds * _DOUBT_ENDS_AFTER
 
 
-def _end_of(history: _SessionHistory, snapshot: EnsembleSnapshot) -> SessionState:
+def _end_of(session: int, history: _SessionHistory, snapshot: EnsembleSnapshot) -> SessionState | None:
+    """How a session that the table lacks has ended; None: it has not.
+
+    A server moves a session that shows signs of life from one expiry to the next, and may list it under neither for a
+    moment. While it is connected it has not ended, nor while its time cannot be up and it has nodes: who closes a
+    session has its nodes deleted.
+    """
+    if session in snapshot.connections:
+        return None
     if history.alive_after is None or history.timeout_ms is None:
         return SessionState.EXPIRED
-    cannot_be_up = snapshot.ended_at < history.alive_after + history.timeout_seconds
-    return SessionState.CLOSED if cannot_be_up else SessionState.EXPIRED
+    if snapshot.ended_at >= history.alive_after + history.timeout_seconds:
+        return SessionState.EXPIRED
+    return None if session in snapshot.table.ephemerals else SessionState.CLOSED

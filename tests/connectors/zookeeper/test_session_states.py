@@ -134,6 +134,28 @@ def test_a_connected_session_that_the_table_misses_once_has_not_ended(watcher: W
     assert set(watcher.watch(5, ping_every=2)) == {CONNECTED}
 
 
+def table_without_it(watcher: Watcher, *, nodes: bool) -> EnsembleSnapshot:
+    """A look at an ensemble that has just elected a leader: no client is connected again yet."""
+    look = watcher.servers.look()
+    table = SessionTable({}, {S: ("/loadbalance/brokers/b1:8080",)} if nodes else {})
+    return EnsembleSnapshot(look.began_at, look.ended_at, table, {}, look.complete)
+
+
+def test_a_session_that_the_table_misses_while_its_nodes_are_there_was_not_closed(watcher: Watcher) -> None:
+    """As seen of a new leader on a busy machine: it moved the session to another expiry as its client came back."""
+    watcher.watch(5, ping_every=2)
+    watcher.states.update(table_without_it(watcher, nodes=True))
+    assert watcher.states.state(S) is CONNECTED
+    watcher.states.update(table_without_it(watcher, nodes=False))
+    assert watcher.states.state(S) is CLOSED
+
+
+def test_nodes_that_outlive_their_session_do_not_keep_it_alive(watcher: Watcher) -> None:
+    watcher.servers.now += T + 1
+    watcher.states.update(table_without_it(watcher, nodes=True))
+    assert watcher.states.state(S) is EXPIRED
+
+
 def test_a_session_cut_off_and_gone_after_its_timeout_has_expired(watcher: Watcher) -> None:
     watcher.servers.where = None
     watcher.watch(3)
