@@ -43,8 +43,6 @@ class Condition:
     """Of how many things it is the case, where one alert stands for many: said again when they have doubled."""
     is_unknown: bool = False
     """Whether it was the case when that was last known."""
-    says_reasons: bool = False
-    """Whether it is said again when its reason is another."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -233,7 +231,6 @@ def _next(
     changed = before is not None and (
         (before.severity, before.is_unknown) != (condition.severity.value, condition.is_unknown)
         or condition.count >= max(2, 2 * before.count)
-        or (condition.says_reasons and before.reason != condition.reason)
     )
     due = (
         now_ms >= since_ms + millis_of(sender.grace)

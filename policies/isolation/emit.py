@@ -99,7 +99,7 @@ def _parted(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], l
 def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: IsolationFacts) -> QuarantineOrder:
     """The order on a bookie after this step; published now if it is news, or if it must not run out.
 
-    It is about one registration: a bookie that joins again gets another, unless it is in quarantine already.
+    It is about one registration: a bookie that joins again gets another.
     """
     bookie, inside = judged.bookie, judged.bookie.bookie in facts.quarantined
     order = QuarantineOrder(
@@ -115,13 +115,10 @@ def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: I
         starved=judged.starved,
         repeat_at_ms=facts.now_ms + _repeated_after_ms(facts.settings),
     )
-    if before is None or before.verdict is not order.verdict or (before.carried_out and not inside):
+    if before is None or before.in_force != order.in_force or (before.carried_out and not inside):
         return order
-    if inside:  # whichever registration, and whoever put it there: nothing is left to be done
-        same = {"session": order.session, "czxid": order.czxid, "registered_ms": order.registered_ms}
-        return replace(before, **same, carried_out=True)
-    if before.in_force != order.in_force:
-        return order
+    if inside:
+        return replace(before, carried_out=True)
     if before.is_pending(facts.quarantined) and facts.now_ms >= renewal_ms(before, facts.settings):
         return replace(before, published_ms=facts.now_ms, repeat_at_ms=order.repeat_at_ms)
     return before

@@ -1,6 +1,6 @@
 """The life of an alert: grace, one firing, repeats, one resolution."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -69,14 +69,6 @@ def test_an_alert_waits_for_its_grace(held_at: list[float | None], log: list[tup
         else:
             watch.see(seconds, condition())
     assert watch.log == log
-
-
-@pytest.mark.parametrize(("says_reasons", "log"), [(False, [0]), (True, [0, 20])])
-def test_another_reason_is_said_where_it_tells_something_else(says_reasons: bool, log: list[int]) -> None:
-    first = replace(condition(), says_reasons=says_reasons)
-    second = replace(first, reason="embers")
-    watch = Watch().see(0, first).see(10, first).see(20, second).see(30, second)
-    assert watch.log == [(second, "firing") for second in log]
 
 
 def test_what_never_fired_is_never_resolved() -> None:

@@ -1,7 +1,7 @@
 """Alert conditions about bookies: in no group, gone, joined, or not quarantined as decided."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import merge, nsmallest
 from itertools import islice
 
@@ -88,12 +88,10 @@ def _unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
             continue
         if bookie.bookie in facts.quarantined:
             summary = f"bookie {bookie.bookie} of {facts.cluster} is {_IN_QUARANTINE}"
-            condition = context.of_bookie(UNASSIGNED, Severity.WARNING, "quarantined", bookie.bookie, summary)
+            yield context.of_bookie(UNASSIGNED, Severity.WARNING, "quarantined", bookie.bookie, summary)
         else:
             summary = f"bookie {bookie.bookie} of {facts.cluster} takes data and is in no group{exposed.told}"
-            labels = exposed.labels
-            condition = context.of_bookie(UNASSIGNED, exposed.severity, "unassigned", bookie.bookie, summary, labels)
-        yield replace(condition, says_reasons=True)
+            yield context.of_bookie(UNASSIGNED, exposed.severity, "unassigned", bookie.bookie, summary, exposed.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,17 +133,6 @@ def test_a_bookie_in_quarantine_stays_named_until_somebody_assigns_it() -> None:
     assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
 
 
-def test_that_a_bookie_came_into_quarantine_is_said_once() -> None:
-    quarantined = GROUPS | {"headgate-quarantine": "bk11"}
-    run = joined().see(racks(20, quarantined)).see(racks(30, quarantined)).until(100)
-    firing = [(a.reason, a.summary) for a in run.alerts if (a.alert, a.subject) == ("unassigned-bookie", BK11)]
-    assert firing == [
-        ("unassigned", "bookie bk11 of c1 takes data and is in no group"),
-        ("quarantined", "bookie bk11 of c1 is in quarantine until somebody puts it into a group"),
-    ]
-    assert len({a.alert_id for a in run.alerts if a.alert == "unassigned-bookie"}) == 1
-
-
 def test_an_idle_bookie_in_quarantine_is_not_said_to_be_in_no_group() -> None:
     run = joined().see(racks(20, GROUPS | {"headgate-quarantine": "bk11"})).see(bookies(30, ALL, "bk11")).until(60)
     idle = run.latest("unassigned-bookie-idle").summary
