@@ -10,6 +10,7 @@ from deploy.options import SettingsFile
 checkpoint_app = typer.Typer(help="Repair or reset the query's checkpoint.", no_args_is_help=True)
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only listed.")]
+_NOTHING_CHANGED = "Nothing was changed: do it with --yes, while no query runs."
 
 
 @checkpoint_app.command("repair")
@@ -28,7 +29,7 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
             checkpoint.repair(found)
         print_sentence("repaired")
     elif lines:
-        print_sentence("Nothing was changed: do it with --yes, while no query runs.")
+        print_sentence(_NOTHING_CHANGED)
 
 
 @checkpoint_app.command("reset")
@@ -45,4 +46,4 @@ def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
         with sole_query(given):
             print_sentence(f"moved to {checkpoint.reset(found)}")
     else:
-        print_sentence("Nothing was changed: do it with --yes, while no query runs.")
+        print_sentence(_NOTHING_CHANGED)

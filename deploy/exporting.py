@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from prometheus_client import (
-    CollectorRegistry,
-)
+from prometheus_client import CollectorRegistry
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.canary.canary import Canary, CanaryMetrics

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
-from prometheus_client import (
-    CollectorRegistry,
-)
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 from connectors.kafka.publisher import Publisher

@@ -74,7 +74,7 @@ def openapi() -> dict[str, Any]:
 
 
 @cache
-def openapi_answer() -> Response:
+def openapi_response() -> Response:
     """The document as it is served."""
     return Response(openapi_text().encode(), JSON)
 

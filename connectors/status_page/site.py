@@ -13,7 +13,7 @@ from connectors.responses import HTML, Response, error_response, json_response
 from connectors.schedule import ticks
 from connectors.status_page.documents import clusters_model
 from connectors.status_page.history import INTERVAL_SECONDS, LOOP, History
-from connectors.status_page.openapi import API, openapi_answer
+from connectors.status_page.openapi import API, openapi_response
 from connectors.status_page.render import rendered
 from connectors.status_page.snapshot import Snapshot, snapshot_of
 
@@ -73,7 +73,7 @@ class StatusSite:
         if path.startswith("/static/"):
             return _file(path.removeprefix("/static/"))
         if path == f"{API}/openapi.json":
-            return openapi_answer()
+            return openapi_response()
         with self._lock:
             found = self._current(path)
         if found is None and (path == "/api" or path.startswith("/api/")):

@@ -74,7 +74,7 @@ def emit_placements(
         _placement(s.namespace, s.judged, why[id(s.judged)], facts, issuer, number(is_first=s.last is None))
         for s in said
     )
-    return tuple(decisions), _published(compared, {s.namespace for s in said}, facts)
+    return tuple(decisions), _published(compared, {s.namespace for s in said}, published, facts)
 
 
 def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> int:
@@ -86,16 +86,12 @@ def _repeated_after_ms(settings: IsolationSettings) -> int:
     return millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
 
 
-def _as_said(published: PublishedPlacements, settings: IsolationSettings) -> tuple[int, int]:
-    return published.published_ms, renewal_ms(published, settings)
-
-
 def _compared(
     judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
 ) -> Iterator[_Compared]:
     """Every namespace; one that left is named a last time, as one without affinity."""
     known = {name: last for last in published for name in last.namespaces}
-    due = {id(last): facts.now_ms >= renewal_ms(last, facts.settings) for last in known.values()}
+    due = {id(last): facts.now_ms >= renewal_ms(last, facts.settings) for last in published}
     for judged in judgement.placements:
         mark = _mark(judged, facts.settings)
         for name in judged.namespaces:
@@ -119,13 +115,16 @@ def _core(mark: str) -> tuple[str, str]:
     return fingerprint[:CORE_LENGTH], mode
 
 
-def _published(compared: Iterable[_Compared], said: Set[str], facts: IsolationFacts) -> tuple[PublishedPlacements, ...]:
+def _published(
+    compared: Iterable[_Compared], said: Set[str], published: Iterable[PublishedPlacements], facts: IsolationFacts
+) -> tuple[PublishedPlacements, ...]:
     """What a summary alone told of is published as of its own last time: so it is repeated when that is due."""
     now = (facts.now_ms, facts.now_ms + _repeated_after_ms(facts.settings))
+    before = {id(last): (last.published_ms, renewal_ms(last, facts.settings)) for last in published}
     alike: dict[tuple[str, int, int], list[str]] = {}
     for s in compared:
         if s.mark:
-            when = now if s.last is None or s.namespace in said else _as_said(s.last, facts.settings)
+            when = now if s.last is None or s.namespace in said else before[id(s.last)]
             alike.setdefault((s.mark, *when), []).append(s.namespace)
     return tuple(
         PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)

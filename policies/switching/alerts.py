@@ -49,9 +49,11 @@ def _of_the_fleet(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
         summary = f"the registry of {cluster} is contested: {facts.state.contested}; nothing is ordered until `resume`"
         yield Condition(CONTESTED, f"{cluster}/switch", Severity.CRITICAL, "contested", summary, {"cluster": cluster})
     for name in facts.state.impostors:
-        summary = f"at the address of {name} of {cluster} another BookKeeper cluster answers than was registered"
+        summary = (
+            f"at the address of {name} of {cluster} another BookKeeper cluster answers than was registered: nothing "
+            "that is read there counts"
+        )
         labels = {"cluster": cluster, "name": name}
-        summary = f"{summary}: nothing that is read there counts"
         yield Condition(IMPOSTOR, f"{cluster}/{name}", Severity.CRITICAL, "impostor", summary, labels)
     late: list[Deviation] = []
     for found in overdue(facts):

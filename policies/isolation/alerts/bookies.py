@@ -193,7 +193,9 @@ def _overdue(context: IsolationAlertContext) -> Iterator[Condition]:
 
 def _pending(context: IsolationAlertContext) -> Iterator[tuple[QuarantineOrder, int]]:
     """The orders that nobody has carried out, and since when they might be: not while a bookie takes no data."""
-    writable = {b.bookie: b.since_ms for b in context.facts.known.bookies if b.presence is Presence.WRITABLE}
-    for order in context.orders:
-        if order.bookie in writable and order.is_pending(context.facts.quarantined):
+    orders = [order for order in context.orders if order.is_pending(context.facts.quarantined)]
+    bookies = context.facts.known.bookies if orders else ()
+    writable = {b.bookie: b.since_ms for b in bookies if b.presence is Presence.WRITABLE}
+    for order in orders:
+        if order.bookie in writable:
             yield order, max(order.since_ms, writable[order.bookie])
