@@ -46,7 +46,9 @@ def conditions(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
 def _of_the_fleet(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     """Also when no switch is under way: brokers, and what others wrote."""
     if facts.state.contested:
-        summary = f"the registry of {cluster} is contested: {facts.state.contested}; nothing is ordered until `resume`"
+        # `resume` answers a directive by a later one; all else is for the registry to say otherwise.
+        end = "that is resolved" if facts.state.contested_by is None else "`resume`"
+        summary = f"the registry of {cluster} is contested: {facts.state.contested}; nothing is ordered until {end}"
         yield Condition(CONTESTED, f"{cluster}/switch", Severity.CRITICAL, "contested", summary, {"cluster": cluster})
     for name in facts.state.impostors:
         summary = (
