@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 
 from bench.simulated import LOOPBACK, simulated_clusters
 from bench.turns import Figures, run
+from connectors.collection.poll_metrics import PollMetrics
 from connectors.kafka.log_dirs import SOURCE, LogDirsCollector, WatchedKafka
 from connectors.kafka.publisher import observations_to
-from connectors.poll_metrics import PollMetrics
 from policies.units import format_duration, parse_duration
 
 WARM_UP_SECONDS, MEASURED_SECONDS = 5.0, 15.0

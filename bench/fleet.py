@@ -32,8 +32,8 @@ from bench.waits import appended_ms, ends_of, waits_ms
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.throttle import ThrottleSettings
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress, ProgressListener

@@ -12,8 +12,8 @@ from pathlib import Path
 from bench.archives import await_archives
 from bench.processes import cpu_seconds
 from bench.turns import Figures, run
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.system.loop import Headgate, await_ready, write_settings
 
 PORT = 19_464

@@ -20,7 +20,7 @@ from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.connectors.pulsar.znodes import cursor_info, topic_info
 from tests.system import zookeeper
 from tests.system.zookeeper import ZooKeeper

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.quantiles import quantile
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.system.isolation import CLUSTER, Metadata, WatchedLoop, instant_ms, watched_loop
 from tests.system.zookeeper import ZooKeeper, free_port
 

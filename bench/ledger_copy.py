@@ -32,8 +32,8 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from tests.system import bookkeeper
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.zookeeper import ZooKeeper

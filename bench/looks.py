@@ -22,8 +22,8 @@ from random import Random
 from typing import Any
 
 from deploy.demo.load import Load
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.system.disks import why_not_mountable
 from tests.system.fill import MEBIBYTE, MEGABYTE, TOPIC, FillCluster, fill_cluster
 from tests.system.loop import Entry, Headgate, Topic, await_ready, write_settings

@@ -25,7 +25,7 @@ from pathlib import Path
 import httpx
 from kazoo.client import KazooClient
 
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.sessions.readings import registration_path
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_jars import ensure_pulsar_jars

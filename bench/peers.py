@@ -33,8 +33,8 @@ from bench.turns import ROOT, Figures, table
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.eager import EAGER
 from tests.system.loop import write_settings
 from tests.system.waiting import eventually, within

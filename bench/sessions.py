@@ -20,8 +20,8 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from bench.quantiles import quantile
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.sessions.settings import monitor_ms
 from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop
 from tests.system.waiting import eventually

@@ -24,8 +24,8 @@ from bench.plot import Panel, sheet, write_csv
 from bench.processes import Held, command_name, held, tree
 from bench.simulated import LOOPBACK, simulated_clusters
 from bench.turns import machine
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.system.loop import Headgate, await_ready, http_get, write_settings
 from tests.system.waiting import eventually
 

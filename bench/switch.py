@@ -31,9 +31,9 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import CommandName
 from tests.system.processes import command_line, descendants

@@ -30,11 +30,11 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import QuotaClient
-from connectors.quotas.reports import QuotaMetrics
-from connectors.quotas.worker import QuotaWorker, WatchedQuotas
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from policies.decisions import Mode
 from policies.throttle.quota_orders import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from connectors.loop_picture import PolicyPicture
+from connectors.loop_snapshot import PolicyPicture
 
 
 class PolicyDetail(BaseModel):

@@ -1,6 +1,6 @@
 """A policy's I/O: settings of a watched cluster, collectors, actuators, metrics.
 
-Headgate's own policies declare it in `by_policy`, those of installed packages in their package.
+Each of Headgate's own policies declares it in `connectors.<policy>.registration`, an installed one in its own package.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.actuation.actuator import LoopTopics
+from connectors.collection.history import Kind, Recall, nothing_recalled
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.probe import Probe
+from connectors.component import Part
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.part import Part
 from connectors.policy_detail import DetailKind
 from connectors.policy_view import PolicyView
-from connectors.poll_metrics import PollMetrics
-from connectors.probe import Probe
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.recalled import Kind, Recall, nothing_recalled
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.decisions import Decision

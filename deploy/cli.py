@@ -51,7 +51,7 @@ def _settle_streams() -> None:
 
 def _command() -> None:
     # Not above: a mistake in it is told as any other.
-    from deploy.commands import app
+    from deploy.commands.root import app
 
     app()
 
@@ -60,7 +60,7 @@ def _guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
-        from deploy.console import sentence_console, shown_error
+        from deploy.commands.console import sentence_console, shown_error
 
         console = sentence_console(stderr=True)
         console.print(shown_error(str(error)), style="red", markup=False)
@@ -85,7 +85,7 @@ def _unheard(error: OSError) -> int:
 
 
 def _tell(error: BaseException) -> None:
-    from deploy.console import shown_error
+    from deploy.commands.console import shown_error
 
     sys.stderr.write(shown_error("".join(traceback.format_exception(error))))
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from connectors.status_page.openapi import openapi_text
+from connectors.exporter.page.openapi import openapi_text
 from deploy.reference.alertmanager_page import alertmanager_page
 from deploy.reference.alerts_page import alerts_page
 from deploy.reference.asyncapi import asyncapi

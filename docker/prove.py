@@ -31,8 +31,8 @@ _GROUPS = ("spark", "kafka", "bookkeeper")
 _LEDGER_COPIER = """
 from pathlib import Path
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
-from deploy.jars import ensure_jars
-from deploy.jvm import find_java
+from deploy.java.jars import ensure_jars
+from deploy.java.jvm import find_java
 import os
 jars = (*ensure_jars("bookkeeper", Path(os.environ["HEADGATE_JARS_DIR"])), *support_jars())
 jvm = BookKeeperJvm(find_java(), jars, Path("/var/lib/headgate/copier"))
@@ -197,7 +197,7 @@ def prove(image: Image, folder: Path) -> None:
     _ends_well(pod, ["/bin/sh", "-c", "! touch /opt/x && ! touch /home/headgate/x && touch /tmp/x && id -u"], folder)
     _ends_well(pod, [*headgate, "check", "/etc/headgate/headgate.yaml"], folder)
     _ends_well(
-        pod, ["python", "-m", "deploy.jars", "spark", "kafka", "bookkeeper", "--cache-dir", _jars(image)], folder
+        pod, ["python", "-m", "deploy.java.jars", "spark", "kafka", "bookkeeper", "--cache-dir", _jars(image)], folder
     )
     _ends_well(pod, ["python", "-c", _LEDGER_COPIER], folder)
     _serves(pod, [*headgate, "up"], folder)

@@ -32,7 +32,7 @@ if _PROFILE == "headgate":
     providers._get_local_constants = lambda: providers._local_constants
 
 
-_SHARING = ("tests/toy/", "tests/deploy/test_wheel.py", "tests/connectors/status_page/test_in_chromium.py")
+_SHARING = ("tests/toy/", "tests/deploy/test_wheel.py", "tests/connectors/exporter/page/test_in_chromium.py")
 
 # What is logged in a test is for who reads of its failure: drawing each traceback in colours takes half a second.
 structlog.configure(

@@ -6,10 +6,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("policies", "streaming", "connectors", "deploy")
 
 TESTED_ELSEWHERE = {
-    "connectors/by_policy": "tables, which tests of the collectors, the exporter and the settings go through",
-    "connectors/status_page/details": "parts of the page, in tests/connectors/status_page/test_site.py",
+    "connectors/throttle": "its metrics and its section of the page, in tests/connectors/exporter",
     "deploy/examples": "a service of its own, in tests/system/test_bundle_service.py",
-    "deploy/submit": "what spark-submit is given, in tests/deploy/test_submitting.py",
+    "deploy/submit": "what spark-submit is given, in tests/deploy/commands/test_submitting.py",
 }
 """Folders of the product without tests of the same name, and where those are."""
 

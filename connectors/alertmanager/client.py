@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from connectors.read_errors import one_line
+from connectors.collection.read_errors import one_line
 from policies.errors import UserError
 
 _BATCH = 256

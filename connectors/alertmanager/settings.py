@@ -6,10 +6,10 @@ from pathlib import Path
 import httpx
 from pydantic import Field, SecretStr
 
-from connectors.http_client import bounded_client
+from connectors.http.client import bounded_client
+from connectors.http.tls import Tls
 from connectors.pulsar.connection import BearerAuth
 from connectors.redaction import RedactedBlock, secret, unreadable_files
-from connectors.tls import Tls
 from policies.units import PositiveDuration, parse_duration
 
 

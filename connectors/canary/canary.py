@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
+from connectors.collection.schedule import ticks
 from connectors.foreign_json import read_json
 from connectors.kafka.tail import Record
-from connectors.loop_picture import LoopAnswers
-from connectors.schedule import ticks
+from connectors.loop_snapshot import LoopAnswers
 from policies.canary import CANARY
 from policies.observations import Outcome
 from policies.registry import topic_of

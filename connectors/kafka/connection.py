@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic import Field, SecretStr
 
+from connectors.http.tls import Tls
 from connectors.kafka.oauth import ClientCredentials
 from connectors.redaction import RedactedBlock, read_text, secret, unreadable_files
-from connectors.tls import Tls
 from policies.errors import UserError
 from policies.signatures import Signatures
 

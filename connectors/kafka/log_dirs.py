@@ -9,12 +9,12 @@ from typing import Any
 import structlog
 from pydantic import Field
 
+from connectors.collection.outcome_log import OutcomeLog
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.schedule import ticks
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
-from connectors.outcome_log import OutcomeLog
-from connectors.poll_metrics import PollMetrics
-from connectors.schedule import ticks
 from policies.observations import Outcome, Reading
 from policies.throttle.limits import Limit
 from policies.throttle.pace import BrokerPace, PaceBounds, held_below, paced

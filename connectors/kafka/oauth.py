@@ -11,8 +11,8 @@ import httpx
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from connectors.http_client import bounded_client
-from connectors.tls import Tls
+from connectors.http.client import bounded_client
+from connectors.http.tls import Tls
 
 TOKEN_TIMEOUT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 1024 * 1024

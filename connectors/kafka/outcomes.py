@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka import errors
 
-from connectors.read_errors import one_line, rank
+from connectors.collection.read_errors import one_line, rank
 from policies.errors import UserError
 from policies.observations import Outcome
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaException
 
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection.read_errors import one_line
 from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.rights import Grant, Resource, acl_command, in_quotes, lacking, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
-from connectors.probe import Probe, ProbeResult
-from connectors.read_errors import one_line
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.units import counted

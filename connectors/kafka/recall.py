@@ -9,9 +9,9 @@ from threading import Event
 
 import structlog
 
+from connectors.collection.history import Kind
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
-from connectors.recalled import Kind
 from policies.errors import UserError
 from policies.wire import BadRecordError, EventReader
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import httpx
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from connectors.http_client import bounded_client
+from connectors.http.client import bounded_client
+from connectors.http.tls import Tls, ssl_context_for
 from connectors.redaction import RedactedBlock, secret, unreadable_files
-from connectors.tls import Tls, ssl_context_for
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
 

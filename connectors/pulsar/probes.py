@@ -4,8 +4,8 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from connectors.collection.probe import Probe, ProbeResult
 from connectors.foreign_json import read_json
-from connectors.probe import Probe, ProbeResult
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import READ_ERRORS

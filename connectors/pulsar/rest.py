@@ -9,7 +9,7 @@ import httpx
 import tenacity
 from pydantic import FailFast, TypeAdapter, ValidationError
 
-from connectors.http_client import deadline
+from connectors.http.client import deadline
 from connectors.pulsar.outcomes import AdminError, misshapen, refusal, request_line
 from policies.observations import Outcome
 

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.http_server import HttpServer
+from connectors.http.server import HttpServer
 from connectors.pulsar.connection import BearerAuth, MemberUrl, PulsarAdmin, is_member, plain_client, url_of_member
 from connectors.pulsar.outcomes import detail_of as http_detail_of
 from connectors.switching.topic_owner import Cursor, cursor_of, owner_of_topic

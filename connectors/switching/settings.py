@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.bookkeeper.copy_clusters import Replication
-from connectors.http_access import LOOPBACK, HttpAccess
+from connectors.http.access import LOOPBACK, HttpAccess
 from connectors.pulsar.connection import MemberUrl
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.zookeeper.connection import ZnodePath

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from connectors.pulsar_policies import broker_isolations, parse_isolation_policies
-from connectors.read_errors import DETAIL_LENGTH, first_problem
+from connectors.collection.read_errors import DETAIL_LENGTH, first_problem
 from connectors.zookeeper.outcomes import UnreadError
+from connectors.zookeeper.pulsar_policies import broker_isolations, parse_isolation_policies
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
 from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome

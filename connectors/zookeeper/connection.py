@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from connectors.http.tls import Tls
 from connectors.redaction import RedactedBlock, secret, unreadable_files
-from connectors.tls import Tls
 from policies.units import PositiveDuration, parse_duration
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"

@@ -10,7 +10,7 @@ from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from connectors.tls import Tls
+from connectors.http.tls import Tls
 from connectors.zookeeper.frames import FrameLimit, LimitedSocket, LimitedTlsSocket
 from policies.errors import UserError
 

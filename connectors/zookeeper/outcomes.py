@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
-from connectors.read_errors import ReadErrors, most_telling, one_line, rank
+from connectors.collection.read_errors import ReadErrors, most_telling, one_line, rank
 from policies.errors import UserError
 from policies.observations import Outcome
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kazoo.security import ACL, Permissions, make_digest_acl_credential
 
-from connectors.probe import Probe, ProbeResult
+from connectors.collection.probe import Probe, ProbeResult
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.session import ZooKeeperSession

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from connectors.read_errors import first_problem
+from connectors.collection.read_errors import first_problem
 from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError

@@ -9,8 +9,8 @@ import httpx
 import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.http_client import OversizedAnswerError, bounded_client
-from connectors.tls import Tls, ssl_context_for
+from connectors.http.client import OversizedAnswerError, bounded_client
+from connectors.http.tls import Tls, ssl_context_for
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
     NOT_SERVING,

@@ -8,9 +8,9 @@ from deploy.checking.doubts import doubts_about_environment, doubts_about_settin
 from deploy.checking.effective import effective_settings
 from deploy.checking.files import unusable_files
 from deploy.checking.wording import Wording
-from deploy.console import SafeConsole
-from deploy.settings import Settings
-from deploy.settings_file import ReadFile, read_file, settings_of
+from deploy.commands.console import SafeConsole
+from deploy.settings.application import Settings
+from deploy.settings.file import ReadFile, read_file, settings_of
 from policies.errors import UserError
 from policies.units import counted
 

@@ -15,7 +15,7 @@ from deploy.checking.environment import unknown_variables, variable_for
 from deploy.checking.near import meant
 from deploy.checking.schema import model_at, names_at, places
 from deploy.checking.yaml_text import mappings, odd_numbers
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from policies.registry import POLICIES
 
 _VARIABLE = re.compile(r"\$\{[^}\n]*\}|\$\([^)\n]*\)|\$[A-Z_][A-Z0-9_]{2,}\b|\{\{[^}\n]*\}\}")

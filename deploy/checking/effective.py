@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 
 
 def effective_settings(settings: Settings) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.http_access import HttpAccess
+from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.zookeeper.connection import ZooKeeperConnection
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from policies.errors import UserError
 
 

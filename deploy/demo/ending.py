@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from deploy.signals import set_in_handler
+from deploy.processes.signals import set_in_handler
 
 _PREFIX = "headgate-demo-"
 _LOCK = "lock"

@@ -12,15 +12,13 @@ from prometheus_client import CollectorRegistry
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 import connectors.kafka.log_dirs
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.component import Part
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
-from connectors.part import Part
-from connectors.poll_metrics import PollMetrics
 from connectors.version import VERSION
-from deploy.act import Actuators
-from deploy.connections import Connections
-from deploy.console import sentence_console
+from deploy.commands.console import sentence_console
 from deploy.demo.ending import Ending, own_folder
 from deploy.demo.followers import AuditFollower, QuotaFollower
 from deploy.demo.part import DemoFailedError, DemoPart
@@ -29,15 +27,17 @@ from deploy.demo.servers import Servers, running_servers
 from deploy.demo.story import DemoSizes
 from deploy.demo.volume import DemoVolume, small_volume
 from deploy.demo.words import NEXT, how_it_is_limited
-from deploy.exporting import exporting
-from deploy.jar_bar import fetched_groups
-from deploy.jars import default_cache_dir
-from deploy.jvm import find_java
-from deploy.logs import set_up_logging
-from deploy.query_parts import query_parts
-from deploy.running import new_registry, publishing, run_parts, serving
-from deploy.settings import Settings
-from deploy.spark_sessions import SparkSessions
+from deploy.java.jar_bar import fetched_groups
+from deploy.java.jars import default_cache_dir
+from deploy.java.jvm import find_java
+from deploy.processes.act import Actuators
+from deploy.processes.connections import Connections
+from deploy.processes.exporting import exporting
+from deploy.processes.logs import set_up_logging
+from deploy.processes.running import new_registry, publishing, run_parts, serving
+from deploy.query.components import query_parts
+from deploy.query.spark_sessions import SparkSessions
+from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import AUDIT, topic_of

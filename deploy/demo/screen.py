@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from deploy.console import SafeConsole, hanging
+from deploy.commands.console import SafeConsole, hanging
+from deploy.commands.terminal import Terminal
 from deploy.demo.charts import LABEL_COLUMNS, MARK_COLUMNS, BarChart, resampled
 from deploy.demo.story import DemoSizes, Look, Phase
-from deploy.terminal import Terminal
 from policies.units import human_bytes
 
 _MOST_COLUMNS = 120

@@ -10,14 +10,14 @@ from itertools import count
 
 from prometheus_client import CollectorRegistry
 
-from connectors.part import Part
-from connectors.poll_metrics import PollMetrics
-from connectors.probe import Probe, ProbeResult
-from connectors.read_errors import rank
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection.read_errors import rank
+from connectors.component import Part
 from connectors.registration import CollectorContext, PolicyConnectors, ProbeContext, connectors_of
-from deploy.connections import Connections
 from deploy.doctor.results import LIMIT_SECONDS
-from deploy.settings import Settings
+from deploy.processes.connections import Connections
+from deploy.settings.application import Settings
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES
 

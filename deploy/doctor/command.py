@@ -10,17 +10,17 @@ import typer
 from rich.status import Status
 
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection.read_errors import one_line
 from connectors.kafka.probes import loop_probes
 from connectors.kafka.rights import rights, rights_of
-from connectors.probe import Probe, ProbeResult
-from connectors.read_errors import one_line
-from deploy.connections import Connections
-from deploy.console import SafeConsole
+from deploy.commands.console import SafeConsole
 from deploy.doctor.collectors import cluster_probes
 from deploy.doctor.machine import machine_probes
 from deploy.doctor.results import Result, ask_all
 from deploy.doctor.view import doctor_view, remedies
-from deploy.settings import Settings
+from deploy.processes.connections import Connections
+from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.observations import Outcome
 

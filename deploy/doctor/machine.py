@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 
-from connectors.probe import Probe, ProbeResult
-from connectors.read_errors import one_line
-from deploy.checkpoint import Checkpoint, require_fitting
-from deploy.jars import missing_jars
-from deploy.jvm import find_java
-from deploy.settings import HttpSettings, Settings
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection.read_errors import one_line
+from deploy.java.jars import missing_jars
+from deploy.java.jvm import find_java
+from deploy.query.checkpoint import Checkpoint, require_fitting
+from deploy.settings.application import HttpSettings, Settings
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.units import counted, human_bytes
@@ -70,7 +70,7 @@ def _java() -> ProbeResult:
 def _jars(group: str, folder: Path) -> ProbeResult:
     missing = missing_jars(group, folder)
     if missing:
-        remedy = f"python -m deploy.jars {group} (the first start fetches them, too)"
+        remedy = f"python -m deploy.java.jars {group} (the first start fetches them, too)"
         return ProbeResult(Outcome.ERROR, f"{counted(len(missing), 'jar')} not fetched yet", (remedy,))
     return ProbeResult(Outcome.OK, f"in {folder}")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from connectors.probe import Probe, ProbeResult
-from connectors.read_errors import one_line
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection.read_errors import one_line
 from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome
 

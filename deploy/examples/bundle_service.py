@@ -35,7 +35,7 @@ from pydantic import ValidationError
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.topics import TopicSettings
-from connectors.ownership import (
+from connectors.sessions.agent import (
     DecisionSource,
     LocalStrategy,
     LoopStrategy,
@@ -45,9 +45,9 @@ from connectors.ownership import (
     OwnershipError,
     RecoveryStrategy,
 )
-from connectors.ownership.contact import boot_seconds
-from connectors.ownership.reporter import ReadingSink
-from deploy.signals import stop_on_signals
+from connectors.sessions.agent.contact import boot_seconds
+from connectors.sessions.agent.reporter import ReadingSink
+from deploy.processes.signals import stop_on_signals
 from policies.errors import UserError
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import BROKERS, NAMESPACES

@@ -14,7 +14,7 @@ from connectors.decided import InForce
 from deploy.inspection.explanation import Audit
 from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.decisions import Decision
 from policies.errors import UserError

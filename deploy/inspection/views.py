@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.decided import InForce, Watched, is_stale, without_steps
+from deploy.commands.terminal import ALERT_STYLES
 from deploy.inspection.explanation import Explanation
-from deploy.terminal import ALERT_STYLES
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.registry import decision_types

@@ -8,15 +8,15 @@ from prometheus_client.registry import Collector
 
 from connectors.alertmanager.notifier import NotifierMetrics
 from connectors.canary.canary import CanaryMetrics
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.exporter.exporter import Exporter
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
-from connectors.poll_metrics import PollMetrics
-from connectors.prometheus.exporter import Exporter
 from connectors.registration import connectors_of
 from connectors.shares.metrics import ShareMetrics
-from deploy.query_health import QueryHealth
+from deploy.query.health import QueryHealth
 from deploy.reference.markdown import code, table
-from deploy.settings_reload import reload_gauge
+from deploy.settings.reload import reload_gauge
 from policies.registry import POLICIES
 
 _INTRODUCTION = """\

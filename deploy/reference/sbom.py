@@ -12,7 +12,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 _ROOT = Path(__file__).parents[2]
-_JARS = _ROOT / "deploy" / "jars.sha256"
+_JARS = _ROOT / "deploy" / "java" / "jars.sha256"
 _PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _JAR = re.compile(

@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from deploy.reference.catalogue import schema_of
 from deploy.reference.shapes import Row, classes_in, rows
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from policies.registry import POLICIES
 from policies.units import format_duration
 

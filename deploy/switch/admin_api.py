@@ -17,14 +17,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import structlog
 from rich.console import Console
 
+from connectors.component import Part
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.http_access import is_let_in
-from connectors.http_server import HttpServer
-from connectors.part import Part
+from connectors.http.access import is_let_in
+from connectors.http.server import HttpServer
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.registry import Registry, RegistryError
 from connectors.switching.settings import SwitchAdminApi, SwitchExecution
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.command_runner import CommandConsole, CommandRunner
 from deploy.switch.ledger_views import is_to_clean, of_switch, plain_ledger
 from deploy.switch.loop_client import CommandOptions, LoopClient

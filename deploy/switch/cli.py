@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deploy.lazily import load_settings, set_up_logging
-from deploy.options import AsJson, Reason, SettingsFile, Timeout
+from deploy.commands.lazy_imports import load_settings, set_up_logging
+from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout
 from policies.errors import UserError
 
 if TYPE_CHECKING:
-    from deploy.settings import Settings
+    from deploy.settings.application import Settings
     from deploy.switch.command_runner import CommandRunner
 
 switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
@@ -51,7 +51,7 @@ def _runner(
     settings: SettingsFile = None,
 ) -> "CommandRunner":
     """Build the runner of a command that is sent to the loop; its parameters are the options such commands share."""
-    from deploy.console import SafeConsole
+    from deploy.commands.console import SafeConsole
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
     from deploy.switch.precheck_command import watched_cluster
@@ -187,7 +187,7 @@ def status(
     settings: SettingsFile = None,
 ) -> None:
     """Show where a switch stands, what it does next, and what it waits for."""
-    from deploy.console import SafeConsole
+    from deploy.commands.console import SafeConsole
     from deploy.switch.precheck_command import watched_cluster
     from deploy.switch.status_command import show_status
 

@@ -18,10 +18,10 @@ from rich.console import RenderableType
 from connectors.kafka.connection import KafkaConnection
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError
-from deploy.console import SafeConsole
-from deploy.jar_bar import fetched_jars, log_progress
-from deploy.jvm import find_java
-from deploy.settings import Settings
+from deploy.commands.console import SafeConsole
+from deploy.java.jar_bar import fetched_jars, log_progress
+from deploy.java.jvm import find_java
+from deploy.settings.application import Settings
 from deploy.switch.inventory_command import inventory_topic
 from deploy.switch.precheck_command import named
 from deploy.switch.precheck_view import finding_line

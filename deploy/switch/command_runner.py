@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, ExitStatus, decision_line, result_lines, undecided
 from deploy.switch.ledger_views import is_to_clean, show_ledgers
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError, Received

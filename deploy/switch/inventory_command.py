@@ -14,7 +14,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.topic_admin import check_topics
 from connectors.switching.inventory import inventory_readings
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import loop_connection
 from deploy.switch.precheck_command import check, named
 from policies.errors import UserError

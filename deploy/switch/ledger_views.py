@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient, Wanted
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.state import FAILED, LedgerStage

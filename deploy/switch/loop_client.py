@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.kafka.tail import Record, Tail
-from deploy.sending import actor, sayable
-from deploy.settings import Settings
+from deploy.commands.sending import actor, sayable
+from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, event_id, result_of
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError

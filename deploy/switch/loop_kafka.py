@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from connectors.kafka.connection import KafkaConnection
-from deploy.embedded import LOOPBACK
-from deploy.settings import Settings
+from deploy.embedded.kafka import LOOPBACK
+from deploy.settings.application import Settings
 from policies.errors import UserError
 
 

@@ -17,8 +17,8 @@ from rich.text import Text
 from connectors.switching.cluster_sessions import ClusterSessions, within
 from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
-from deploy.console import SafeConsole
-from deploy.settings import Settings
+from deploy.commands.console import SafeConsole
+from deploy.settings.application import Settings
 from deploy.switch.precheck_command import Checked, check, named, watched_cluster
 from deploy.switch.precheck_view import bypass_lines, finding_line, staying_lines, verdict_line
 from policies.errors import UserError

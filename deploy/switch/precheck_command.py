@@ -15,8 +15,8 @@ from connectors.switching.precheck_snapshot import SnapshotResult, take_snapshot
 from connectors.switching.registry import Registry, RegistryError
 from connectors.switching.registry_view import RegistryView
 from connectors.zookeeper.connection import ZooKeeperConnection
-from deploy.console import SafeConsole
-from deploy.settings import Settings, WatchedCluster
+from deploy.commands.console import SafeConsole
+from deploy.settings.application import Settings, WatchedCluster
 from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
 from policies.switching.precheck.findings import explain

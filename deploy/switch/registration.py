@@ -5,7 +5,7 @@ from typing import Any
 from connectors.bookkeeper.copy_clusters import metadata_service_uri
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.precheck_command import named
 from policies.errors import UserError
 from policies.switching.precheck.snapshot import ClusterSnapshot

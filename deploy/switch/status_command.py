@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient
 from deploy.switch.status_view import OVER, status_view
 from policies.switching.decisions import SwitchRecord

@@ -69,5 +69,5 @@ KIND = PolicyKind(
     examples=examples,
     written_by={NamespacePromise: "`headgate promise`"},
     reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
-    connectors="connectors.by_policy.isolation:CONNECTORS",
+    connectors="connectors.isolation.registration:CONNECTORS",
 )

@@ -52,5 +52,5 @@ KIND = PolicyKind(
     build=SessionsPolicy,
     examples=examples,
     reports=(ReportKind(BundleUnloaded, "the unload actuator"), ReportKind(BundleReOwned, "the unload actuator")),
-    connectors="connectors.by_policy.sessions:CONNECTORS",
+    connectors="connectors.sessions.registration:CONNECTORS",
 )

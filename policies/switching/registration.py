@@ -95,5 +95,5 @@ KIND = PolicyKind(
         SwitchBroker: "each broker's agent",
     },
     paused_by="headgate switch pause",
-    connectors="connectors.by_policy.switching:CONNECTORS",
+    connectors="connectors.switching.registration:CONNECTORS",
 )

@@ -61,5 +61,5 @@ KIND = PolicyKind(
         ReportKind(QuotaApplication, "the quota actuator"),
         ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
     ),
-    connectors="connectors.by_policy.throttle:CONNECTORS",
+    connectors="connectors.throttle.registration:CONNECTORS",
 )

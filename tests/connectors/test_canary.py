@@ -13,9 +13,9 @@ from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.canary.canary import INTERVAL_SECONDS, SILENT_SECONDS, Canary, CanaryMetrics
 from connectors.canary.settings import with_canary
 from connectors.decided import InForce
+from connectors.exporter.loop_view import LoopView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
-from connectors.prometheus.loop_view import LoopView
 from policies.canary import CANARY
 from policies.decisions import Alert
 from policies.observations import Observation, Reading
@@ -25,7 +25,7 @@ from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert
-from tests.connectors.prometheus.loop import ALERTS, DECIDED, OBSERVED, PREFIX, START, decided
+from tests.connectors.exporter.loop import ALERTS, DECIDED, OBSERVED, PREFIX, START, decided
 
 _READER: EventReader[Reading] = EventReader(reading_types())
 

@@ -10,7 +10,7 @@ from policies.decisions import Alert
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert
-from tests.connectors.prometheus.loop import ALERTS
+from tests.connectors.exporter.loop import ALERTS
 
 FIRST = alert(sequence=to_millis(NOON))
 KEY = (ALERTS, FIRST.record_key())

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.by_policy.throttle import CONNECTORS
 from connectors.registration import PolicyConnectors, connectors_of
+from connectors.throttle.registration import CONNECTORS
 from policies.errors import UserError
 from policies.registry import POLICIES
 
@@ -29,10 +29,16 @@ def test_all_registered_connectors_resolve(kind: object) -> None:
     ("place", "said"),
     [
         ("no_such_package:CONNECTORS", "cannot be loaded (No module named 'no_such_package')"),
-        ("connectors.by_policy.throttle:CONNECTOR", "cannot be loaded (module 'connectors.by_policy.throttle' has no"),
-        ("connectors.by_policy.throttle", "it must be module:attribute"),
+        (
+            "connectors.throttle.registration:CONNECTOR",
+            "cannot be loaded (module 'connectors.throttle.registration' has no",
+        ),
+        ("connectors.throttle.registration", "it must be module:attribute"),
         (":CONNECTORS", "it must be module:attribute"),
-        ("connectors.by_policy.throttle:ThrottleView", "must be a connectors.registration.PolicyConnectors, and is a"),
+        (
+            "connectors.throttle.registration:ThrottleView",
+            "must be a connectors.registration.PolicyConnectors, and is a",
+        ),
     ],
 )
 def test_connectors_that_are_none_are_named_with_what_they_must_be(place: str, said: str) -> None:

@@ -16,15 +16,15 @@ from pydantic import BaseModel
 
 from connectors.kafka.topics import TopicSettings, is_shared, plan
 from deploy import generate
-from deploy.query_health import QueryHealth
+from deploy.query.health import QueryHealth
 from deploy.reference.asyncapi import document
 from deploy.reference.catalogue import DIALECT, EventKind, catalogue
 from deploy.reference.events_page import explained, heading_of
 from deploy.reference.examples import examples
 from deploy.reference.metrics_page import parts
 from deploy.reference.shapes import classes_in, rows
-from deploy.settings import Settings
-from deploy.settings_file import load_settings
+from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
 from policies.batches import Batch
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types

@@ -12,7 +12,7 @@ import yaml
 from connectors.kafka.rights import rights
 from deploy.monitoring import dashboards
 from deploy.reference import kubernetes
-from deploy.settings_file import load_settings
+from deploy.settings.file import load_settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker/kubernetes"

@@ -22,7 +22,7 @@ FREE = re.compile(
 
 def test_every_package_and_jar_is_listed_with_version_and_sum() -> None:
     assert len(PACKAGES) == len(re.findall(r"^[A-Za-z0-9].*==", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    assert len(COMPONENTS) - len(PACKAGES) == len((ROOT / "deploy/jars.sha256").read_text().splitlines())
+    assert len(COMPONENTS) - len(PACKAGES) == len((ROOT / "deploy/java/jars.sha256").read_text().splitlines())
     for each in COMPONENTS:
         sums = [*each.get("hashes", ()), *(p for p in each["properties"] if p["name"] == "headgate:sha256")]
         assert each["version"], each

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deploy.commands import app
+from deploy.commands.root import app
 from deploy.generate import REFERENCE
 from tests.deploy.test_cli_replay import EVENING, LIMITS, recorded
 
@@ -83,7 +83,11 @@ def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:
     schemas = {file.name for file in (REFERENCE / "schemas").iterdir()}
     assert {file.name for file in (published / "schemas").iterdir()} == schemas
     assert list(unpacked.glob("*.dist-info/sboms/*.json"))
-    for part in ("monitoring/grafana/headgate-fleet.json", "monitoring/prometheus/headgate.rules.yaml", "jars.sha256"):
+    for part in (
+        "monitoring/grafana/headgate-fleet.json",
+        "monitoring/prometheus/headgate.rules.yaml",
+        "java/jars.sha256",
+    ):
         assert (unpacked / "deploy" / part).exists()
 
 

@@ -11,9 +11,9 @@ import pytest
 import typer
 import yaml
 
-from deploy.commands import app
-from deploy.settings import Settings
-from deploy.settings_file import load_settings
+from deploy.commands.root import app
+from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
 from policies.errors import UserError
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.system.reader import PLAYS

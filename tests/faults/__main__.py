@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.faults.clocks import why_no_leaps
 from tests.faults.matrix import Matrix, Result, plan
 from tests.faults.stream import Stream

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
-from deploy.embedded import EmbeddedKafka
-from deploy.jvm import JvmProcess
-from deploy.settings_file import load_settings
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jvm import JvmProcess
+from deploy.settings.file import load_settings
 from policies.batches import BATCHES
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost

@@ -14,14 +14,14 @@ import yaml
 from prometheus_client.exposition import generate_latest
 
 from connectors.canary.canary import _evidence
+from connectors.exporter.loop_view import LoopView
 from connectors.foreign_json import UnreadableJsonError, read_json
+from connectors.isolation.quarantine.racks import MalformedRacksError, parse_racks
 from connectors.kafka.tail import Record
-from connectors.prometheus.loop_view import LoopView
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
-from connectors.quarantine.racks import MalformedRacksError, parse_racks
 from connectors.switching.proposed_entries import ProposedEntry
 from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument, SwitchTarget
 from connectors.switching.rollover import _rollover_result
@@ -34,7 +34,7 @@ from connectors.zookeeper.server_status import StatusError
 from deploy.checking.doubts import doubts_about_settings, doubts_about_text
 from deploy.checking.effective import effective_settings
 from deploy.reference.examples import examples
-from deploy.settings_file import read_file, settings_of
+from deploy.settings.file import read_file, settings_of
 from policies.errors import UserError
 from policies.registry import decided_topics, decision_types, observed_topics, reading_types
 from policies.wire import BadRecordError, EventReader

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 from policies.errors import UserError
 from tests.system import class_archives
 

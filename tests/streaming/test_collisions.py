@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.switching.inventory import inventory_readings
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.observations import Outcome, Reading
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from deploy.settings_file import load_settings
+from deploy.settings.file import load_settings
 from policies import registry
 from policies.decisions import Alert
 from policies.wire import decision_event

@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.sql import SparkSession
 
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars
 from streaming.session import start_session, stop_session
 from streaming.settings import StreamSettings
 from streaming.steady_workers import give_each_partition_its_worker

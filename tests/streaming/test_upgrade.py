@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from connectors.prometheus.loop_view import LoopView
 from policies.decisions import Decision
 from policies.registry import POLICIES, decision_types
 from policies.wire import EventReader

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy.jvm import JvmCommand
+from deploy.java.jvm import JvmCommand
 from tests.system import metadata_again
 from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties, zookeeper_client
 from tests.system.zookeeper import free_port

@@ -4,7 +4,7 @@ import time
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 from tests.system.waiting import DEADLINE_SECONDS
 
 _START_SECONDS = 60.0

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pyspark
 
-from deploy import embedded
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from deploy.embedded import kafka as embedded
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from policies.errors import UserError
 from tests.system import server
 from tests.system.bookkeeper import init_cluster

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from policies.errors import UserError
 from tests.progress import longest_first
 from tests.system import class_archives, formatted_again

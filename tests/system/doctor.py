@@ -13,10 +13,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.connections import Connections
 from deploy.doctor.command import questions
 from deploy.doctor.results import Result, ask_all
-from deploy.settings import Settings
+from deploy.processes.connections import Connections
+from deploy.settings.application import Settings
 from tests.system.waiting import DEADLINE_SECONDS
 
 _CLUSTER = "kafka-cluster"

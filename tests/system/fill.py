@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from deploy.demo.load import Load
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 from policies.throttle.quota_plan import Rate
 from policies.throttle.quota_settings import DEFAULT, Entity
 from tests.system.disks import small_disk

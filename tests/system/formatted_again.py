@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 
 BY_KAFKAS_TOOL: Callable[[EmbeddedKafka, float], None] = EmbeddedKafka._format_new_brokers
 """What `use` replaces."""

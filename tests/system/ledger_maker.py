@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 from tests.system.server import small_jvm
 
 _PASSWORD = b"secret of the test"

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 
 _WINDOW = 10
 

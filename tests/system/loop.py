@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.kafka.topic_admin import create_topics
-from deploy.settings_file import load_settings
+from deploy.settings.file import load_settings
 from tests.system.processes import descendants
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 

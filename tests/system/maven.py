@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from deploy.jvm import tail
+from deploy.java.jvm import tail
 from policies.errors import UserError
 
 # Named with its version: the one that old Mavens choose themselves is too old to read Pulsar's BOM.

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from connectors.kafka.librdkafka import LOGGER
-from deploy.jvm import JvmCommand
+from deploy.java.jvm import JvmCommand
 from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties
 from tests.system.zookeeper import free_port
 
@@ -19,7 +19,7 @@ HEAP_MEBIBYTES = 160
 RESULTS = Path(__file__).parents[1] / "data/compatibility.json"
 """By product, version and what was tried: ``works``, or what it cannot do."""
 
-COORDINATES = Path(__file__).parents[2] / "deploy" / "jars.coordinates"
+COORDINATES = Path(__file__).parents[2] / "deploy" / "java" / "jars.coordinates"
 
 
 def of_today(artifact: str) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.jars import default_cache_dir
+from deploy.java.jars import default_cache_dir
 from policies.errors import UserError
 from tests.system.maven import dependency, ensure_fetched, pom_of
 from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom

@@ -14,8 +14,8 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
-from connectors.ownership import OwnershipAgent, OwnershipCallbacks
-from connectors.ownership.contact import session_of
+from connectors.sessions.agent import OwnershipAgent, OwnershipCallbacks
+from connectors.sessions.agent.contact import session_of
 from policies.observations import Reading
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import httpx
 
-from deploy.jvm import JvmCommand
+from deploy.java.jvm import JvmCommand
 from tests.system import metadata_again
 from tests.system.bookkeeper import Bookie
 from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tests.system.pulsar
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.docs.blocks import ROOT, Block, tried
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 
-from deploy.jvm import JvmCommand, JvmProcess
+from deploy.java.jvm import JvmCommand, JvmProcess
 from tests.system.processes import freeze
 from tests.system.waiting import DEADLINE_SECONDS
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from connectors.ownership.contact import boot_seconds
+from connectors.sessions.agent.contact import boot_seconds
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import registration_path
 from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, series, write_settings

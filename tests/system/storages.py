@@ -13,8 +13,8 @@ from typing import Self
 
 import pyspark
 
-from deploy.jars import default_cache_dir
-from deploy.jvm import JvmCommand
+from deploy.java.jars import default_cache_dir
+from deploy.java.jvm import JvmCommand
 from policies.errors import UserError
 from tests.system.maven import ALONE, dependency, ensure_fetched, pom_of
 from tests.system.server import LOOPBACK, JvmServer, small_jvm

@@ -21,10 +21,10 @@ from prometheus_client import CollectorRegistry
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.http_server import HttpServer
+from connectors.http.server import HttpServer
 from connectors.kafka.connection import KafkaConnection
 from deploy.generate import REFERENCE
-from tests.connectors.prometheus.loop import ALERTS, Loop, log_dirs, members
+from tests.connectors.exporter.loop import ALERTS, Loop, log_dirs, members
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 RUNNING = shutil.which("prometheus-alertmanager")

@@ -16,13 +16,13 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
-from connectors.poll_metrics import PollMetrics
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration

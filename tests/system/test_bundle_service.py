@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from connectors.kafka.topics import TopicSettings
-from connectors.ownership.contact import boot_seconds
+from connectors.sessions.agent.contact import boot_seconds
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.decisions import OwnershipDecision, SessionDecision
 from policies.wire import decision_event
-from tests.connectors.ownership.decided import ownership_decision, session_decision
+from tests.connectors.sessions.agent.decided import ownership_decision, session_decision
 from tests.system.loop import Topic, produce
 from tests.system.owners import BundleService, overlap_seconds
 from tests.system.tcp_proxy import TcpProxy

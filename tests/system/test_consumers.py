@@ -14,7 +14,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay

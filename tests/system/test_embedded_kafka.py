@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 from policies.errors import UserError
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
@@ -118,9 +118,9 @@ def test_wanted_port_in_use_is_refused_and_remembered_one_replaced(
 def parent_of_a_broker(data_dir: Path, *, tied: bool) -> tuple["subprocess.Popen[str]", int]:
     """Start a Python process that starts a broker; return it and the broker's pid once that serves."""
     script = (
-        "import time; from pathlib import Path; import deploy.jvm\n"
-        "from deploy.embedded import EmbeddedKafka; from deploy.jars import default_cache_dir, ensure_jars\n"
-        f"deploy.jvm._ON_LINUX = {tied}\n"
+        "import time; from pathlib import Path; import deploy.java.jvm\n"
+        "from deploy.embedded.kafka import EmbeddedKafka; from deploy.java.jars import default_cache_dir, ensure_jars\n"
+        f"deploy.java.jvm._ON_LINUX = {tied}\n"
         "kafka_jars = ensure_jars('kafka', default_cache_dir())\n"
         f"kafka = EmbeddedKafka(Path({str(data_dir)!r}), kafka_jars, heap_mebibytes={HEAP_MEBIBYTES})\n"
         "kafka.start()\n"
@@ -192,7 +192,7 @@ import sys
 from pathlib import Path
 from tests.system.private_net import enter
 enter({})
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 with EmbeddedKafka(Path(sys.argv[1]), [Path(jar) for jar in sys.argv[2:]], heap_mebibytes=96) as kafka:
     print("ready on", kafka.bootstrap_servers)
 """

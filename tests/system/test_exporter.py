@@ -23,11 +23,11 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from connectors.exporter import Exporter, MetricsServer
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from connectors.prometheus import Exporter, MetricsServer
-from deploy.embedded import LOOPBACK, EmbeddedKafka
+from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.monitoring.dashboards import FOLDER
 from deploy.monitoring.panels import BOARDS, Panel
 from deploy.reference.metrics_page import other_parts
@@ -36,8 +36,8 @@ from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_t
 from policies.throttle import ThrottleSettings
 from policies.wire import observation_event
 from streaming.host import PolicyHost
-from tests.connectors.prometheus import loop as virtual
-from tests.connectors.prometheus.loop import LIMITS, Loop, log_dirs, members
+from tests.connectors.exporter import loop as virtual
+from tests.connectors.exporter.loop import LIMITS, Loop, log_dirs, members
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon
 

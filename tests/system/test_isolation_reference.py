@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from policies.errors import UserError
 from policies.isolation.decisions import Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet

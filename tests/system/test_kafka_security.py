@@ -34,6 +34,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
+from connectors.collection.poll_metrics import PollMetrics
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
@@ -44,11 +45,10 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.rights import rights_of
 from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan
-from connectors.poll_metrics import PollMetrics
 from deploy.doctor.results import Result, Verdict
-from deploy.embedded import LOOPBACK, EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import run_java
+from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import run_java
 from policies.batches import BATCHES
 from policies.errors import UserError
 from policies.observations import Outcome, Reading

@@ -32,7 +32,7 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteO
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 from policies.errors import UserError
 from policies.switching.ledger_paths import Layout, path_of
 from tests.system.bookkeeper import Bookie, init_cluster

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from connectors.collection.poll_metrics import PollMetrics
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.poll_metrics import PollMetrics
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.units import parse_duration

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 from tests.system.brokers import kill_broker
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually

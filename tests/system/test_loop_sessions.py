@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from connectors.ownership.contact import boot_seconds
+from connectors.sessions.agent.contact import boot_seconds
 from policies.sessions.settings import monitor_ms
 from tests.system.loop import SOON
 from tests.system.sessions import ZOOKEEPER, Fleet, SessionsLoop, sessions_loop

@@ -14,18 +14,18 @@ import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.quotas import QuotaClient
-from connectors.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.bookies import WatchedBookies, ZooKeeperBookieCollector
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.sessions import SessionCollector, WatchedSessions
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import find_java
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import find_java
 from policies.errors import UserError
 from policies.isolation.readings import BookieRacks, Bookies
 from policies.observations import Outcome, Reading

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.ownership import (
+from connectors.sessions.agent import (
     DecisionSource,
     LocalStrategy,
     LoopStrategy,
@@ -24,7 +24,7 @@ from connectors.ownership import (
     OwnershipAgent,
     OwnershipError,
 )
-from connectors.ownership.contact import boot_seconds
+from connectors.sessions.agent.contact import boot_seconds
 from policies.errors import UserError
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.settings import OnSessionLost, OwnershipRules, SessionsSettings

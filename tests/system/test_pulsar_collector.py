@@ -11,13 +11,13 @@ from typing import Self
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.poll_metrics import PollMetrics
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.isolation.quarantine import AdminRacks
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
-from connectors.quarantine import AdminRacks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
 from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading

@@ -20,19 +20,19 @@ from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
+from connectors.isolation.quarantine import QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
+from connectors.isolation.quarantine.store import RacksSnapshot, RackStore
+from connectors.isolation.quarantine.worker import QuarantineWorker
+from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from connectors.quarantine import QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
-from connectors.quarantine.store import RacksSnapshot, RackStore
-from connectors.quarantine.worker import QuarantineWorker
-from connectors.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from policies.wire import decision_event
 from tests.cases import case
-from tests.connectors.quarantine.orders import CLUSTER, decision
+from tests.connectors.isolation.quarantine.orders import CLUSTER, decision
 from tests.system.loop import Topic, produce
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper

@@ -21,9 +21,9 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.embedded import LOOPBACK, EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.jvm import run_java
+from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jvm import run_java
 from policies.decisions import Mode, deterministic_id
 from policies.errors import UserError
 from policies.throttle import ThrottleFactor

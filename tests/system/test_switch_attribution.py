@@ -18,7 +18,7 @@ from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cur
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError, ReferenceZnodes
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.jvm import find_java
+from deploy.java.jvm import find_java
 from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_attribution import (
     CODECS,

@@ -13,9 +13,9 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from connectors.switching.inventory import inventory_readings
-from deploy.jars import default_cache_dir, ensure_jars
-from deploy.settings import Settings
-from deploy.settings_file import load_settings
+from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
 from deploy.switch import collisions_command
 from deploy.switch.collisions_command import show_collisions
 from policies.switching.ledger_paths import Layout, path_of

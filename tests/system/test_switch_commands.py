@@ -21,7 +21,7 @@ from rich.text import Text
 
 from connectors.kafka.connection import KafkaConnection
 from deploy import cli
-from deploy.embedded import EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
 from deploy.switch.loop_kafka import embedded_servers
 from policies.observations import Outcome, Reading
 from policies.registry import topic_of

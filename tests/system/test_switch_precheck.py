@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from typer.testing import CliRunner
 
-from deploy.commands import app
-from deploy.settings_file import load_settings
+from deploy.commands.root import app
+from deploy.settings.file import load_settings
 from deploy.switch.precheck_command import Checked, check
 from policies.errors import UserError
 from policies.switching.id_generators import hob_name

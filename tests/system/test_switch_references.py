@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.precheck_command import check
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import PrecheckReport

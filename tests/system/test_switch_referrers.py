@@ -20,7 +20,7 @@ from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
-from deploy.jvm import JvmCommand
+from deploy.java.jvm import JvmCommand
 from policies.switching.ledger_paths import Layout
 from policies.switching.references import ANY_CLUSTER, with_ledger
 from tests.system.pulsar import CLUSTER, PulsarCluster

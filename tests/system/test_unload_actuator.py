@@ -24,11 +24,11 @@ from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
-from connectors.unload.worker import UnloadWorker
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.sessions.unload.worker import UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
-from tests.connectors.unload.orders import decision
+from tests.connectors.sessions.unload.orders import decision
 from tests.system.loop import Topic, produce
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace

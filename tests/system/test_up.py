@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings import EMBEDDED_CLUSTER
+from deploy.settings.application import EMBEDDED_CLUSTER
 from policies.canary import CANARY
 from tests.deploy.several import Command, run_several
 from tests.system.loop import Headgate, await_ready, http_get

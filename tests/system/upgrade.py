@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-from deploy.embedded import EmbeddedKafka
-from deploy.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.examples import ExampleReading
 from policies.registry import POLICIES, topic_of
 from policies.wire import observation_event

@@ -14,7 +14,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
-from deploy.jvm import JvmCommand
+from deploy.java.jvm import JvmCommand
 from tests.system.server import LOOPBACK, JvmServer, close, small_jvm, write_properties, zookeeper_client
 
 HEAP_MEBIBYTES = 64

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from connectors.prometheus.loop_view import LoopView
 from policies.examples import START
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES

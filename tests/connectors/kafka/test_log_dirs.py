@@ -12,11 +12,11 @@ from kafka import errors
 from kafka.protocol.admin import DescribeLogDirsResponse
 from prometheus_client import CollectorRegistry
 
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.schedule import ticks
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
 from connectors.kafka.outcomes import most_telling
-from connectors.poll_metrics import PollMetrics
-from connectors.schedule import ticks
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.throttle.limits import Limit

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from connectors.zookeeper.bookies import WatchedBookies
+from connectors.isolation.zookeeper_bookies import WatchedBookies
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.errors import UserError
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.tls import Tls
+from connectors.http.tls import Tls
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.frames import MAX_FRAME_BYTES, FrameLimit
 from connectors.zookeeper.handler import KazooHandler

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from deploy.checking.files import unusable_files
 from deploy.cli import _guarded
-from deploy.commands import app
-from deploy.settings import Settings
-from deploy.settings_file import load_settings
+from deploy.commands.root import app
+from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
 from policies.errors import UserError
 
 SECRET = "hunter2-and-more"

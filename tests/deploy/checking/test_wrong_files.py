@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings_file import load_settings
+from deploy.settings.file import load_settings
 from policies.errors import UserError
 
 KAFKA = "kafka: {bootstrap_servers: 'k:1', "

@@ -7,7 +7,7 @@ import pytest
 from deploy.demo.run import CLUSTER, SIZES, DemoSettings, _counted
 from deploy.demo.volume import DemoVolume
 from deploy.demo.words import FIRST_SETTINGS
-from deploy.settings_file import load_settings
+from deploy.settings.file import load_settings
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs, VolumeReading

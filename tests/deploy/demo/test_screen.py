@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deploy.console import SafeConsole
+from deploy.commands.console import SafeConsole
 from deploy.demo.charts import BarChart, resampled
 from deploy.demo.screen import Screen
 from deploy.demo.story import DemoSizes, Look, Phase

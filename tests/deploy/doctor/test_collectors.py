@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from connectors.part import Part
-from connectors.probe import ProbeResult
+from connectors.collection.probe import ProbeResult
+from connectors.component import Part
 from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext
-from deploy.connections import Connections
 from deploy.doctor.collectors import _of_collectors
-from deploy.settings import Settings
+from deploy.processes.connections import Connections
+from deploy.settings.application import Settings
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs
 

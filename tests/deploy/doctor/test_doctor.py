@@ -13,18 +13,18 @@ from pydantic import SecretStr
 from rich.console import Console
 from typer.testing import CliRunner
 
-from connectors.http_access import HttpAccess
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.exporter import MetricsServer
+from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
 from connectors.kafka.rights import Resource, acl_command, lacking, rights
-from connectors.probe import Probe, ProbeResult
-from connectors.prometheus import MetricsServer
 from connectors.pulsar.probes import role_of
-from deploy.commands import app
+from deploy.commands.root import app
 from deploy.doctor.machine import machine_probes
 from deploy.doctor.results import Result, Verdict, ask_all
 from deploy.doctor.view import doctor_view, remedies
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.registry import AUDIT
 
@@ -198,7 +198,7 @@ def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     assert found["data"].detail.endswith("to be made at the start")
     assert found["checkpoint"].detail == "none yet: the query begins with the oldest records"
     assert found["jars:"].verdict is Verdict.WRONG
-    assert found["jars:"].remedies[0].startswith("python -m deploy.jars ")
+    assert found["jars:"].remedies[0].startswith("python -m deploy.java.jars ")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import AppendedRecord
 from deploy.inspection import commands, explanation
 from deploy.inspection.explanation import Audit
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.wire import AUDIT_TYPE
 

@@ -14,7 +14,7 @@ from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.standing import LastStanding, emit_standing
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
-from tests.connectors.prometheus.loop import ALERTS, DECIDED, PREFIX, START, Loop, decided, log_dirs, members
+from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, decided, log_dirs, members
 
 
 @pytest.fixture

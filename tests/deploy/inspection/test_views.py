@@ -15,7 +15,7 @@ from policies.switching.state import SwitchStage
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
-from tests.connectors.prometheus.loop import START, Loop, decided
+from tests.connectors.exporter.loop import START, Loop, decided
 from tests.deploy.inspection.test_in_force import played, record
 from tests.policies.switching.wire import WireWorld
 

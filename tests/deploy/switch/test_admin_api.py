@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.switching.settings import SwitchAdminApi
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch import admin_api
 from deploy.switch.admin_api import BASE, Asked, StatusAndBody, SwitchAdmin, SwitchAdminServer
 from deploy.switch.command_runner import CommandRunner

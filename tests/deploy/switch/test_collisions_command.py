@@ -12,7 +12,7 @@ from kazoo.exceptions import ConnectionLoss
 from pyspark.errors import PySparkRuntimeError
 
 from connectors.kafka.connection import KafkaConnection
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch import collisions_command
 from deploy.switch.collisions_command import show_collisions
 from policies.errors import UserError

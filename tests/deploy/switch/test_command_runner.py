@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.command_result import ExitStatus
 from deploy.switch.command_runner import CommandConsole, CommandRunner, find_report, is_driven_on
 from deploy.switch.loop_client import CommandOptions, Received

@@ -8,7 +8,7 @@ from typing import Any, Self
 import pytest
 
 from connectors.kafka.connection import KafkaConnection
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch import inventory_command
 from deploy.switch.inventory_command import inventory_topic, publish_inventory
 from policies.errors import UserError

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.tail import Record
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch import loop_client
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError
 from policies.decisions import Decision

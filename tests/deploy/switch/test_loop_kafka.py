@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import embedded_servers, loop_connection
 from policies.errors import UserError
 

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch import registration
 from policies.errors import UserError
 from policies.switching.ledger_paths import Layout

@@ -6,7 +6,7 @@ from typing import Any, Self
 import pytest
 from rich.console import Console
 
-from deploy.settings import Settings
+from deploy.settings.application import Settings
 from deploy.switch import status_command
 from deploy.switch.status_command import show_status
 from policies.switching.decisions import SwitchRecord

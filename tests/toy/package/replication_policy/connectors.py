@@ -7,11 +7,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.schedule import ticks
+from connectors.component import Part
 from connectors.kafka.connection import KafkaConnection
-from connectors.part import Part
-from connectors.poll_metrics import PollMetrics
 from connectors.registration import ClusterSetting, CollectorContext, PolicyConnectors
-from connectors.schedule import ticks
 from policies.observations import Outcome, Reading
 from policies.units import PositiveDuration, parse_duration
 

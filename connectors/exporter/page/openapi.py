@@ -1,0 +1,116 @@
+"""The API's description: OpenAPI 3.1, generated from the response models."""
+
+import json
+from functools import cache
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from connectors.exporter.page.documents import (
+    AlertsDocument,
+    DecisionsDocument,
+    HistoryDocument,
+    cluster_model,
+    clusters_model,
+    loop_model,
+)
+from connectors.http.responses import JSON, ErrorDocument, Response
+from connectors.version import VERSION
+
+API = "/api/v1"
+
+_DESCRIPTION = """\
+What is in force in each cluster, as the status page at `/` shows it. Read-only: GET and HEAD, anything else is 405.
+Each answer has an `ETag`: who sends it back as `If-None-Match` gets 304 and no body while nothing has changed. Where
+a token is set in `http.access`, it must be sent as a bearer's token, or as the password of basic
+authentication."""
+
+_CLUSTER = {
+    "name": "cluster",
+    "in": "path",
+    "required": True,
+    "description": "As the settings name it, percent-encoded.",
+    "schema": {"type": "string"},
+}
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The whole document, as data."""
+    models = {**{path: model for path, (model, _) in _paths().items()}, "": ErrorDocument}
+    references, definitions = models_json_schema(
+        [(model, "serialization") for model in dict.fromkeys(models.values())],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Headgate status",
+            "version": VERSION,
+            "description": _DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{}, {"bearer": []}, {"basic": []}],
+        "paths": {
+            f"{API}{path}": _path(path, summary, references[model, "serialization"])
+            for path, (model, summary) in _paths().items()
+        },
+        "components": {
+            "schemas": definitions["$defs"],
+            "responses": {
+                name: {"description": text, "content": {JSON: {"schema": references[ErrorDocument, "serialization"]}}}
+                for name, text in (
+                    ("NotFound", "There is no such thing."),
+                    ("MethodNotAllowed", "Only GET and HEAD are served; `Allow` says so."),
+                    ("Unauthorized", "A token is set, and it was not sent."),
+                )
+            },
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "basic": {"type": "http", "scheme": "basic"},
+            },
+        },
+    }
+
+
+@cache
+def openapi_response() -> Response:
+    """The document as it is served."""
+    return Response(openapi_text().encode(), JSON)
+
+
+def openapi_text() -> str:
+    """The document as text."""
+    return json.dumps(openapi(), indent=2, ensure_ascii=True) + "\n"
+
+
+def _paths() -> dict[str, tuple[Any, str]]:
+    return {
+        "/status": (loop_model(), "The whole loop: each cluster with its policies, and how many alerts fire."),
+        "/clusters": (clusters_model(), "All clusters."),
+        "/clusters/{cluster}": (cluster_model(), "One cluster."),
+        "/alerts": (AlertsDocument, "The alerts that fire, the gravest first."),
+        "/decisions": (DecisionsDocument, "The last decisions and alerts that changed anything, the newest first."),
+        "/history": (HistoryDocument, "Numbers of the last hour."),
+    }
+
+
+def _path(path: str, summary: str, schema: Any) -> dict[str, Any]:
+    responses: dict[str, dict[str, Any]] = {
+        "200": {"description": summary, "headers": {"ETag": _header()}, "content": {JSON: {"schema": schema}}},
+        "304": {"description": "It is as `If-None-Match` says.", "headers": {"ETag": _header()}},
+        "401": {"$ref": "#/components/responses/Unauthorized"},
+        "405": {"$ref": "#/components/responses/MethodNotAllowed"},
+    }
+    parameters = [_CLUSTER] if "{cluster}" in path else []
+    if parameters:
+        responses["404"] = {"$ref": "#/components/responses/NotFound"}
+    name = path.strip("/").partition("/")[0] if not parameters else "cluster"
+    of_get = {"operationId": f"get-{name}", "summary": summary, "responses": responses}
+    bodiless = {code: {k: v for k, v in r.items() if k != "content"} for code, r in responses.items()}
+    of_head = {"operationId": f"head-{name}", "summary": f"{summary} Without its body.", "responses": bodiless}
+    return {**({"parameters": parameters} if parameters else {}), "get": of_get, "head": of_head}
+
+
+def _header() -> dict[str, Any]:
+    return {"description": "Changes with the body.", "schema": {"type": "string"}}

@@ -1,0 +1,1 @@
+"""HTTP: clients with a deadline, small servers, and TLS."""

@@ -1,0 +1,1 @@
+"""The I/O of the isolation policy: collectors of bookies, metrics, its page section, and quarantine."""

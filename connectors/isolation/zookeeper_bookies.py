@@ -1,0 +1,95 @@
+"""The collector of one watched BookKeeper cluster: its bookies, their groups, and the namespaces' affinity."""
+
+from collections.abc import Callable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
+from connectors.zookeeper.affinity import AffinityTree
+from connectors.zookeeper.connection import ZnodePath
+from connectors.zookeeper.outcomes import READ_ERRORS
+from connectors.zookeeper.registrations import read_bookies, read_racks
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.observations import Reading
+from policies.units import PositiveDuration, parse_duration
+
+SOURCE = "headgate/collector/zookeeper"
+"""The CloudEvents `source` of what this collector reads."""
+
+
+class WatchedBookies(BaseModel):
+    """What is watched in a cluster's metadata, and how often."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("5s"),
+        description="From one reading of the bookies and their groups to the next; changes are mostly seen at once.",
+    )
+    affinity_interval: PositiveDuration = Field(
+        default=parse_duration("30s"),
+        description="From one reading of the namespaces' affinity to the next; with thousands of namespaces not short.",
+    )
+    ledgers_root: ZnodePath = Field(
+        default="/ledgers", description="Where BookKeeper keeps its metadata, below the chroot."
+    )
+    bookies_path: ZnodePath = Field(
+        default="/bookies", description="The node with the groups of bookies, below the chroot."
+    )
+
+
+class ZooKeeperBookieCollector(BookieCollector[Reader]):
+    """Reads a cluster from its ZooKeeper; watches tell when something may have changed.
+
+    Args:
+        cluster: its name in the settings.
+        settings: what is watched.
+        session: how to reach it; shared with others, so not closed here.
+        publish: takes each reading as soon as it is known, from several threads; must not block.
+        metrics: shared by all collectors of a process.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        settings: WatchedBookies,
+        session: ZooKeeperSession,
+        publish: Callable[[Reading], None],
+        metrics: PollMetrics,
+    ) -> None:
+        poll_seconds = settings.poll_interval.total_seconds()
+        super().__init__(
+            cluster,
+            poll_seconds=poll_seconds,
+            poll_limit_seconds=min(session.connection.timeout_seconds, poll_seconds),
+            affinity_seconds=settings.affinity_interval.total_seconds(),
+            errors=READ_ERRORS,
+            publish=publish,
+            metrics=metrics,
+        )
+        self._settings = settings
+        self._session = session
+        self._affinity = AffinityTree()
+        session.listen(self.hint)
+
+    def connect(self, left_seconds: LeftSeconds) -> Reader:
+        """A reader on the session."""
+        return self._session.reader(left_seconds)
+
+    def read_bookies(self, source: Reader) -> Bookies:
+        """The registration tree."""
+        return read_bookies(source, self.cluster, self._settings.ledgers_root, self.hint)
+
+    def read_racks(self, source: Reader) -> BookieRacks:
+        """The node with the groups."""
+        return read_racks(source, self.cluster, self._settings.bookies_path, self.hint)
+
+    def read_affinity(self, source: Reader) -> BookieAffinity:
+        """The policies of all namespaces."""
+        return self._affinity.read(source, self.cluster)
+
+    def close(self) -> None:
+        """Nothing is opened here: the session is shared."""

@@ -1,0 +1,146 @@
+"""The sessions policy's I/O: reads sessions, ownership and health; unloads bundles through the admin REST API."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+import connectors.sessions.health
+import connectors.sessions.zookeeper_ownership
+import connectors.sessions.zookeeper_sessions
+from connectors.collection.probe import Probe
+from connectors.component import Part
+from connectors.pulsar.connection import plain_http_problem
+from connectors.pulsar.probes import superuser_line, superuser_probe
+from connectors.registration import (
+    ActuatorContext,
+    ClusterSetting,
+    ClusterSources,
+    CollectorContext,
+    Doubt,
+    PolicyConnectors,
+    ProbeContext,
+    too_seldom,
+)
+from connectors.sessions.detail import DETAIL
+from connectors.sessions.health import MemberHealthCollector, WatchedHealth
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.sessions.view import SessionsView
+from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
+from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
+from connectors.zookeeper.probes import acl_line
+from policies.observations import Outcome, Reading
+from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
+
+
+def _collectors(context: CollectorContext) -> Iterator[Part]:
+    name, cluster, metrics = context.name, context.cluster, context.metrics
+    zookeeper = context.clients.zookeeper(name)
+    if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
+        publish = context.sink(ZkSession, connectors.sessions.zookeeper_sessions.SOURCE)
+        known = context.recall(ZkSession)
+        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, recall=known)
+        yield Part(f"session collector of {name}", sessions.run)
+    if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
+        publish = context.sink(Ownerships, connectors.sessions.zookeeper_ownership.SOURCE)
+        ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics)
+        yield Part(f"ownership collector of {name}", ownership.run)
+    if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
+        publish = context.sink(MemberHealth, connectors.sessions.health.SOURCE)
+        asked_before = context.recall(MemberHealth)
+        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, recall=asked_before)
+        yield Part(f"health collector of {name}", health.run)
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Part]:
+    watched = [
+        WatchedUnloads(name, admin, settings)
+        for name, cluster in context.clusters.items()
+        if (settings := cluster.setting(UnloadSettings)) is not None
+        and (admin := context.clients.pulsar(name)) is not None
+    ]
+    if watched:
+        topics = context.loop_topics(OwnershipDecision)
+        actuator = UnloadActuator(topics, watched, context.publish, UnloadMetrics(context.registry))
+        yield Part("unload actuator", actuator.run, None, actuator.caught_up)
+
+
+def _doubts(settings: SessionsSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+    for name, cluster in clusters.items():
+        place, validity = ("clusters", name), settings.for_cluster(name).validity
+        if cluster.setting(UnloadSettings) is not None and cluster.setting(WatchedOwnership) is None:
+            yield Doubt((*place, "unload"), f"has nothing to do: set clusters.{name}.ownership, too")
+        for block, kind in _POLLED.items():
+            watched: Any = cluster.setting(kind)
+            if watched is not None and watched.poll_interval >= validity:
+                yield too_seldom((*place, block, "poll_interval"), watched.poll_interval, "sessions", validity)
+
+
+_POLLED: Mapping[str, type[BaseModel]] = {
+    "sessions": WatchedSessions,
+    "ownership": WatchedOwnership,
+    "health": WatchedHealth,
+}
+
+
+def _acts_on(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
+    return cluster.setting(UnloadSettings) is not None and cluster.pulsar is not None
+
+
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    admin = context.clients.pulsar(context.name)
+    if context.cluster.setting(UnloadSettings) is not None and admin is not None:
+        yield superuser_probe(f"{context.name}: Pulsar", admin, "unload bundles")
+
+
+def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
+    if isinstance(reading, ZkSession) and reading.outcome in (Outcome.UNAUTHORIZED, Outcome.UNSUPPORTED):
+        yield "zoo.cfg of every server: 4lw.commands.whitelist=srvr,dump,cons (or set sessions.admin_url)"
+    elif reading.outcome is not Outcome.UNAUTHORIZED:
+        return
+    elif isinstance(reading, MemberHealth) and cluster.pulsar is not None:
+        yield superuser_line(cluster.pulsar, "ask a broker for its health")
+    elif cluster.zookeeper is not None:
+        yield from (acl_line(cluster.zookeeper, path, "r") for path in ("/loadbalance", "/namespace"))
+
+
+def _mistakes(cluster: ClusterSources) -> Iterator[str]:
+    for name, block in (("health", cluster.setting(WatchedHealth)), ("unload", cluster.setting(UnloadSettings))):
+        if block is not None:
+            yield from plain_http_problem(f"{name}.member_url", block, block.member_url, cluster.pulsar)
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "sessions": ClusterSetting(
+            WatchedSessions,
+            "Present: the ZooKeeper sessions of its brokers, or of other members, are watched.",
+            needs=("zookeeper.servers",),
+        ),
+        "ownership": ClusterSetting(
+            WatchedOwnership,
+            "Present: which broker owns which bundle is read through `zookeeper`.",
+            needs=("zookeeper.servers",),
+        ),
+        "health": ClusterSetting(
+            WatchedHealth,
+            "Present: each broker is asked for its health; zombies are found by this.",
+            needs=("pulsar.admin_url",),
+        ),
+        "unload": ClusterSetting(
+            UnloadSettings,
+            "Present: decisions about bundles are carried out through `pulsar`, by `headgate run` or `headgate act`.",
+            needs=("pulsar.admin_url",),
+        ),
+    },
+    mistakes=_mistakes,
+    doubts=_doubts,
+    probes=_probes,
+    remedies=_remedies,
+    collectors=_collectors,
+    actuators=_actuators,
+    acts_on=_acts_on,
+    view=SessionsView,
+    detail=DETAIL,
+    metrics={"The unload actuator": UnloadMetrics},
+)

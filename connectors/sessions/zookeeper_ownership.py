@@ -1,0 +1,181 @@
+"""The collector of ownership in one cluster: broker registrations, the leader, and the bundles of topics."""
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+
+from connectors.collection.change_filter import ChangeFilter
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.schedule import ticks
+from connectors.sessions.owned_nodes import OwnedNodes, owned_node
+from connectors.zookeeper.outcomes import READ_ERRORS
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.tree import Reader
+from policies.observations import Outcome, Reading
+from policies.sessions.readings import BROKERS, LEADER, NAMESPACES, NodeKind, OwnedNode, Ownership, Ownerships
+from policies.units import PositiveDuration, parse_duration
+from policies.wire import MAX_RECORD_BYTES
+
+SOURCE = "headgate/collector/zookeeper-ownership"
+"""The CloudEvents `source` of what this collector reads."""
+
+READING_SECONDS = 30.0
+"""How long one reading of all trees may take: enough for a hundred thousand nodes."""
+
+RECHECK_SECONDS = 60.0
+"""All values are read anew after this, should a watch have been lost."""
+
+_BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
+# What a node takes up in a record beyond its path and its owner, and a record beyond its nodes; both are less.
+_NODE_BYTES = 300
+_ENVELOPE_BYTES = 4096
+
+_log = structlog.get_logger(__name__)
+
+
+class WatchedOwnership(BaseModel):
+    """How often a cluster's nodes of ownership are read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("2s"), description="From one reading to the next; what has not changed costs little."
+    )
+    republish: PositiveDuration = Field(
+        default=parse_duration("5s"),
+        description="A tree that has not changed is published again after this: so long a member that is back may have "
+        "to wait for news of its bundles.",
+    )
+
+
+class OwnershipCollector:
+    """Reads two trees and the leader over and over, and hands on a whole reading of each when it has changed or is due.
+
+    Args:
+        cluster: its name in the settings.
+        settings: how often.
+        session: how to reach the ensemble; shared with others, so not closed here.
+        publish: takes each reading as soon as it is known; must not block.
+        metrics: shared by all collectors of a process.
+        clock: seconds, never going backwards.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        settings: WatchedOwnership,
+        session: ZooKeeperSession,
+        publish: Callable[[Reading], None],
+        metrics: PollMetrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._session = session
+        self._metrics = metrics
+        self._clock = clock
+        self._trees = (
+            OwnedNodes(BROKERS, NodeKind.BROKER, lambda _: True),
+            OwnedNodes(NAMESPACES, NodeKind.BUNDLE, lambda name: _BUNDLE.fullmatch(name) is not None),
+        )
+        self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
+        self._rechecked_at = clock()
+        self._stop = threading.Event()
+        session.listen(self._forget_watches)
+
+    def run(self, stop: threading.Event) -> None:
+        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        self._stop = stop
+        for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
+            self._metrics.run_poll(self._cluster, self.poll_once)
+
+    def poll_once(self) -> None:
+        """Read all trees, and publish what has changed or is due."""
+        started, began_at = time.monotonic(), self._clock()
+        if self._clock() - self._rechecked_at >= RECHECK_SECONDS:
+            self._rechecked_at = self._clock()
+            self._forget_watches()
+        try:
+            reader = self._session.reader(lambda: self._left_seconds(started))
+        except READ_ERRORS.expected as error:
+            self._announce([self._tree_failure(tree, error) for tree in self._trees], began_at)
+            self._announce([self._leader_failure(error)], began_at)
+        else:
+            for tree in self._trees:
+                began_at = self._clock()
+                self._announce(self._read_tree(tree, reader), began_at)
+            began_at = self._clock()
+            self._announce([self._read_leader(reader)], began_at)
+        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
+
+    def _left_seconds(self, started: float) -> float:
+        return 0.0 if self._stop.is_set() else started + READING_SECONDS - time.monotonic()
+
+    def _read_tree(self, tree: OwnedNodes, reader: Reader) -> list[Ownerships]:
+        try:
+            nodes = tree.read(reader)
+        except READ_ERRORS.expected as error:
+            return [self._tree_failure(tree, error)]
+        return list(in_records(self._cluster, tree.root, nodes, tree.branches))
+
+    def _read_leader(self, reader: Reader) -> Ownership:
+        try:
+            answer = reader.one(reader.client.get_async, LEADER)
+        except READ_ERRORS.expected as error:
+            return self._leader_failure(error)
+        if answer is None:
+            return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, exists=False)
+        node = owned_node(LEADER, NodeKind.LEADER, *answer)
+        return Ownership(cluster=self._cluster, **node.model_dump())
+
+    def _tree_failure(self, tree: OwnedNodes, error: BaseException) -> Ownerships:
+        return Ownerships(cluster=self._cluster, tree=tree.root, **READ_ERRORS.failure(error))
+
+    def _leader_failure(self, error: BaseException) -> Ownership:
+        return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, **READ_ERRORS.failure(error))
+
+    def _announce(self, readings: Sequence[Ownership | Ownerships], fetched_at: float) -> None:
+        if self._stop.is_set():
+            return  # they were cut short
+        for reading in readings:
+            self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
+            key = reading.tree if isinstance(reading, Ownerships) else reading.path
+            self._changed.publish_if_due(key, reading, fetched_at=fetched_at)
+
+    def _forget_watches(self) -> None:
+        for tree in self._trees:
+            tree.forget_watches()
+
+
+def in_records(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:
+    """The reading of a tree; where one record cannot hold it, a reading of each of its branches.
+
+    Args:
+        cluster: its name.
+        tree: the path that was listed.
+        nodes: all in it.
+        branches: the paths of the tree's children, with and without nodes.
+    """
+    if _fits(nodes):
+        yield Ownerships(cluster=cluster, tree=tree, nodes=tuple(nodes))
+        return
+    of_branch: dict[str, list[OwnedNode]] = defaultdict(list)
+    for node in nodes:
+        of_branch[tree + "/" + node.path[len(tree) + 1 :].partition("/")[0]].append(node)
+    for branch in branches:
+        if _fits(of_branch[branch]):
+            yield Ownerships(cluster=cluster, tree=branch, nodes=tuple(of_branch[branch]))
+        else:
+            detail = f"{len(of_branch[branch])} nodes are more than a record of {MAX_RECORD_BYTES} bytes can hold"
+            yield Ownerships(cluster=cluster, tree=branch, outcome=Outcome.UNSUPPORTED, detail=detail)
+
+
+def _fits(nodes: Sequence[OwnedNode]) -> bool:
+    size = sum(_NODE_BYTES + len(node.path.encode()) + len((node.owner_member or "").encode()) for node in nodes)
+    return size <= MAX_RECORD_BYTES - _ENVELOPE_BYTES

@@ -1,0 +1,117 @@
+"""The switching policy's I/O: its executor carries out orders between the clusters of `bookkeeper`."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.component import Part
+from connectors.registration import (
+    ActuatorContext,
+    ClusterSetting,
+    ClusterSources,
+    PolicyConnectors,
+    ProbeContext,
+)
+from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
+from connectors.switching.detail import DETAIL
+from connectors.switching.metrics import SwitchExecutorMetrics
+from connectors.switching.settings import SwitchExecution
+from connectors.switching.view import SwitchingView
+from connectors.zookeeper.probes import read_probe, write_probes
+from connectors.zookeeper.session import ZooKeeperSession
+from policies.registry import topic_of
+from policies.switching import SwitchDecision, SwitchingSettings, SwitchLedger
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Part]:
+    watched = list(_watched(context))
+    if not watched:
+        return
+    heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
+    executor = SwitchExecutor(
+        context.loop_topics(SwitchDecision),
+        context.topic(topic_of(SwitchLedger)),
+        watched,
+        context.publish,
+        lambda: _bookkeeper_jvm(context, heap_mebibytes),
+        context.registry,
+    )
+    yield Part("switch executor", executor.run, None, executor.caught_up)
+
+
+def _watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
+    switching: SwitchingSettings = context.settings
+    for name, cluster in context.clusters.items():
+        execution, bookkeeper = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters)
+        if execution is not None and bookkeeper is not None and cluster.zookeeper is not None:
+            own = switching.for_cluster(name)
+            sessions = ClusterSessions(name, cluster.zookeeper, bookkeeper)
+            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, cluster.pulsar)
+
+
+def _acts_on(settings: SwitchingSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
+    needed = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters), cluster.zookeeper
+    return all(each is not None for each in needed)
+
+
+def _bookkeeper_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
+    jars = (*context.jars("bookkeeper"), *support_jars())
+    return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
+
+
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    clusters, brokers = context.cluster.setting(BookKeeperClusters), context.clients.zookeeper(context.name)
+    if clusters is None or brokers is None:
+        return
+    for name, each in clusters.clusters.items():
+        system = f"{context.name}: BookKeeper {name}"
+        yield Probe(system, f"read {each.ledgers_root}", partial(_read_metadata, system, each, brokers))
+    if context.cluster.setting(SwitchExecution) is not None:
+        yield from write_probes(f"{context.name}: ZooKeeper", brokers, _WRITTEN, "a switch must")
+
+
+_WRITTEN = ("/admin/bookie-clusters", "/schemas", "/managed-ledgers")
+
+
+def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSession) -> ProbeResult:
+    session = brokers if cluster.zookeeper is None else ZooKeeperSession(system, cluster.zookeeper)
+    try:
+        remedy = "set its ledgers_root, and the chroot in its zookeeper.servers, to where BookKeeper's metadata is"
+        return read_probe(system, session, cluster.ledgers_root, remedy).ask()
+    finally:
+        if session is not brokers:
+            session.close()
+
+
+def _mistakes(cluster: ClusterSources) -> Iterator[str]:
+    execution = cluster.setting(SwitchExecution)
+    if execution is not None and execution.owner_url is not None and cluster.pulsar is None:
+        yield "switching.owner_url: needs pulsar.admin_url, too, for how brokers are asked"
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "bookkeeper": ClusterSetting(
+            BookKeeperClusters,
+            "The BookKeeper clusters that its brokers may write to, for `headgate switch`; the schemas and "
+            "cursors that name ledgers there are read through `zookeeper`.",
+            needs=("zookeeper.servers",),
+        ),
+        "switching": ClusterSetting(
+            SwitchExecution,
+            "Present: what `headgate switch` starts is carried out between the clusters of `bookkeeper`, by `headgate "
+            "run` or `headgate act`. ZooKeeper must let it write to `/admin/bookie-clusters`, `/schemas` and "
+            "`/managed-ledgers`.",
+            needs=("bookkeeper.clusters",),
+        ),
+    },
+    mistakes=_mistakes,
+    probes=_probes,
+    actuators=_actuators,
+    acts_on=_acts_on,
+    view=SwitchingView,
+    detail=DETAIL,
+    metrics={"The switching executor": SwitchExecutorMetrics},
+)

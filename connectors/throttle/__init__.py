@@ -1,0 +1,1 @@
+"""The I/O of the throttle policy: collectors' settings, metrics, its page section, and quotas."""

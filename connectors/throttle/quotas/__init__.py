@@ -1,0 +1,7 @@
+"""The quota actuator: carries the throttle decisions out with Kafka's own client quotas."""
+
+from connectors.throttle.quotas.actuator import QuotaActuator
+from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.worker import WatchedQuotas
+
+__all__ = ["QuotaActuator", "QuotaMetrics", "WatchedQuotas"]

@@ -1,0 +1,64 @@
+"""Reasons found at its brokers why a cluster's quotas must not, or need not, be set."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+from kafka.errors import AuthorizationError
+
+from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY
+from connectors.throttle.quotas.client import QuotaApi
+from policies.throttle.quota_plan import QuotaReason
+from policies.throttle.quota_settings import Entity, QuotaSettings, catches
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles:
+    """What stands in the way."""
+
+    callbacks: Mapping[int, str] = field(default_factory=dict)
+    """Brokers with a quota callback, and its class."""
+    caught: Mapping[Entity, tuple[str, ...]] = field(default_factory=dict)
+    """Entities whose quota would slow down excluded users."""
+
+    def of(self, entity: Entity) -> QuotaReason | None:
+        """Why this entity's quota must not be set."""
+        if self.callbacks:
+            return QuotaReason.QUOTA_CALLBACK
+        return QuotaReason.EXCLUDED_USER if entity in self.caught else None
+
+    def explained(self) -> Iterable[str]:
+        """One sentence for each, with the remedy."""
+        for name in sorted(set(self.callbacks.values())):
+            brokers = ", ".join(str(broker) for broker in sorted(self.callbacks) if self.callbacks[broker] == name)
+            yield (
+                f"broker {brokers} has {CALLBACK_KEY}={name}, so quotas that Headgate sets have no effect: "
+                "take it out of the broker's configuration, or `quotas` out of these settings"
+            )
+        for entity, users in self.caught.items():
+            for user in users:
+                yield (
+                    f"entity {entity} would slow down the excluded user {user}, who has no quota of their own: give "
+                    f"them one with kafka-configs.sh --alter --entity-type users --entity-name {user} --add-config "
+                    f"{RATE_KEY}=<bytes per second>"
+                )
+
+
+def find_obstacles(client: QuotaApi, settings: QuotaSettings) -> Obstacles:
+    """Ask the brokers. Raises KafkaError when they do not answer; what we may not ask counts as no obstacle."""
+    own = {user: client.entities_of(user) for user in settings.exclude}
+    caught = {
+        spec.entity: tuple(user for user, has in own.items() if catches(spec.entity, user, has))
+        for spec in settings.entities
+    }
+    return Obstacles(_callbacks(client), {entity: users for entity, users in caught.items() if users})
+
+
+def _callbacks(client: QuotaApi) -> Mapping[int, str]:
+    try:
+        return client.callback_classes()
+    except AuthorizationError:
+        _log.warning("may not read the brokers' configurations: whether they heed quotas is not known")
+        return {}

@@ -1,0 +1,49 @@
+"""The commands `headgate checkpoint …`: repair or set aside the query's checkpoint."""
+
+from typing import Annotated
+
+import typer
+
+from deploy.commands.lazy_imports import load_settings, print_sentence
+from deploy.commands.options import SettingsFile
+
+checkpoint_app = typer.Typer(help="Repair or reset the query's checkpoint.", no_args_is_help=True)
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only listed.")]
+_NOTHING_CHANGED = "Nothing was changed: do it with --yes, while no query runs."
+
+
+@checkpoint_app.command("repair")
+def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
+    """Repair what can be repaired without changing any decision; lists each repair, and what it cannot repair."""
+    from deploy.query import checkpoint
+    from deploy.query.sole_use import sole_query
+
+    given = load_settings(settings)
+    found = checkpoint.Checkpoint(given.checkpoint_dir())
+    lines = checkpoint.repair_plan(found)
+    for line in lines or [f"{found.folder}: nothing is damaged"]:
+        print_sentence(line)
+    if lines and yes:
+        with sole_query(given):
+            checkpoint.repair(found)
+        print_sentence("repaired")
+    elif lines:
+        print_sentence(_NOTHING_CHANGED)
+
+
+@checkpoint_app.command("reset")
+def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
+    """Move the checkpoint aside, so that the query starts from scratch; says what is lost by that."""
+    from deploy.query import checkpoint
+    from deploy.query.sole_use import sole_query
+
+    given = load_settings(settings)
+    found = checkpoint.Checkpoint(given.checkpoint_dir())
+    for line in checkpoint.reset_plan(found):
+        print_sentence(line)
+    if yes:
+        with sole_query(given):
+            print_sentence(f"moved to {checkpoint.reset(found)}")
+    else:
+        print_sentence(_NOTHING_CHANGED)

@@ -1,0 +1,94 @@
+"""The commands `headgate pause` and `resume`: send the command to the running loop and wait for its answer."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pydantic import ValidationError
+
+from deploy.commands.sending import actor, sayable, send
+from deploy.inspection.in_force import InForceReader
+from deploy.settings.application import EMBEDDED_CLUSTER, Settings
+from deploy.switch.loop_kafka import loop_connection
+from policies.decisions import Standing
+from policies.errors import UserError
+from policies.maintenance import LONGEST_PAUSE, PauseCommand
+from policies.registry import COMMANDS, POLICIES
+from policies.units import format_duration
+
+_CLIENT_ID = "headgate-pause"
+
+
+@dataclass(frozen=True)
+class PauseRequest:
+    """What is to be paused, or to go on."""
+
+    policy: str
+    cluster: str | None
+    """None: every cluster of the settings."""
+    length: timedelta | None
+    """None: resume."""
+    reason: str = ""
+    timeout_seconds: float = 60.0
+
+
+def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standing]:
+    """Tell the loop, and give what it says for each cluster.
+
+    Raises:
+        UserError: there is no such policy or cluster, it cannot be paused so, Kafka does not take it, or the loop does
+            not answer in time; the message says what to do.
+    """
+    clusters = _clusters(settings, request)
+    commands = _commands(request, clusters)
+    connection = loop_connection(settings)
+    with InForceReader(connection, settings.topics.prefix) as reader:
+        before = {said.cluster: said.sequence for said in reader.now().standings() if said.policy == request.policy}
+        send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
+        # Where the policy never spoke, it has nothing to do and does not answer: only who names such a cluster waits.
+        speak = [name for name in clusters if name in before] if request.cluster is None else []
+        yield from _answers(reader, request, {name: before.get(name, 0) for name in speak or clusters})
+
+
+def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
+    if request.policy not in POLICIES:
+        raise UserError(f"'{request.policy}' is no policy: write one of {', '.join(sorted(POLICIES))}")
+    if (own := POLICIES[request.policy].paused_by) is not None:
+        raise UserError(f"policy {request.policy} is paused by `{own}`: it stops where nothing is half done")
+    if request.length is not None and request.length > LONGEST_PAUSE:
+        longest, mode = format_duration(LONGEST_PAUSE), f"policies.{request.policy}.mode: shadow"
+        raise UserError(f"--for: a pause lasts {longest} at most; for longer set {mode}")
+    # A loop of `headgate up` names no Kafka, and watches the one that it has started.
+    known = {*settings.clusters, *(() if settings.kafka is not None else (EMBEDDED_CLUSTER,))}
+    if request.cluster is not None and request.cluster not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise UserError(f"the settings name no cluster '{request.cluster}'; those they name: {names}")
+    if not known:
+        raise UserError("the settings name no cluster: give the file that the loop runs with (-s)")
+    return [request.cluster] if request.cluster is not None else sorted(known)
+
+
+def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
+    until = None if request.length is None else datetime.now(UTC) + request.length
+    said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason}
+    try:
+        return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
+    except ValidationError as error:
+        raise sayable(error) from None
+
+
+def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:
+    until = time.monotonic() + request.timeout_seconds
+    while awaited:
+        for said in list(reader.poll().standings()):
+            newer = said.policy == request.policy and said.sequence > awaited.get(said.cluster, said.sequence)
+            if newer and (said.quiet_until is not None) == (request.length is not None):
+                del awaited[said.cluster]
+                yield said
+        if awaited and time.monotonic() > until:
+            raise UserError(
+                f"policy {request.policy} has not answered for {', '.join(sorted(awaited))} within "
+                f"{request.timeout_seconds:g} s: the query may not be running, or nothing has been read of them yet. "
+                "The command is kept in Kafka and holds once it is read."
+            )

@@ -1,0 +1,138 @@
+"""Reads recorded events for replay: from files (events, or the output of `kcat -J`) or from the observed topics."""
+
+import json
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pydantic import ValidationError
+
+from connectors.kafka.history import AppendedRecord, read_history, read_ranges
+from deploy.settings.application import Settings
+from policies.batches import BATCHES, Batch
+from policies.canary import CANARY
+from policies.errors import UserError
+from policies.registry import observed_topics
+from policies.signatures import HEADER
+from policies.units import from_millis, to_millis
+from policies.wire import Event
+from streaming.dead_letters import ObservedRecord
+from streaming.recording import Recording, needed, recording
+from streaming.replay import Recorded
+
+
+class RecordedLine(NamedTuple):
+    """A line of a file, and the Kafka record that it holds; None: it holds an event alone."""
+
+    place: str
+    text: bytes
+    record: ObservedRecord | None
+
+
+def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
+    """The events; of a Kafka record with its topic, and from when it was appended.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    observed = {f"{prefix}.{topic}" for topic in observed_topics()}
+    for place, text, record in _lines(files):
+        if record is None:
+            yield Recorded(place, text)
+        elif record.topic in observed:
+            appended_at = from_millis(record.appended_ms)
+            yield Recorded(place, record.value or b"", appended_at, record.topic.removeprefix(f"{prefix}."))
+
+
+def events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
+    """Those of the observed topics in this time, but the canary's; raises as `read_history` does."""
+    prefix = settings.topics.prefix
+    topics = [settings.topics.topic(name) for name in observed_topics()]
+    for record in read_history(settings.loop_kafka(), topics, since, to):
+        if record.key == CANARY.encode():
+            continue  # what would have been decided of it nobody asks
+        name = record.place.split("/")[0].removeprefix(f"{prefix}.")
+        yield Recorded(record.place, record.value, record.appended_at, name)
+
+
+def run_of_files(files: Sequence[Path], prefix: str) -> Recording:
+    """A live run that `kcat -J` recorded: the observed topics and that of the batches.
+
+    Raises:
+        UserError: a file cannot be read, or there is no batch in it.
+    """
+    records = [line.record for line in _lines(files) if line.record is not None]
+    told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
+    batches = list(_batches((f"{r.topic}/{r.partition}/{r.offset}", r.value or b"") for r in told))
+    where = ", ".join(map(str, files))
+    return recording(_some(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix)
+
+
+def run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
+    """The live run of this time, from the topics; raises as `read_history` does, and where there was no batch."""
+    prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
+    told = read_history(settings.loop_kafka(), [topic], since, to)
+    batches = _some(list(_batches((r.place, r.value) for r in told)), topic, "name another --from")
+    records = read_ranges(settings.loop_kafka(), needed(batches, prefix))
+    return recording(batches, map(_observed, records), prefix)
+
+
+def _some(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
+    if not batches:
+        raise UserError(f"{where}: no batch of the query is recorded there; {remedy}, or replay without --batches")
+    return batches
+
+
+def _batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
+    for place, value in values:
+        try:
+            yield Event[Batch].model_validate_json(value).data
+        except ValidationError:
+            raise UserError(f"{place}: it is no batch of the query") from None
+
+
+def _observed(record: AppendedRecord) -> ObservedRecord:
+    topic, partition, offset = record.place.split("/")
+    signed = (record.key, record.signature)
+    return ObservedRecord(
+        topic, int(partition), int(offset), to_millis(record.appended_at), record.value, None, *signed
+    )
+
+
+def _lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
+    for file in files:
+        try:
+            with _opened(file) as lines:
+                for number, line in enumerate(lines, 1):
+                    if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
+                        yield RecordedLine(f"{file}:{number}", text, _record(text))
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
+    """A file, or standard input where it is named `-`."""
+    return nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb")
+
+
+def _record(line: bytes) -> ObservedRecord | None:
+    """The record in a line of `kcat -J`."""
+    if b'"payload"' not in line:
+        return None
+    try:
+        said = json.loads(line)
+        appended_ms = to_millis(from_millis(int(said["ts"])))  # which is in no year: none is a time
+        place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
+        headers = said.get("headers") or []  # name, value, name, value, …
+        signature = dict(zip(headers[::2], headers[1::2], strict=False)).get(HEADER)
+        return ObservedRecord(*place, _bytes(said["payload"]), None, _bytes(said.get("key")), signature)
+    except (ValueError, OverflowError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else str(text).encode()

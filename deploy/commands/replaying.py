@@ -1,0 +1,180 @@
+"""The command `headgate replay`: recorded events in, decisions out. It prints nothing but JSON lines or a timeline."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from deploy.commands import recordings
+from deploy.settings.application import Settings
+from deploy.whatif.picture import page
+from deploy.whatif.table import timeline_view
+from deploy.whatif.timeline import AGAINST, SETTINGS, lanes
+from policies.decisions import Decision
+from policies.errors import UserError
+from policies.registry import decided_topics
+from policies.units import counted
+from policies.wire import decision_event
+from streaming.recording import Recording
+from streaming.replay import Recorded, Replay, differences, replay_batches
+from streaming.transition import KeyTransition
+
+
+class Shown(NamedTuple):
+    """How a replay is shown; by default as JSON lines."""
+
+    timeline: bool = False
+    """As a table for people, instead of JSON lines."""
+    picture: Path | None = None
+    """As one page of HTML in this file, too."""
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """What is to be replayed, and how."""
+
+    settings: Settings
+    files: Sequence[Path] = ()
+    """With recorded events."""
+    until: datetime | None = None
+    """The clock runs on to then after the last event."""
+    against: Settings | None = None
+    """Other settings, to show differences to."""
+    since: datetime | None = None
+    """Without files, where to begin in the topics."""
+    to: datetime | None = None
+    """Where to end; None: now."""
+    in_batches: bool = False
+    """Take the events in the batches in which the query took them, at the times of these."""
+
+    def sides(self) -> dict[str, Settings]:
+        """The settings to decide with, by side."""
+        return {SETTINGS: self.settings} | ({} if self.against is None else {AGAINST: self.against})
+
+
+def replay_to_stdout(request: ReplayRequest, shown: Shown = Shown()) -> None:  # noqa: B008 - frozen
+    """Replay files, or the observed topics, and print decisions or differences.
+
+    Raises:
+        UserError: there is nothing to replay, it cannot be read, or no event in it is valid.
+    """
+    if bool(request.files) == (request.since is not None):
+        raise UserError("give either files with recorded events, or --from to read the observed topics")
+    if request.to is not None and request.since is None:
+        raise UserError("--to: goes with --from; with files there is --until")
+    if request.since is not None and request.to is not None and request.to <= request.since:
+        raise UserError("--to: must lie after --from")
+    if request.in_batches and request.until is not None:
+        raise UserError("--until: a run with --batches ends with its last batch")
+    if shown.timeline or shown.picture is not None:
+        _show(request, shown)
+    elif request.in_batches:
+        run = _run(request)
+        _print(_as_live(request, run) if request.against is None else _differences_as_live(request, run))
+        _complain(run.flaws)
+    elif request.against is None:
+        replay = Replay(request.settings.policy_host())
+        _print(decision_event(decision).decode() for decision in replay.run(_events(request), request.until))
+        _complain_of(replay)
+    else:
+        ours, theirs = _replayed(request).values()
+        _print(map(json.dumps, differences(ours, theirs)))
+
+
+def _show(request: ReplayRequest, shown: Shown) -> None:
+    """For people: what was in force from when to when."""
+    if request.in_batches:
+        run = _run(request)
+        sides = {side: list(_decided_as_live(each, run)) for side, each in request.sides().items()}
+        _complain(run.flaws)
+    else:
+        sides = _replayed(request)
+    found = lanes(sides, request.until)
+    if shown.timeline:
+        Console(highlight=False).print(timeline_view(found))
+    if shown.picture is not None:
+        _write(shown.picture, page(found, f"Replay of {_named(request)}"))
+
+
+def _named(request: ReplayRequest) -> str:
+    if request.since is None:
+        return ", ".join(file.name for file in request.files)
+    return f"the topics since {request.since:%Y-%m-%d %H:%M:%S}"
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files may be no text
+    except OSError as error:
+        raise UserError(f"--picture: {file} cannot be written ({error.strerror}): name another file") from None
+
+
+def _replayed(request: ReplayRequest) -> dict[str, list[Decision]]:
+    """The decisions of each side over the same events."""
+    records = list(_events(request))
+    replays = {side: Replay(settings.policy_host()) for side, settings in request.sides().items()}
+    decided = {side: list(replay.run(records, request.until)) for side, replay in replays.items()}
+    _complain_of(replays[SETTINGS])  # all reject the same
+    return decided
+
+
+def _events(request: ReplayRequest) -> Iterator[Recorded]:
+    if request.since is None:
+        return recordings.events_of_files(request.files, request.settings.topics.prefix)
+    return recordings.events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+
+
+def _run(request: ReplayRequest) -> Recording:
+    if request.since is None:
+        return recordings.run_of_files(request.files, request.settings.topics.prefix)
+    return recordings.run_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+
+
+def _as_live(request: ReplayRequest, run: Recording) -> Iterator[str]:
+    """All that the query wrote to the decided topics."""
+    decided = decided_topics()
+    for turn in _turns(request.settings, run):
+        yield from (output.value.decode() for output in turn.outputs if output.topic in decided)
+
+
+def _differences_as_live(request: ReplayRequest, run: Recording) -> Iterator[str]:
+    ours, theirs = (_decided_as_live(each, run) for each in request.sides().values())
+    yield from map(json.dumps, differences(ours, theirs))
+
+
+def _decided_as_live(settings: Settings, run: Recording) -> Iterator[Decision]:
+    for turn in _turns(settings, run):
+        yield from turn.decisions
+
+
+def _turns(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
+    signatures = settings.kafka.signatures() if settings.kafka is not None else None
+    return replay_batches(settings.policy_host(), run.prefix, run.batches, signatures)
+
+
+def _complain_of(replay: Replay) -> None:
+    """Name what was left out.
+
+    Raises:
+        UserError: that was all there is.
+    """
+    if replay.rejected and not replay.taken:
+        place, error = replay.rejected[0]
+        raise UserError(f"no event is valid, of {counted(len(replay.rejected), 'event')}; the first: {place}: {error}")
+    _complain(f"{place}: {error}" for place, error in replay.rejected)
+
+
+def _complain(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)  # noqa: T201
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

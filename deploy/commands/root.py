@@ -1,0 +1,438 @@
+"""The commands of `headgate`, each with its options; `deploy.cli` is the entry point that runs them."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from deploy.commands.checkpoint import checkpoint_app
+from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
+from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, Verbose, Watch
+from deploy.commands.topics import topics_app
+from deploy.switch.cli import switch_app
+from policies.errors import UserError
+
+if TYPE_CHECKING:
+    from deploy.settings.application import Settings
+
+RuleSetName = Literal["legacy", "current", "strict"]
+"""The values of the isolation policy's `RuleSet`, repeated here so that `--help` need not import the policy."""
+
+app = typer.Typer(
+    name="headgate",
+    help="A control loop for the storage under Kafka and Pulsar fleets.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(topics_app, name="topics")
+app.add_typer(checkpoint_app, name="checkpoint")
+app.add_typer(switch_app, name="switch")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headgate {version('headgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def headgate(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """A control loop for the storage under Kafka and Pulsar fleets."""
+
+
+@app.command()
+def up(
+    settings: SettingsFile = None,
+    brokers: Annotated[int | None, typer.Option(min=1, max=9, help="Number of brokers to start.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder for all data; a second `up` with the same folder resumes.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of /metrics and the status page; 0 takes a free one.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start Kafka on this machine and run the whole loop on it, watching the disks it uses."""
+    from deploy.commands.terminal import Terminal
+    from deploy.processes.stack import run_embedded
+
+    set_up_logging(verbose=verbose)
+    run_embedded(lambda: _with_options(load_settings(settings), brokers, data_dir, port), Terminal())
+
+
+def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | None, port: int | None) -> "Settings":
+    update: dict[str, object] = {}
+    if brokers is not None:
+        update["embedded"] = settings.embedded.model_copy(update={"brokers": brokers})
+    if data_dir is not None:
+        update["data_dir"] = data_dir.absolute()
+    if port is not None:
+        update["http"] = settings.http.model_copy(update={"port": port})
+    return settings.model_copy(update=update)
+
+
+@app.command()
+def demo(
+    picture: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write the run's output and charts to this SVG file.")
+    ] = None,
+) -> None:
+    """Watch a two-minute demo: a disk fills up and producers are slowed, stopped and released.
+
+    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
+
+    It needs Java 17, about 2 GB of memory and, the first time, the network to fetch 55 MB of jars.
+
+    It listens on loopback only, reads no settings, and leaves nothing behind. Ctrl-C ends it at any time.
+
+    Without a terminal it prints plain lines. The exit status is 0 if the demo ran to its end.
+    """
+    from deploy.demo.volume import enter_private_mounts
+
+    mounts = enter_private_mounts()  # before what is loaded below starts threads
+    from deploy.demo.part import DemoFailedError
+    from deploy.demo.run import run_demo
+
+    try:
+        raise typer.Exit(run_demo(mounts=mounts, picture=picture))
+    except DemoFailedError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run the whole loop on your Kafka: collectors, query, actuators and exporter in one process."""
+    set_up_logging(verbose=verbose)
+    _load_with_kafka(settings)  # a mistake is told at once: before Spark is started, or so much as loaded
+    from deploy.commands.terminal import Terminal
+    from deploy.processes.stack import run_loop
+
+    run_loop(lambda: _load_with_kafka(settings), Terminal())
+
+
+def _load_with_kafka(file: Path | None) -> "Settings":
+    settings = load_settings(file)
+    settings.loop_kafka()
+    return settings
+
+
+@app.command()
+def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run only the collectors, which read the watched clusters."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
+    from deploy.processes import components as parts
+
+    parts.run_collectors(given)
+
+
+@app.command()
+def decide(
+    settings: SettingsFile = None,
+    print_submit: Annotated[
+        bool, typer.Option("--print-submit", help="Print the spark-submit command line that runs the query, and exit.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run only the Spark query, which makes the decisions."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
+    if print_submit:
+        from deploy.commands.submitting import submit_line
+
+        typer.echo(submit_line(given, settings))
+        return
+    from deploy.processes import components as parts
+
+    parts.run_query(given)
+
+
+@app.command()
+def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
+    """Run only the exporter: metrics, status page and notifications to Alertmanager."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
+    from deploy.processes import components as parts
+
+    parts.run_exporter(given)
+
+
+@app.command()
+def act(
+    settings: SettingsFile = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="Restore the quotas that were there before Headgate, and exit.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
+    set_up_logging(verbose=verbose)
+    given = _load_with_kafka(settings)
+    from deploy.processes import components as parts
+
+    if release:
+        parts.release(given)
+        print_sentence("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
+    else:
+        parts.run_actuators(given)
+
+
+@app.command()
+def placement(
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
+    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, instead of the namespace's own.")] = None,
+    rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, instead of the one in the settings.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Show, from live data, which bookies a namespace may place its data on, which it may not, and why."""
+    from deploy.commands.placement import PlacementQuery, show_placement
+    from policies.isolation.rules import RuleSet
+    from policies.isolation.what_if import parse_change
+
+    set_up_logging()
+    logging.getLogger().setLevel(logging.ERROR)  # the answer says what a reading came to
+    changes = tuple(parse_change(text) for text in what_if or ())
+    query = PlacementQuery(cluster, namespace, ensemble, RuleSet(rules) if rules else None, changes)
+    show_placement(load_settings(settings), query, as_json=as_json)
+
+
+@app.command()
+def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch = False) -> None:
+    """Show which decisions are in force in each cluster, and which alerts fire."""
+    from deploy.inspection.commands import show_status
+
+    set_up_logging(answers=not watch)
+    show_status(load_settings(settings), as_json=as_json, watch=watch)
+
+
+@app.command()
+def decisions(
+    subject: Annotated[str, typer.Argument(help="A subject or a prefix of it, such as a cluster's name.")] = "",
+    settings: SettingsFile = None,
+    as_json: AsJson = False,
+    watch: Watch = False,
+) -> None:
+    """Show the decisions in force, each with its explanation."""
+    from deploy.inspection.commands import show_decisions
+
+    set_up_logging(answers=not watch)
+    show_decisions(load_settings(settings), subject, as_json=as_json, watch=watch)
+
+
+@app.command()
+def alerts(
+    settings: SettingsFile = None,
+    resolved: Annotated[bool, typer.Option("--resolved", help="Also show resolved alerts.")] = False,
+    as_json: AsJson = False,
+    watch: Watch = False,
+) -> None:
+    """Show which alerts fire, the most severe first."""
+    from deploy.inspection.commands import show_alerts
+
+    set_up_logging(answers=not watch)
+    show_alerts(load_settings(settings), resolved=resolved, as_json=as_json, watch=watch)
+
+
+@app.command()
+def explain(
+    subject: Annotated[str, typer.Argument(help="Subject of the decision, as `headgate decisions` prints it.")],
+    settings: SettingsFile = None,
+    at: Annotated[str | None, typer.Option(help="As of this time, such as 2026-11-21T08:00:00Z; default: now.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show why something was decided: explanation, numbers, the readings behind it, and what actuators did."""
+    from deploy.inspection.commands import show_explanation
+
+    set_up_logging(answers=True)
+    show_explanation(load_settings(settings), subject, _instant("--at", at), as_json=as_json)
+
+
+@app.command()
+def promise(
+    rules: Annotated[
+        str, typer.Argument(help="strict, current or legacy; `settings` returns to the promise in the settings.")
+    ],
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster that has the namespace.")],
+    namespace: Annotated[str, typer.Option(help="tenant/namespace.")],
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Set the isolation rules that a namespace is promised; the running loop checks its placements against them."""
+    from deploy.commands.promise import PromiseRequest, give_promise
+    from policies.isolation.rules import RuleSet
+
+    known = {rule.value: rule for rule in RuleSet}
+    if rules not in (*known, "settings"):
+        raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
+    set_up_logging(answers=True)
+    request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
+    placement = give_promise(load_settings(settings), request)
+    print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
+
+
+@app.command()
+def pause(
+    policy: Annotated[
+        str, typer.Argument(help="throttle, isolation, sessions, or a policy from an installed package.")
+    ],
+    cluster: Annotated[str | None, typer.Argument(help="Name of a watched cluster; default: all of them.")] = None,
+    length: Annotated[
+        str, typer.Option("--for", help="Length of the pause, such as 2h; the policy then resumes by itself.")
+    ] = "1h",
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Pause a policy: it goes on watching, but nothing it decides is carried out, and its alerts are held back."""
+    from policies.units import parse_duration
+
+    try:
+        wanted = parse_duration(length)
+    except ValueError as error:
+        raise UserError(f"--for: {error}") from None
+    if not wanted:
+        raise UserError("--for: must be longer than 0s; `headgate resume` ends a pause")
+    _command_pause(settings, policy, cluster, wanted, reason, timeout)
+
+
+@app.command()
+def resume(
+    policy: Annotated[str, typer.Argument(help="The policy that is paused.")],
+    cluster: Annotated[str | None, typer.Argument(help="Name of a watched cluster; default: all of them.")] = None,
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """End a pause: what the policy decides is carried out again, and its alerts fire."""
+    _command_pause(settings, policy, cluster, None, reason, timeout)
+
+
+def _command_pause(
+    file: Path | None, policy: str, cluster: str | None, length: "timedelta | None", reason: str, timeout: float
+) -> None:
+    set_up_logging(answers=True)
+    from deploy.commands.pausing import PauseRequest, command_pause
+
+    for said in command_pause(load_settings(file), PauseRequest(policy, cluster, length, reason, timeout)):
+        print_sentence(said.explanation)
+
+
+@app.command()
+def check(
+    file: Annotated[Path | None, typer.Argument(help="The settings file; the same as --settings.")] = None,
+    settings: SettingsFile = None,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="Print the resulting settings of each cluster; secrets are masked.")
+    ] = False,
+) -> None:
+    """Check a settings file: list every mistake with its line, and warn of what is valid but probably unintended."""
+    if file is not None and settings is not None and file != settings:
+        raise UserError(f"two files are named, {file} and {settings}: check one after the other")
+    set_up_logging()
+    from deploy.checking.command import check as check_file
+
+    check_file(file or settings, effective=effective)
+
+
+@app.command()
+def doctor(
+    settings: SettingsFile = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Check only what this part needs: collect-POLICY, decide, export or act. Repeatable; "
+            "default: all parts of `run`."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Connect to everything the settings name, and show what works, what is slow and what is not permitted.
+
+    It changes nothing. The exit status is 1 if there is anything to fix.
+    """
+    from deploy.doctor.command import examine
+
+    set_up_logging(answers=True)
+    logging.getLogger().setLevel(logging.CRITICAL)  # the answers say what there is to say
+    if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command("import-strimzi")
+def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
+    """Convert a broker's configuration of the Strimzi quotas plugin to Headgate settings, and print them."""
+    from deploy.commands.strimzi import import_properties, properties_text
+
+    try:
+        text = properties_text(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+    typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
+
+
+@app.command()
+def replay(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files with recorded events, one JSON object per line, in order; - is standard input."),
+    ] = None,
+    settings: SettingsFile = None,
+    until: Annotated[str | None, typer.Option(help="After the last event, let the clock run on to this time.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="A second settings file: print where its decisions differ.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Instead of files: read the loop's topics from this time on.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="With --from: read up to this time; default: now.")] = None,
+    in_batches: Annotated[
+        bool,
+        typer.Option("--batches", help="Repeat the live query's own batches at their times: the same bytes come out."),
+    ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Instead of JSON, show what was in force from when to when.")
+    ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Write the timeline to this file, as one self-contained HTML page.")
+    ] = None,
+) -> None:
+    """Run the policies over recorded events and print what they decide, as JSON lines."""
+    from deploy.commands.replaying import ReplayRequest, Shown, replay_to_stdout
+
+    request = ReplayRequest(
+        load_settings(settings),
+        files or [],
+        until=_instant("--until", until),
+        against=load_settings(against) if against is not None else None,
+        since=_instant("--from", since),
+        to=_instant("--to", to),
+        in_batches=in_batches,
+    )
+    replay_to_stdout(request, Shown(timeline, picture))
+
+
+def _instant(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"{option}: '{text}' is not a time such as 2026-11-21T08:00:00Z") from None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

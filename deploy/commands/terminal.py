@@ -1,0 +1,86 @@
+"""Terminal output of a running loop: steps, decisions, and where to look."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.text import Text
+
+from deploy.commands.console import hanging, sentence_console
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.printable import printable_line
+from policies.units import format_instant
+
+_IN_FORCE_LINES = 20
+"""So many decisions from before are told at the start, alerts first: a cluster may have thousands of namespaces."""
+
+ALERT_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+"""By severity."""
+
+
+class Terminal:
+    """Prints the few lines of `headgate up` and `headgate run`.
+
+    Args:
+        console: where to; by default standard output.
+        clock: seconds, for how long things take.
+    """
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console or sentence_console()
+        self._clock = clock
+        self._started = clock()
+        self._lock = threading.Lock()
+        self._latest: dict[tuple[str, str], Decision] = {}
+        self._ready = False
+
+    def step(self, what: str) -> None:
+        """Something is done; with the seconds since the start."""
+        self._print(Text(f"{self._clock() - self._started:6.1f} s  ", "dim"), Text(what))
+
+    def tell(self, text: str) -> None:
+        """Several lines, as they are."""
+        with self._lock:
+            self._console.print(text, markup=False)
+
+    def ready(self) -> None:
+        """Everything runs: say so, and what is in force from before."""
+        self.step("ready; Ctrl-C stops")
+        with self._lock:
+            self._ready, latest = True, list(self._latest.values())
+        in_force = sorted((d for d in latest if not _is_over(d)), key=lambda d: not isinstance(d, Alert))
+        for decision in in_force[:_IN_FORCE_LINES]:
+            self._print(*_line(decision))
+        if (more := len(in_force) - _IN_FORCE_LINES) > 0:
+            self.step(f"{more} more decisions are in force")
+
+    def decision(self, decision: Decision, caught_up: bool) -> None:  # noqa: ARG002 - history counts once `ready` is called
+        """Take a decision; print it when what it says is in force changes. Heartbeats stay silent."""
+        key = (decision.event_type, decision.record_key())
+        with self._lock:
+            before = self._latest.get(key)
+            self._latest[key] = decision
+            news = self._ready and (before is None or before.says() != decision.says())
+        if news:
+            self._print(*_line(decision))
+
+    def _print(self, head: Text, body: Text) -> None:
+        with self._lock:
+            self._console.print(hanging(self._console, head, body))
+
+
+def _is_over(decision: Decision) -> bool:
+    return isinstance(decision, Alert) and decision.status is AlertStatus.RESOLVED
+
+
+def _line(decision: Decision) -> tuple[Text, Text]:
+    """When, and what."""
+    if isinstance(decision, Alert):
+        ended = decision.status is AlertStatus.RESOLVED
+        style = "green" if ended else ALERT_STYLES[decision.severity.value]
+        name = f"{'resolved' if ended else decision.severity.value}: {decision.alert}"
+    else:
+        style, name = "bold", f"{decision.policy} {decision.verdict}"
+    at = Text(f"{format_instant(decision.decided_at)[11:19]}  ", "dim")
+    return at, Text.assemble((name, style), "  ", printable_line(decision.explanation))

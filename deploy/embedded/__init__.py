@@ -1,0 +1,1 @@
+"""Servers that Headgate starts itself."""

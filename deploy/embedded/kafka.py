@@ -1,0 +1,441 @@
+"""A real Kafka cluster on loopback, in child processes: for `headgate up`, the demo and the tests."""
+
+import base64
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from logging import NullHandler, getLogger
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, tail
+from policies.errors import UserError
+
+LOOPBACK = "127.0.0.1"
+CONTROLLER_ID = 1
+
+_LOGGING = Path(__file__).with_name("log4j2-broker.properties")
+
+# Below the range from which operating systems take the local ports of outgoing connections: a broker that is down for a
+# moment would else find its port taken now and then.
+_FIRST_FREE_PORT = 20_000
+_FREE_PORTS = 10_000
+
+# A small broker that starts fast: no parallel collector, no second compiler, and no shared-memory file in /tmp, which a
+# killed JVM would leave there. Out of memory it ends and says so, rather than to linger half alive.
+_JVM_FLAGS: tuple[str, ...] = (
+    "-Xms64m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Djava.awt.headless=true",
+)
+
+_START_SECONDS = 120.0
+"""Five seconds do on an idle machine. One that dies is noticed at once, so patience with a busy one costs nothing."""
+_POLL_SECONDS = 0.05
+_PROBE_SECONDS = 0.5
+_PROBE_CLIENT: Mapping[str, str | int] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
+}
+"""No `broker.address.family`: asked for one family alone, a machine without any network knows not even loopback."""
+# That a broker which is starting refuses connections is nothing to report.
+_UNHEARD = getLogger(f"{__name__}.probe")
+_UNHEARD.addHandler(NullHandler())
+_UNHEARD.propagate = False
+
+_MEBIBYTE = 1024 * 1024
+
+# What differs from Kafka's defaults, which are for a cluster of many big machines.
+_SERVER_DEFAULTS: Mapping[str, str | int] = {
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    # Internal topics: one partition on one broker each.
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    # A mistyped topic name must be an error.
+    "auto.create.topics.enable": "false",
+    "num.partitions": 1,
+    # The most one observation may have; a segment holds at least two.
+    "message.max.bytes": 8 * _MEBIBYTE,
+    "log.segment.bytes": 16 * _MEBIBYTE,
+    # Small preallocated and buffered things: an idle data folder has about 1 MB.
+    "log.index.size.max.bytes": 102_400,
+    "log.cleaner.dedupe.buffer.size": 2 * _MEBIBYTE,
+    # The controller notes each half second that it lives; 100 MiB of that are 99 too many.
+    "metadata.log.segment.bytes": 8 * _MEBIBYTE,
+    "metadata.max.retention.bytes": 8 * _MEBIBYTE,
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "group.initial.rebalance.delay.ms": 0,
+    # A broker may serve after its second heartbeat: this is part of the time to start.
+    "broker.heartbeat.interval.ms": 200,
+    # After a crash a broker may come back only when its former session has ended: this is part of the time to recover.
+    "broker.session.timeout.ms": 5_000,
+}
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """What a cluster keeps over restarts: its id, and its ports as long as they are free."""
+
+    cluster_id: str
+    controller_port: int = 0
+    broker_ports: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path) -> "_Identity":
+        """Read the identity of a data folder; a new one if it has none yet."""
+        try:
+            saved = json.loads(file.read_text())
+        except FileNotFoundError:
+            return cls(_new_cluster_id())
+        ports = {int(broker): port for broker, port in saved["broker_ports"].items()}
+        return cls(saved["cluster_id"], saved["controller_port"], ports)
+
+    def write(self, file: Path) -> None:
+        """Write it so that an interruption leaves the old or the new one."""
+        beside = file.with_name(f"{file.name}.new")
+        beside.write_text(json.dumps(vars(self), indent=1) + "\n")
+        beside.replace(file)
+
+
+class EmbeddedKafka:
+    """A KRaft cluster of 1..N brokers on loopback; broker 1 is the controller too.
+
+    Everything lies in `data_dir` and is kept from one start to the next; one live instance at a time uses it.
+    Use it as a context manager, or call `start` and `stop`. On Linux brokers never outlive the Python process that
+    started them; elsewhere the next start on the same folder ends those that were left behind.
+
+    - `jars`: the class path, `ensure_jars("kafka", …)`; more may be added, say for a plugin.
+    - `ports`: the brokers' ports in order; 0 or left out means one that is free, remembered in `data_dir`.
+    - `server_properties`: laid over Headgate's choices, for all brokers.
+    - `log_dirs`: per broker id, where it keeps its partitions (default: in `data_dir`).
+    - `heap_mebibytes`: the most a broker's Java heap takes; its resident size is about 120 MiB more.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        jars: Sequence[Path],
+        *,
+        brokers: int = 1,
+        ports: Sequence[int] = (),
+        server_properties: Mapping[str, str | int] | None = None,
+        log_dirs: Mapping[int, Sequence[Path]] | None = None,
+        heap_mebibytes: int = 320,
+        jvm_flags: Sequence[str] = (),
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        if not len(ports) <= brokers > 0:
+            raise ValueError(f"{len(ports)} ports for {brokers} brokers")
+        self.broker_ids = tuple(range(1, brokers + 1))
+        self._jars = tuple(jars)
+        self._wanted_ports = {broker: port for broker, port in zip(self.broker_ids, ports, strict=False) if port}
+        self._server_properties = dict(server_properties or {})
+        self._log_dirs = dict(log_dirs or {})
+        self._jvm_flags = (*_JVM_FLAGS, f"-Xmx{heap_mebibytes}m", *jvm_flags)
+        self._identity = _Identity("")
+        self._processes: dict[int, JvmProcess] = {}
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of all brokers, comma separated; known once started."""
+        return ",".join(f"{LOOPBACK}:{port}" for port in self._identity.broker_ports.values())
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Return {broker id: process id} of the brokers that run."""
+        return {broker: process.pid for broker, process in self._processes.items() if process.is_alive}
+
+    def log_file(self, broker: int) -> Path:
+        """Return where a broker logs; the log before its last start is beside it, as `broker.log.previous`."""
+        return self._run_dir(broker) / "broker.log"
+
+    def start(self, *, timeout_seconds: float = _START_SECONDS) -> None:
+        """Start all brokers and return when they serve as one cluster.
+
+        Raises UserError when another instance uses the data folder, a wanted port is taken, a broker ends (with the
+        reason from its log), or the cluster is not ready in time. Then nothing is left running.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        self._take_lock()
+        try:
+            self._end_orphans()
+            self._settle_identity()
+            for broker in self.broker_ids:
+                self._write_properties(broker)
+            self._format_new_brokers(deadline)
+            for broker in self.broker_ids:
+                self._processes[broker] = self._launch(broker)
+            self._await_ready(deadline)
+        except BaseException:
+            self._kill_all()
+            self._release_lock()
+            raise
+
+    def stop(self, *, grace_seconds: float = 15.0) -> None:
+        """Stop all brokers in order; by force those that have not ended after the grace. Harmless when nothing runs."""
+        try:
+            # To leave in order a broker needs the controller, so that goes last.
+            self._terminate(self.broker_ids[1:], grace_seconds)
+            self._terminate((CONTROLLER_ID,), grace_seconds)
+        finally:
+            self._kill_all()
+            self._release_lock()
+
+    # --- the data folder
+
+    def _broker_dir(self, broker: int) -> Path:
+        return self.data_dir / f"broker-{broker}"
+
+    def _run_dir(self, broker: int) -> Path:
+        return self._broker_dir(broker) / "run"
+
+    def _metadata_dir(self, broker: int) -> Path:
+        return self._broker_dir(broker) / "metadata"
+
+    def _properties_file(self, broker: int) -> Path:
+        return self._broker_dir(broker) / "server.properties"
+
+    def _take_lock(self) -> None:
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = (self.data_dir / "lock").open("a+")
+        except OSError as error:
+            raise UserError(f"the data folder {self.data_dir} cannot be used: {error.strerror}.") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise UserError(self._in_use_message()) from None
+        _write_own_pid(lock)
+        self._lock = lock
+
+    def _in_use_message(self) -> str:
+        holder = (self.data_dir / "lock").read_text().strip() or "unknown"
+        return (
+            f"the data folder {self.data_dir} is in use by process {holder}: stop that one, or choose another folder."
+        )
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _end_orphans(self) -> None:
+        """End what an instance that was killed has left running; all its brokers, not only as many as we have."""
+        for run_dir in (*self.data_dir.glob("broker-*/run"), *self.data_dir.glob("broker-*/format")):
+            end_orphan(run_dir)
+
+    def _settle_identity(self) -> None:
+        """Find the cluster's id and a free port for everything, and note them."""
+        file = self.data_dir / "cluster.json"
+        known = _Identity.read(file)
+        for port in self._wanted_ports.values():
+            if not _is_free(port):
+                raise UserError(f"port {port} of {LOOPBACK} is in use: end what uses it, or choose another port.")
+        taken = set(self._wanted_ports.values())
+        controller_port = _choose_port(known.controller_port, taken)
+        broker_ports = {
+            broker: self._wanted_ports.get(broker) or _choose_port(known.broker_ports.get(broker, 0), taken)
+            for broker in self.broker_ids
+        }
+        self._identity = _Identity(known.cluster_id, controller_port, broker_ports)
+        self._identity.write(file)
+
+    def _write_properties(self, broker: int) -> None:
+        directory = self._broker_dir(broker)
+        directory.mkdir(exist_ok=True)
+        lines = [f"{key}={value}\n" for key, value in self._properties(broker).items()]
+        self._properties_file(broker).write_text("".join(lines))
+
+    def _properties(self, broker: int) -> dict[str, str | int]:
+        plaintext = f"PLAINTEXT://{LOOPBACK}:{self._identity.broker_ports[broker]}"
+        controller = f"{LOOPBACK}:{self._identity.controller_port}"
+        is_controller = broker == CONTROLLER_ID
+        log_dirs = self._log_dirs.get(broker, (self._broker_dir(broker) / "logs",))
+        return {
+            **_SERVER_DEFAULTS,
+            "default.replication.factor": min(len(self.broker_ids), 3),
+            "node.id": broker,
+            "process.roles": "broker,controller" if is_controller else "broker",
+            "controller.quorum.bootstrap.servers": controller,
+            "listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
+            "advertised.listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
+            "log.dirs": ",".join(str(path.absolute()) for path in log_dirs),
+            # Apart from the partitions: a full log dir shall not take the controller with it.
+            "metadata.log.dir": str(self._metadata_dir(broker)),
+            **self._server_properties,
+        }
+
+    # --- processes
+
+    def _format_new_brokers(self, deadline: float) -> None:
+        """Write the metadata folder of brokers that have none; side by side, as it is mostly a JVM's start."""
+        formats = {broker: self._launch_format(broker) for broker in self._new_brokers()}
+        try:
+            for broker, process in formats.items():
+                if not process.wait(max(0.0, deadline - time.monotonic())) or process.exit_code != 0:
+                    raise UserError(
+                        f"the data folder of broker {broker} could not be formatted: {_reason(process.console_tail())}"
+                    )
+        finally:
+            for process in formats.values():
+                process.kill()
+                shutil.rmtree(process.run_dir, ignore_errors=True)
+
+    def _new_brokers(self) -> list[int]:
+        return [each for each in self.broker_ids if not (self._metadata_dir(each) / "meta.properties").exists()]
+
+    def _launch_format(self, broker: int) -> JvmProcess:
+        arguments = ("format", "--ignore-formatted", f"--cluster-id={self._identity.cluster_id}")
+        quorum = ("--standalone",) if broker == CONTROLLER_ID else ()
+        command = JvmCommand(
+            "kafka.tools.StorageTool",
+            self._jars,
+            self._logging_flags(broker) + self._jvm_flags,
+            (*arguments, *quorum, "--config", str(self._properties_file(broker))),
+        )
+        return JvmProcess(command, self._broker_dir(broker) / "format")
+
+    def _launch(self, broker: int) -> JvmProcess:
+        log = self.log_file(broker)
+        with suppress(FileNotFoundError):
+            log.replace(log.with_name("broker.log.previous"))
+        command = JvmCommand(
+            "kafka.Kafka",
+            self._jars,
+            self._logging_flags(broker) + self._jvm_flags,
+            (str(self._properties_file(broker)),),
+        )
+        return JvmProcess(command, self._run_dir(broker))
+
+    def _logging_flags(self, broker: int) -> tuple[str, ...]:
+        return (f"-Dlog4j2.configurationFile={_LOGGING}", f"-Dheadgate.log.file={self.log_file(broker)}")
+
+    def _await_ready(self, deadline: float) -> None:
+        """Await that each broker we run answers, and knows all the others as serving."""
+        wanted = set(self.pids)
+        for broker in sorted(wanted):
+            while not _serves_with(self._identity.broker_ports[broker], wanted):
+                self._check_alive(wanted)
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"Kafka in {self.data_dir} is not ready in time, its last words: {self._log_tail(broker)}"
+                    )
+                time.sleep(_POLL_SECONDS)
+        self._check_alive(wanted)
+
+    def _check_alive(self, brokers: Iterable[int]) -> None:
+        for broker in brokers:
+            process = self._processes[broker]
+            if not process.is_alive:
+                raise UserError(
+                    f"Kafka broker {broker} ended (exit code {process.exit_code}): {self._log_tail(broker)}"
+                )
+
+    def _log_tail(self, broker: int) -> str:
+        log = self.log_file(broker)
+        lines = [*self._processes[broker].console_tail(), *tail(log, 200)]
+        return f"{_reason(lines)} (log: {log})"
+
+    def _terminate(self, brokers: Iterable[int], grace_seconds: float) -> None:
+        """End brokers side by side."""
+        processes = [self._processes[broker] for broker in brokers if broker in self._processes]
+        for process in processes:
+            process.request_end()
+        deadline = time.monotonic() + grace_seconds
+        for process in processes:
+            if not process.wait(max(0.0, deadline - time.monotonic())):
+                process.kill()
+
+    def _kill_all(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        self._processes.clear()
+
+
+def _serves_with(port: int, brokers: set[int]) -> bool:
+    """Whether the broker at a port answers and names all these brokers as serving.
+
+    A client of its own for each question: one that knows more brokers might ask another.
+    """
+    client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", **_PROBE_CLIENT}, logger=_UNHEARD)
+    try:
+        return brokers <= set(client.list_topics(timeout=_PROBE_SECONDS).brokers)
+    except KafkaException:
+        return False
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Return the line of a log that says best why a process ended: the innermost cause, else the last error."""
+    for sign in ("Caused by: ", "Exception: ", " ERROR ", " FATAL ", "rror"):
+        telling = [line for line in lines if sign in line and not line.startswith("\tat ")]
+        if telling:
+            return telling[-1].strip().removeprefix("Caused by: ")
+    return lines[-1].strip() if lines else "it said nothing"
+
+
+def _write_own_pid(lock: IO[str]) -> None:
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+def _new_cluster_id() -> str:
+    """Return a random id in Kafka's form: 16 bytes as 22 URL-safe base64 characters."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _choose_port(preferred: int, taken: set[int]) -> int:
+    """Return the preferred port if it is free, else another that is; note it as taken."""
+    start = secrets.randbelow(_FREE_PORTS)
+    others = (_FIRST_FREE_PORT + (start + step) % _FREE_PORTS for step in range(_FREE_PORTS))
+    for port in (preferred, *others):
+        if port and port not in taken and _is_free(port):
+            taken.add(port)
+            return port
+    raise UserError(f"no port of {LOOPBACK} from {_FIRST_FREE_PORT} to {_FIRST_FREE_PORT + _FREE_PORTS - 1} is free.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As Java does: connections of a broker that has just ended are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""Java: the runtime, and the jars."""

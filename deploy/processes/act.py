@@ -1,0 +1,118 @@
+"""The actuators, which carry decisions out: run as a part of the loop or as a process of their own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from connectors.component import Part
+from connectors.kafka.publisher import Publisher
+from connectors.registration import ActuatorContext, acts_on, connectors_of
+from connectors.shares.lease import ShareLease
+from connectors.shares.membership import Group
+from connectors.throttle import registration as throttle
+from deploy.java.jar_bar import fetched_jars, log_progress
+from deploy.java.jvm import find_java
+from deploy.processes.connections import Connections
+from deploy.processes.shared_components import Held, Work, passing_registry
+from deploy.settings.application import Settings
+from policies.registry import POLICIES
+from policies.settings import PolicySettings
+from policies.shares import SHARES_TOPIC, clusters_in, share_of
+
+
+class Actuators:
+    """The actuators that the settings ask for; this process runs those for the clusters of its share.
+
+    Args:
+        settings: of the application.
+        registry: for the actuators' metrics.
+        publisher: publishes their reports.
+        connections: to the watched clusters.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._publisher = publisher
+        self._connections = connections
+        self._blocks = settings.policy_settings()
+        self._clusters: Mapping[str, Held] = {
+            kind.name: frozenset(
+                name
+                for name, cluster in settings.clusters.items()
+                if acts_on(connectors_of(kind), self._blocks[kind.name], name, cluster)
+            )
+            for kind in POLICIES.values()
+        }
+        """By policy, the clusters that its actuators act on."""
+
+    def work(self) -> Work | None:
+        """Return the actuators as work for `SharedParts`; None: the settings ask for none."""
+        all_of_them = frozenset[str]().union(*self._clusters.values())
+        if not all_of_them:
+            return None
+        topic, name = self._settings.topics.topic, self._settings.shares.name
+        return Work(
+            name="actuators",
+            group=Group(topic("act" if name is None else f"act.{name}"), topic(SHARES_TOPIC)),
+            of_shares=partial(clusters_in, clusters=all_of_them),
+            units=self._units,
+            open=self._opened,
+        )
+
+    def _units(self, held: Held) -> Mapping[str, Held]:
+        """One unit per policy, so a policy's actuators keep running while none of their clusters comes or goes."""
+        return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
+
+    @contextmanager
+    def _opened(self, policy: str, clusters: Held, lease: ShareLease) -> Iterator[Sequence[Part]]:
+        with passing_registry(self._registry) as registry, self._connections.used(clusters):
+            yield self.parts_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
+
+    def parts_of(
+        self, policy: str, clusters: Held, registry: CollectorRegistry, may_act: Callable[[str], bool]
+    ) -> list[Part]:
+        """Make a policy's actuators for some clusters."""
+        kind = POLICIES[policy]
+        watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
+        elsewhere = self._clusters[policy] - clusters
+        context = _context(self._blocks[policy], self._settings, registry, self._publisher, self._connections)
+        own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
+        return list(connectors_of(kind).actuators(own))
+
+
+def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:
+    """Restore the quotas that were there before Headgate on every watched cluster, even without `quotas` now.
+
+    Raises:
+        UserError: not everything could be restored.
+    """
+    with Connections(settings) as connections:
+        block = settings.policy_settings()["throttle"]
+        throttle.release_quotas(_context(block, settings, registry, publisher, connections))
+
+
+def _context(
+    block: PolicySettings,
+    settings: Settings,
+    registry: CollectorRegistry,
+    publisher: Publisher,
+    connections: Connections,
+) -> ActuatorContext:
+    return ActuatorContext(
+        clusters=settings.clusters,
+        settings=block,
+        loop=settings.loop_kafka(),
+        topic=settings.topics.topic,
+        publish=publisher.publish,
+        registry=registry,
+        clients=connections,
+        jars=lambda group: fetched_jars(group, settings.jars_dir, log_progress),
+        java=find_java,
+        data_dir=settings.made_data_dir,
+    )

@@ -1,0 +1,103 @@
+"""The collectors, which read the watched clusters: run as a part of the loop or as a process of their own."""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from connectors.collection.history import Kind, Recall
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.component import Part
+from connectors.kafka.publisher import Publisher, observations_to
+from connectors.kafka.recall import recall
+from connectors.registration import CollectorContext, connectors_of
+from connectors.shares.lease import ShareLease
+from connectors.shares.membership import Group
+from deploy.processes.connections import Connections
+from deploy.processes.shared_components import Held, Work
+from deploy.settings.application import Settings
+from policies.errors import UserError
+from policies.observations import Reading
+from policies.registry import POLICIES, topic_of
+from policies.shares import SHARES_TOPIC, clusters_in
+
+
+class Collectors:
+    """The collectors of all watched clusters; this process runs those for the clusters of its share.
+
+    Args:
+        settings: of the application.
+        registry: for the collectors' metrics.
+        publisher: publishes their readings.
+        connections: to the watched clusters.
+    """
+
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+    ) -> None:
+        self._settings = settings
+        self._blocks = settings.policy_settings()
+        self._metrics = PollMetrics(registry)
+        self._publisher = publisher
+        self._connections = connections
+
+    def work(self) -> Work:
+        """Return the collectors as work for `SharedParts`.
+
+        Raises:
+            UserError: the settings name nothing to watch.
+        """
+        with self._connections.used(self._settings.clusters):
+            found = {cluster: self.parts_of(cluster) for cluster in self._settings.clusters}
+        names = {cluster: [part.name for part in parts] for cluster, parts in found.items() if parts}
+        if not names:
+            raise UserError(
+                "clusters: nothing is watched; name a Kafka cluster by its kafka.bootstrap_servers, "
+                "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`"
+            )
+        topic = self._settings.topics.topic
+        return Work(
+            name="collectors",
+            group=Group(topic(f"collect.{_alike(names.values())}"), topic(SHARES_TOPIC)),
+            of_shares=partial(clusters_in, clusters=tuple(names)),
+            units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
+            open=self._opened,
+        )
+
+    def parts_of(self, cluster: str) -> list[Part]:
+        """Make the collectors of one cluster, those of all policies."""
+        context = CollectorContext(
+            cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._recalled
+        )
+        return [
+            part
+            for kind in POLICIES.values()
+            for part in connectors_of(kind).collectors(
+                replace(context, settings=self._blocks[kind.name].for_cluster(cluster))
+            )
+        ]
+
+    @contextmanager
+    def _opened(self, cluster: str, _held: Held, _lease: ShareLease) -> Iterator[Sequence[Part]]:
+        with self._connections.used([cluster]):
+            yield self.parts_of(cluster)
+        self._metrics.forget(cluster)
+
+    def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
+        return observations_to(self._publisher.publish, self._settings.topics.topic(topic_of(reading)), source)
+
+    def _recalled(self, reading: type[Kind]) -> Recall[Kind]:
+        topic = self._settings.topics.topic(topic_of(reading))
+        return lambda history, stop: recall(self._settings.loop_kafka(), topic, reading, history, stop)
+
+
+def _alike(names: Collection[Sequence[str]]) -> str:
+    """Make a group name that is equal for processes with the same collectors; others get a group of their own.
+
+    While new settings are rolled out, both groups read, which does no harm; and no process is assigned a cluster that
+    it cannot read.
+    """
+    return hashlib.sha256("\n".join(sorted(name for each in names for name in each)).encode()).hexdigest()[:12]

@@ -1,0 +1,93 @@
+"""Runs one part of the loop as its own process, with its own metrics and health endpoints."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from prometheus_client import CollectorRegistry
+
+from connectors.component import Part
+from connectors.exporter.page.site import StatusSite
+from connectors.kafka.topic_admin import TopicReport, check_topics
+from connectors.shares.metrics import ShareMetrics
+from deploy.processes.act import Actuators, release_quotas
+from deploy.processes.collect import Collectors
+from deploy.processes.connections import Connections
+from deploy.processes.decide import Decider
+from deploy.processes.exporting import exporting, notifier_parts
+from deploy.processes.running import new_registry, publishing, run_parts, serving
+from deploy.processes.shared_components import SharedParts
+from deploy.processes.signals import stop_on_signals
+from deploy.query.components import require_usable
+from deploy.query.spark_sessions import started_ahead
+from deploy.settings.application import Settings
+from deploy.switch.admin_api import admin_api_parts
+from policies.errors import UserError
+
+
+def run_collectors(settings: Settings) -> None:
+    """Run the collectors of this process's share of the watched clusters."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        work = Collectors(settings, registry, publisher, connections).work()
+        shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+        _run(settings, registry, [shared.part()])
+
+
+def run_query(settings: Settings) -> None:
+    """Run the query, or stand by."""
+    with started_ahead(settings) as sessions:
+        report = _require_topics(settings)
+        registry = new_registry()
+        with publishing(settings, registry) as publisher:
+            work = Decider(settings, report, registry, sessions, publisher).work()
+            shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+            with serving(settings, registry, parts := [shared.part()]):
+                run_parts(parts, stop_on_signals(), on_ready=sessions.archive)
+
+
+def run_exporter(settings: Settings) -> None:
+    """Run the exporter."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) if settings.canary else nullcontext() as publisher:  # else it only reads
+        export = exporting(settings, registry, publisher)
+        _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
+
+
+def run_actuators(settings: Settings) -> None:
+    """Run the actuators of this process's share of the clusters. What they did stays as it is when they end."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        work = Actuators(settings, registry, publisher, connections).work()
+        if work is None:
+            raise UserError(
+                "clusters: there is nothing to carry out: none has `quotas`, `unload`, `switching`, "
+                "or `bookies` with policies.isolation.quarantine on"
+            )
+        shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+        _run(settings, registry, [shared.part(), *admin_api_parts(settings)])
+
+
+def release(settings: Settings) -> None:
+    """Put back the quotas that were there before Headgate, and return."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher:
+        release_quotas(settings, registry, publisher)
+
+
+def _run(
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+) -> None:
+    with serving(settings, registry, parts, site):
+        run_parts(parts, stop_on_signals())
+
+
+def _require_topics(settings: Settings) -> TopicReport:
+    report = check_topics(settings.loop_kafka(), settings.topics)
+    if report.missing:
+        raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
+    require_usable(report)
+    return report

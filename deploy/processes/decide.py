@@ -1,0 +1,117 @@
+"""Runs the query in one process at a time; the others stand by, with their Spark session started and warmed up."""
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from connectors.component import Part, first_said
+from connectors.kafka.publisher import Publisher
+from connectors.kafka.topic_admin import TopicReport
+from connectors.shares.lease import ShareLease
+from connectors.shares.membership import Group
+from deploy.processes.running import run_parts
+from deploy.processes.shared_components import Held, Work, passing_registry
+from deploy.query.components import query_parts, require_own_checkpoint, take_checkpoint, warm_up
+from deploy.query.sole_use import sole_query_in_turn
+from deploy.query.spark_sessions import SparkSessions
+from deploy.settings.application import Settings
+from policies.shares import DECIDER_SHARE, DECIDER_TOPIC
+
+_log = structlog.get_logger(__name__)
+
+
+class Decider:
+    """The query of a checkpoint, as work that one process holds at a time.
+
+    Args:
+        settings: of the application.
+        report: the state of the topics.
+        registry: for the query's metrics.
+        sessions: gives it Spark sessions.
+        publisher: publishes ticks, batch records and tombstones.
+
+    Raises:
+        UserError: the settings do not fit the checkpoint.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: TopicReport,
+        registry: CollectorRegistry,
+        sessions: SparkSessions,
+        publisher: Publisher,
+    ) -> None:
+        require_own_checkpoint(settings, report)
+        self._settings = settings
+        self._report = report
+        self._registry = registry
+        self._sessions = sessions
+        self._publisher = publisher
+        sessions.while_untaken(partial(warm_up, settings))
+
+    def work(self) -> Work:
+        """Return the query as work for `SharedParts`: a single unit, held with the decider's share."""
+        topic, place = self._settings.topics.topic, self._settings.checkpoint()
+        checkpoint = str(place.folder or place.uri)
+        name = hashlib.sha256(checkpoint.encode()).hexdigest()[:12]
+        return Work(
+            name="query",
+            group=Group(topic(f"decide.{name}"), topic(DECIDER_TOPIC)),
+            of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
+            units=lambda held: {"query": held} if held else {},
+            open=self._opened,
+        )
+
+    @contextmanager
+    def _opened(self, _unit: str, _held: Held, lease: ShareLease) -> Iterator[Sequence[Part]]:
+        tenure = _Tenure(self, lease)
+        with passing_registry(self._registry) as registry:
+            yield [Part("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
+            if not lease.holds(DECIDER_SHARE):
+                self._sessions.start_ahead()
+                self._sessions.while_untaken(partial(warm_up, self._settings))
+
+    def parts(self, registry: CollectorRegistry, lease: ShareLease) -> list[Part]:
+        """Make the query's parts on the present checkpoint, while this process holds the share."""
+        take_checkpoint(self._settings, self._report)
+        return query_parts(
+            self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the application."""
+        return self._settings
+
+
+class _Tenure:
+    """One time that the query is this process's."""
+
+    def __init__(self, decider: Decider, lease: ShareLease) -> None:
+        self._decider = decider
+        self._lease = lease
+        self._parts: Sequence[Part] | None = None
+
+    def run(self, stop: threading.Event, registry: CollectorRegistry) -> None:
+        """Decide until `stop` is set."""
+        with sole_query_in_turn(self._decider.settings, stop) as is_ours:
+            if is_ours:
+                _log.info("this process decides from now on")
+                self._parts = self._decider.parts(registry, self._lease)
+                run_parts(self._parts, stop)
+
+    def healthy(self) -> str | None:
+        """Return what is wrong with the query; None: nothing."""
+        return first_said(part.healthy for part in self._parts or ())
+
+    def ready(self) -> str | None:
+        """Return why it does not decide yet; None: it does."""
+        if self._parts is None:
+            return "waits until the query before has ended"
+        return first_said(part.ready for part in self._parts)

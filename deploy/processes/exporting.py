@@ -1,0 +1,83 @@
+"""The parts of a process that exports: metrics, status page, canary, and notifications to Alertmanager."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from connectors.alertmanager.notifier import Notifier, NotifierMetrics
+from connectors.canary.canary import Canary, CanaryMetrics
+from connectors.component import Part
+from connectors.exporter.exporter import Exporter
+from connectors.exporter.page.site import StatusSite
+from connectors.kafka.authorized import why_not_writable
+from connectors.kafka.publisher import Publisher
+from connectors.kafka.signing import unsigned
+from connectors.loop_snapshot import LoopPicture
+from connectors.version import VERSION
+from deploy.settings.application import Settings
+from policies.decisions import Alert, Decision
+
+
+def _unheard(decision: Decision, caught_up: bool) -> None:
+    """The default callback: there is no terminal."""
+
+
+class Exporting(NamedTuple):
+    """The exporter's parts, and the status page that its HTTP server shows."""
+
+    parts: list[Part]
+    site: StatusSite
+
+
+def exporting(
+    settings: Settings,
+    registry: CollectorRegistry,
+    publisher: Publisher | None,
+    on_decision: Callable[[Decision, bool], None] = _unheard,
+) -> Exporting:
+    """Make the parts of the exporter: metrics, the status page, and the canary if the settings have it.
+
+    Args:
+        settings: of the application.
+        registry: for the metrics.
+        publisher: publishes the canary's readings; None: there is no canary.
+        on_decision: called with each decision, and whether the exporter has read its history by then.
+    """
+    settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
+    canary = None
+    if settings.canary and publisher is not None:
+        canary = Canary(
+            settings.topics.prefix,
+            publisher.publish,
+            CanaryMetrics(registry),
+            forbidden=lambda topic: unsigned(kafka) or why_not_writable(kafka, topic),
+            ready=lambda: exporter.caught_up(),
+        )
+    exporter = Exporter(
+        settings.loop_kafka(),
+        settings.topics.prefix,
+        settings.policy_settings(),
+        registry,
+        settings_hash=settings_hash,
+        clusters=settings.watched(),
+        on_decision=on_decision,
+        on_records=None if canary is None else canary.take,
+    )
+
+    def picture() -> LoopPicture:
+        return replace(exporter.picture(), answers=None if canary is None else canary.answers())
+
+    site = StatusSite(picture, version=VERSION, settings_hash=settings_hash)
+    parts = [Part("exporter", exporter.run, None, exporter.caught_up), Part("status page", site.run)]
+    return Exporting([*parts, *([] if canary is None else [Part("canary", canary.run)])], site)
+
+
+def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Part]:
+    """Make the part that sends alerts to Alertmanager; none if the settings do not name one."""
+    if settings.alertmanager is None:
+        return []
+    topic = f"{settings.topics.prefix}.{Alert.topic}"
+    notifier = Notifier(settings.loop_kafka(), topic, settings.alertmanager, NotifierMetrics(registry))
+    return [Part("alertmanager", notifier.run, None, notifier.caught_up)]

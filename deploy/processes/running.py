@@ -1,0 +1,121 @@
+"""Runs the parts of a process: starts them together, serves their metrics and health, and stops them in order.
+
+Each part runs on its own thread until its stop event is set. The first part that fails ends the whole process, so that
+its supervisor (systemd, Kubernetes, a person) notices and restarts it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from connectors.component import Check, Part
+from connectors.exporter.http import MetricsServer
+from connectors.exporter.page.site import StatusSite
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from deploy.settings.application import Settings
+
+_READY_CHECK_SECONDS = 0.1
+_SIGNAL_CHECK_SECONDS = 0.5
+
+_disable_created_metrics: Callable[[], None] = disable_created_metrics
+
+
+def _nothing() -> None:
+    """The default callback."""
+
+
+def new_registry() -> CollectorRegistry:
+    """Make a metrics registry with the usual metrics of a Python process."""
+    _disable_created_metrics()  # a second series for each counter, which few use
+    registry = CollectorRegistry(auto_describe=True)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+@contextmanager
+def serving(
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+) -> Iterator[MetricsServer]:
+    """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page if there is one."""
+    server = MetricsServer(
+        registry,
+        host=settings.http.host,
+        port=settings.http.port,
+        healthy=_checks(parts, lambda part: part.healthy),
+        ready=_checks(parts, lambda part: part.ready),
+        setting="http.port",
+        site=None if site is None else site.answer,
+        access=settings.http.access,
+    )
+    with server:
+        yield server
+
+
+def _checks(parts: Sequence[Part], of: Callable[[Part], Check | None]) -> Mapping[str, Check]:
+    return {part.name: check for part in parts if (check := of(part)) is not None}
+
+
+def run_parts(
+    parts: Sequence[Part],
+    stop: threading.Event,
+    *,
+    on_ready: Callable[[], None] = _nothing,
+    on_stop: Callable[[], None] = _nothing,
+) -> None:
+    """Run parts until `stop` is set or one of them fails, then stop them in order, each before the next.
+
+    Args:
+        parts: in the order in which they are to be stopped.
+        stop: set to stop them.
+        on_ready: called once, when all parts are ready.
+        on_stop: called once, before the first part is stopped.
+
+    Raises:
+        UserError: a part failed or ended by itself. Any other exception of a part is raised unchanged.
+    """
+    failures: list[BaseException] = []
+    # Daemons: a second Ctrl-C ends the process at once, whatever a part is waiting for.
+    threads = [
+        threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name, daemon=True) for part in parts
+    ]
+    for thread in threads:
+        thread.start()
+    _await_ready(parts, stop, on_ready)
+    while not stop.wait(_SIGNAL_CHECK_SECONDS):
+        pass  # Python runs signal handlers on this thread, and only while it is awake
+    on_stop()
+    for part, thread in zip(parts, threads, strict=True):
+        part.stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _await_ready(parts: Sequence[Part], stop: threading.Event, on_ready: Callable[[], None]) -> None:
+    while not stop.wait(_READY_CHECK_SECONDS):
+        if all(part.ready() is None for part in parts if part.ready is not None):
+            on_ready()
+            return
+
+
+def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -> None:
+    if (failure := part.run_to_end()) is not None:
+        failures.append(failure)
+    stop.set()
+
+
+@contextmanager
+def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publisher]:
+    """A publisher to the loop's own Kafka for as long as the block runs, flushed at the end."""
+    with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
+        yield publisher

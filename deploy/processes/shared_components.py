@@ -1,0 +1,226 @@
+"""Runs the parts of the work that a consumer group assigns to this process; stops them before another takes over."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from connectors.component import Check, Part, first_said
+from connectors.kafka.connection import KafkaConnection
+from connectors.shares.lease import ShareLease
+from connectors.shares.membership import Group, Membership
+from connectors.shares.metrics import ShareMetrics
+from connectors.shares.settings import ShareSettings
+from policies.errors import UserError
+
+_log = structlog.get_logger(__name__)
+
+Held = frozenset[str]
+"""The part of the work that this process holds: names of clusters, or the path of the query's checkpoint."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kind of work that processes share, and how a process does the part that it holds."""
+
+    name: str
+    """The name of the part that does it, for logs and metrics."""
+    group: Group
+    of_shares: Callable[[frozenset[int]], Held]
+    """Returns what belongs to the shares that this process holds."""
+    units: Callable[[Held], Mapping[str, Held]]
+    """Divides what is held into units that start and stop together, by name; a unit whose content changes restarts."""
+    open: Callable[[str, Held, ShareLease], AbstractContextManager[Sequence[Part]]]
+    """Makes the parts of a unit; the context closes their resources afterwards."""
+
+
+class SharedParts:
+    """A part of the loop that runs other parts: those for the shares that this process holds.
+
+    Args:
+        connection: how to reach the loop's own Kafka.
+        work: the work to share.
+        settings: of the consumer groups.
+        metrics: one for all groups of the process.
+    """
+
+    def __init__(self, connection: KafkaConnection, work: Work, settings: ShareSettings, metrics: ShareMetrics) -> None:
+        self._connection = connection
+        self._work = work
+        self._settings = settings
+        self._metrics = metrics
+        self._member: Membership | None = None
+        self._ending = self._is_told = False
+        self._shares: frozenset[int] | None = None
+        self._running = _Running()
+        self._held: Held = frozenset()
+
+    def part(self) -> Part:
+        """Return it as a part of the loop."""
+        return Part(self._work.name, self.run, self.healthy, self.ready)
+
+    def run(self, stop: threading.Event) -> None:
+        """Do this process's share of the work until `stop` is set, then stop in order while still a group member.
+
+        Raises:
+            UserError: Kafka refuses the membership, or a part raised it.
+        """
+        with Membership(self._connection, self._work.group, self._settings, self._on_change) as member:
+            self._member = member
+            try:
+                while not stop.is_set():
+                    member.step()
+                    self._running.raise_failure()
+                    self._metrics.lease(self._work.name, valid=member.lease.is_valid)
+            finally:
+                self._end(member)
+        self._running.raise_failure()
+
+    def healthy(self) -> str | None:
+        """Return the first problem of the parts it runs; None: there is none."""
+        return self._running.first(lambda part: part.healthy)
+
+    def ready(self) -> str | None:
+        """Return why it is not ready; None once it has its share (possibly empty) and all parts for it are ready."""
+        member = self._member
+        if member is None:
+            return "has not started yet"
+        return member.problem or self._running.first(lambda part: part.ready)
+
+    def _end(self, member: Membership) -> None:
+        """Stop everything. Parts may take long to drain, so membership is kept up meanwhile: shares stay held."""
+        self._ending = True
+        ending = threading.Thread(target=self._running.stop_all, name=f"end of {self._work.name}", daemon=True)
+        ending.start()
+        while ending.is_alive():
+            try:
+                member.step()
+            except UserError:
+                break  # not a member any more; the parts stop all the same
+        ending.join()
+
+    def _on_change(self, shares: frozenset[int]) -> None:
+        held = self._work.of_shares(shares)
+        if shares != self._shares:
+            self._metrics.changed(self._work.name, len(shares), len(held))
+        self._shares = shares
+        if held != self._held or not self._is_told:
+            self._tell(held)
+        self._held = held
+        wanted = {} if self._ending else self._work.units(held)
+        self._running.keep(wanted)
+        for name, clusters in wanted.items():
+            self._running.start(name, clusters, partial(self._opened, name, clusters))
+
+    def _tell(self, held: Held) -> None:
+        self._is_told = True
+        if not held and not self._ending:
+            _log.info(f"{self._work.name}: stands by, others have all there is")
+            return
+        gone, new = sorted(self._held - held), sorted(held - self._held)
+        _log.info(f"{self._work.name}: this process's share", held=len(held), taken=new[:10], given_up=gone[:10])
+
+    def _opened(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Part]]:
+        assert self._member is not None  # noqa: S101 - it is told by it
+        return self._work.open(name, clusters, self._member.lease)
+
+
+@dataclass
+class _RunningUnit:
+    """Parts that run together, each on a thread of its own."""
+
+    clusters: Held
+    parts: Sequence[Part]
+    threads: list[threading.Thread] = field(default_factory=list)
+    opened: ExitStack = field(default_factory=ExitStack)
+
+
+class _Running:
+    """The units that run now. One thread at a time changes them; any thread may read them."""
+
+    def __init__(self) -> None:
+        self._units: dict[str, _RunningUnit] = {}
+        self._failures: list[BaseException] = []
+        self._lock = threading.RLock()
+
+    def start(self, name: str, clusters: Held, opened: Callable[[], AbstractContextManager[Sequence[Part]]]) -> None:
+        """Start a unit, unless it runs."""
+        with self._lock:
+            if name in self._units:
+                return
+            with ExitStack() as stack:
+                unit = _RunningUnit(clusters, stack.enter_context(opened()))
+                unit.opened = stack.pop_all()
+            self._units[name] = unit
+            for part in unit.parts:
+                thread = threading.Thread(target=self._guarded, args=(part,), name=part.name, daemon=True)
+                unit.threads.append(thread)
+                thread.start()
+
+    def keep(self, wanted: Mapping[str, Held]) -> None:
+        """Stop all units except these, and wait until they have ended."""
+        with self._lock:
+            leaving = [name for name, unit in self._units.items() if wanted.get(name) != unit.clusters]
+            units = [self._units.pop(name) for name in leaving]
+            for unit in units:  # all at once; of each the parts in their order
+                for part in unit.parts[:1]:
+                    part.stop.set()
+            for unit in units:
+                _end(unit)
+
+    def stop_all(self) -> None:
+        """Stop everything."""
+        self.keep({})
+
+    def first(self, check_of: Callable[[Part], Check | None]) -> str | None:
+        """Return the first problem that a part reports; None: there is none."""
+        return first_said(check_of(part) for unit in list(self._units.values()) for part in unit.parts)
+
+    def raise_failure(self) -> None:
+        """Raise the exception of the first part that failed, if any."""
+        if self._failures:
+            raise self._failures[0]
+
+    def _guarded(self, part: Part) -> None:
+        if (failure := part.run_to_end()) is not None:
+            self._failures.append(failure)
+
+
+def _end(unit: _RunningUnit) -> None:
+    for part, thread in zip(unit.parts, unit.threads, strict=True):
+        part.stop.set()
+        thread.join()
+    unit.opened.close()
+
+
+class _Passing(Collector):
+    """Metrics of parts that come and go."""
+
+    def __init__(self, own: CollectorRegistry) -> None:
+        self._own = own
+
+    def describe(self) -> list[Metric]:
+        """Describe nothing: the names depend on the parts that run."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The present metrics."""
+        return iter(list(self._own.collect()))
+
+
+@contextmanager
+def passing_registry(registry: CollectorRegistry) -> Iterator[CollectorRegistry]:
+    """A registry whose metrics appear in `registry` for as long as the block runs."""
+    own = CollectorRegistry(auto_describe=True)
+    passing = _Passing(own)
+    registry.register(passing)
+    try:
+        yield own
+    finally:
+        registry.unregister(passing)

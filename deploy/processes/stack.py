@@ -1,0 +1,170 @@
+"""The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one that it starts itself."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from connectors.component import Part
+from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.publisher import Publisher
+from connectors.kafka.signing import LoopKafka
+from connectors.kafka.topic_admin import TopicReport, create_topics
+from connectors.shares.metrics import ShareMetrics
+from connectors.version import VERSION
+from deploy.commands.terminal import Terminal
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.class_archives import ClassArchive
+from deploy.java.jar_bar import fetched_groups, log_progress
+from deploy.java.jvm import find_java
+from deploy.processes.act import Actuators
+from deploy.processes.collect import Collectors
+from deploy.processes.connections import Connections
+from deploy.processes.decide import Decider
+from deploy.processes.exporting import exporting, notifier_parts
+from deploy.processes.running import new_registry, publishing, run_parts, serving
+from deploy.processes.shared_components import SharedParts
+from deploy.processes.signals import stop_on_signals
+from deploy.query.components import require_usable
+from deploy.query.spark_sessions import SparkSessions, class_archives, started_ahead
+from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
+from deploy.settings.reload import SettingsReload
+from deploy.switch.admin_api import admin_api_parts
+from policies.throttle import ThrottleSettings
+
+_log = structlog.get_logger(__name__)
+
+_EMBEDDED_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
+"""Where the user sets no limits for the embedded cluster: something to see on any disk that is nearly full."""
+
+
+def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
+    """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop.
+
+    Args:
+        load: reads the settings, at once and at each SIGHUP.
+        terminal: what a person sees.
+    """
+    settings: Settings | None = load()
+    reload = SettingsReload(load)
+    while settings is not None:
+        with started_ahead(settings) as sessions:
+            settings = _run(settings, terminal, sessions, reload)
+
+
+def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
+    """Start a Kafka cluster, watch its own disks, and run the loop on it; parameters as `run_loop` has them."""
+    settings = load()
+    terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
+    java = find_java()
+    jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, log_progress)
+    with ExitStack() as stack:
+        sessions = stack.enter_context(started_ahead(settings))
+        archive = ClassArchive("kafka", class_archives(settings), java, jars)
+        brokers = settings.embedded.brokers
+        kafka = EmbeddedKafka(
+            settings.made_data_dir() / "kafka",
+            jars,
+            brokers=brokers,
+            ports=settings.embedded.ports,
+            heap_mebibytes=settings.embedded.heap_mebibytes,
+            jvm_flags=archive.flags() if brokers == 1 else (),  # more would note what they load in one file
+        )
+        stack.enter_context(kafka)
+        terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
+        reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
+        kafkas = (archive, os.pathsep.join(map(str, jars)))
+        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload, kafkas)
+        while again is not None:
+            with started_ahead(again) as sessions:
+                again = _run(again, terminal, sessions, reload)
+    terminal.step("stopped")
+
+
+def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
+    """The settings with the embedded cluster as the loop's own Kafka and as a watched one."""
+    given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
+    watched: dict[str, Any] = {"poll_interval": "1s", "timeout": "1s"}
+    if given.kafka is not None:
+        watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
+    kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
+    embedded = given.model_copy(update={"kafka": kafka})
+    return settings.model_copy(
+        update={
+            "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),
+            "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
+            "policies": _with_limits(settings),
+        }
+    )
+
+
+def _with_limits(settings: Settings) -> Any:
+    throttle: ThrottleSettings = settings.policies.throttle
+    if throttle.for_cluster(EMBEDDED_CLUSTER).limited:
+        return settings.policies
+    limited = throttle.with_defaults({EMBEDDED_CLUSTER: _EMBEDDED_LIMITS})
+    return settings.policies.model_copy(update={"throttle": limited})
+
+
+def _run(
+    settings: Settings,
+    terminal: Terminal,
+    sessions: SparkSessions,
+    reload: SettingsReload,
+    *archives: tuple[ClassArchive, str],
+) -> Settings | None:
+    """Run until a signal; gives the settings to go on with when they were read again."""
+
+    def on_ready() -> None:
+        terminal.ready()
+        sessions.archive(*archives)
+
+    report = create_topics(settings.loop_kafka(), settings.topics)
+    require_usable(report)
+    for difference in report.differences:
+        _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
+    terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
+    registry, stop = new_registry(), stop_on_signals()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        export = exporting(settings, registry, publisher, terminal.decision)
+        parts = [
+            *_shared_parts(settings, report, registry, sessions, publisher, connections),
+            *admin_api_parts(settings),
+            *export.parts,
+            *notifier_parts(settings, registry),
+            Part("settings reload", reload.watch(registry, stop)),
+        ]
+        watched = ", ".join(settings.clusters)
+        with serving(settings, registry, parts, export.site) as server:
+            url = settings.http.url(server.port)
+            terminal.step(f"watching {watched}; status on {url}/, metrics on {url}/metrics")
+            run_parts(
+                parts,
+                stop,
+                on_ready=on_ready,
+                on_stop=lambda: terminal.step("stopping: deciding what is left"),
+            )
+    return reload.take()
+
+
+def _shared_parts(
+    settings: Settings,
+    report: TopicReport,
+    registry: CollectorRegistry,
+    sessions: SparkSessions,
+    publisher: Publisher,
+    connections: Connections,
+) -> Iterator[Part]:
+    """What processes share, in the order in which it ends: collectors first, so that what they read is decided."""
+    works = (
+        Collectors(settings, registry, publisher, connections).work(),
+        Decider(settings, report, registry, sessions, publisher).work(),
+        Actuators(settings, registry, publisher, connections).work(),
+    )
+    metrics = ShareMetrics(registry)
+    for work in works:
+        if work is not None:
+            yield SharedParts(settings.loop_kafka(), work, settings.shares, metrics).part()

@@ -1,0 +1,1 @@
+"""Running the query: Spark sessions, the checkpoint, and the supervisor."""

@@ -1,0 +1,164 @@
+"""The parts of a process that runs the query, and what must hold of checkpoint and topics before it runs."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+from prometheus_client import CollectorRegistry
+from pyspark.sql import SparkSession
+
+from connectors.component import Part
+from connectors.kafka.publisher import Publisher
+from connectors.kafka.retirement import Retirement
+from connectors.kafka.ticker import Ticker
+from connectors.kafka.topic_admin import TopicReport
+from deploy.query.batch_log import BatchLog
+from deploy.query.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
+from deploy.query.checkpoint_move import follow_move
+from deploy.query.clock_notes import ClockNotes
+from deploy.query.health import QueryHealth
+from deploy.query.spark_sessions import SparkSessions
+from deploy.query.supervisor import QuerySupervisor
+from deploy.settings.application import Settings
+from policies.errors import UserError
+from streaming.batch_clock import BatchClock
+from streaming.master import is_local
+from streaming.query import Wiring
+from streaming.rehearsal import rehearse
+from streaming.remote_checkpoint import last_plan
+from streaming.session import stop_session
+
+_log = structlog.get_logger(__name__)
+
+_SLOW_TICK_SECONDS = 20.0
+"""Without a batch for so long a tick makes one, which shows that the query is alive."""
+
+
+def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
+    """Require that the checkpoint, if it is on this machine, was made with these settings.
+
+    Raises:
+        UserError: it was made with other settings; the message says what to do.
+    """
+    folder = settings.checkpoint().folder
+    if folder is None:
+        return  # a remote checkpoint is read through Spark, once there is a session
+    checkpoint = Checkpoint(folder)
+    _require_fitting(settings, checkpoint.plan)
+    require_same_kafka(checkpoint, report.cluster_id)
+
+
+def take_checkpoint(settings: Settings, report: TopicReport) -> None:
+    """Prepare the checkpoint for use by this process; raises as `require_own_checkpoint` does."""
+    require_own_checkpoint(settings, report)
+    folder = settings.checkpoint().folder
+    if folder is not None and follow_move(folder):
+        _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(folder))
+
+
+def query_parts(
+    settings: Settings,
+    registry: CollectorRegistry,
+    sessions: SparkSessions,
+    publisher: Publisher,
+    may_decide: Callable[[], bool],
+) -> list[Part]:
+    """Make the parts of the query: ticker, supervised query, batch log, and retirement of unwatched clusters.
+
+    Call `take_checkpoint` first.
+
+    Args:
+        settings: of the application.
+        registry: for the query's metrics.
+        sessions: gives the query its Spark sessions.
+        publisher: publishes ticks, batch records and tombstones.
+        may_decide: whether this process still holds the query's share; asked before it drains.
+
+    Returns:
+        The parts in the order in which they are to be stopped.
+    """
+    stall_seconds = settings.stream.stall_timeout.total_seconds()
+    health = QueryHealth(registry, stall_seconds)
+    ticker = Ticker(
+        settings.loop_kafka(),
+        settings.topics,
+        publisher.publish,
+        silent_seconds=health.silent_seconds,
+        slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
+    )
+    folder, host = settings.checkpoint().folder, settings.policy_host()
+    # The batch log of a remote checkpoint is not read.
+    clock = ClockNotes(folder)
+    batch_log = None
+    if folder is not None:
+        batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
+    supervisor = QuerySupervisor(
+        open_session=lambda: _opened(sessions, settings),
+        wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms)),
+        host=host,
+        settings=settings.stream,
+        checkpoint=folder,
+        health=health,
+        tick=ticker.start,
+        rearm=lambda: ticker.rearm(host.known_keys()),
+        clock=clock,
+        on_done=_untold if batch_log is None else batch_log.on_batch,
+        may_drain=may_decide,
+    )
+    query = Part("query", supervisor.run, health.problem, health.not_ready)
+    retirement = _retirement_parts(settings, publisher)
+    # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
+    logging = [] if batch_log is None else [Part("batch log", batch_log.run)]
+    return [Part("ticker", ticker.run), query, *logging, *retirement]
+
+
+def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
+    """Warm up a stand-by's session by a rehearsal that leaves no trace; it is given up once the session is `taken`."""
+    if is_local(settings.stream.master) and rehearse(
+        session, _wiring(settings), settings.policy_host(), settings.stream, taken
+    ):
+        _log.info("Spark is warm")
+
+
+def _wiring(settings: Settings) -> Wiring:
+    kafka = settings.loop_kafka()
+    return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri, signatures=kafka.signatures())
+
+
+def _untold(_number: int) -> None:
+    """Log no batch: the checkpoint is remote."""
+
+
+def _opened(sessions: SparkSessions, settings: Settings) -> SparkSession:
+    session, place = sessions.open(), settings.checkpoint()
+    try:
+        if place.folder is None:
+            _require_fitting(settings, Plan(place.uri, last_plan(session, place)))
+    except UserError:
+        stop_session(session)
+        raise
+    return session
+
+
+def _require_fitting(settings: Settings, plan: Plan) -> None:
+    require_fitting(plan, settings.stream.shuffle_partitions, settings.topics.prefix)
+
+
+def require_usable(report: TopicReport) -> None:
+    """Require that observed topics have append times, and that share topics have enough partitions.
+
+    Raises:
+        UserError: some do not; one line for each, with the command that fixes it.
+    """
+    if unusable := (*report.untimed, *report.unshared):
+        raise UserError("\n".join(map(str, unusable)))
+
+
+def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
+    clusters = settings.decided_on()
+    if clusters is None:
+        _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")
+        return []
+    retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters, publisher.publish)
+    return [Part("retirement", retirement.run)]

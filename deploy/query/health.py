@@ -1,0 +1,99 @@
+"""The query's health and metrics, from the progress it reports after each micro-batch."""
+
+import time
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from deploy.query.clock_watch import ClockWatch
+from streaming.progress import BatchProgress
+
+_START_SECONDS = 180.0
+"""Starting the JVM and the first micro-batch may take so long before that counts as a stall."""
+
+_DURATION_BUCKETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
+
+
+class QueryHealth:
+    """Whether the query makes progress.
+
+    Args:
+        registry: where its metrics go.
+        stall_seconds: without a finished batch for so long it counts as stalled.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, stall_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock_watch = ClockWatch(registry, clock)
+        self._stall_seconds = stall_seconds
+        self._clock = clock
+        self._started = clock()
+        self._last_batch: float | None = None
+        self._failure: str | None = None
+        self._duration = Histogram(
+            "headgate_query_batch_duration_seconds",
+            "Time a micro-batch took.",
+            registry=registry,
+            buckets=_DURATION_BUCKETS,
+        )
+        self._records = Counter("headgate_query_input_records", "Observed records taken in.", registry=registry)
+        self._rate = Gauge(
+            "headgate_query_input_records_per_second", "Input rate of the last micro-batch.", registry=registry
+        )
+        self._lag_records = Gauge(
+            "headgate_query_lag_records", "Records the observed topics held beyond the last batch.", registry=registry
+        )
+        self._lag_seconds = Gauge(
+            "headgate_query_lag_seconds", "Age of the last batch's oldest record when it began.", registry=registry
+        )
+        self._state_keys = Gauge("headgate_query_state_keys", "Keys (policy, cluster) with state.", registry=registry)
+        self._state_bytes = Gauge("headgate_query_state_bytes", "Memory its state store takes.", registry=registry)
+        self._last = Gauge(
+            "headgate_query_last_progress_timestamp_seconds", "When a micro-batch last finished.", registry=registry
+        )
+        self._restarts = Counter("headgate_query_restarts", "Times the query was started again.", registry=registry)
+
+    def on_start(self) -> None:
+        """The query is being started: it may take its time again."""
+        self._started, self._last_batch = self._clock(), None
+
+    def on_batch(self, batch: BatchProgress) -> None:
+        """A micro-batch has finished."""
+        self.clock_watch.on_batch(batch)
+        self._last_batch, self._failure = self._clock(), None
+        self._duration.observe(batch.duration_seconds)
+        self._records.inc(batch.input_records)
+        self._rate.set(batch.input_records_per_second)
+        self._lag_records.set(batch.lag_records)
+        self._lag_seconds.set(batch.lag_seconds)
+        self._state_keys.set(batch.state_keys)
+        self._state_bytes.set(batch.state_bytes)
+        self._last.set_to_current_time()
+
+    def on_failure(self, reason: str) -> None:
+        """The query has failed and will be started again."""
+        self._failure = reason
+        self._restarts.inc()
+
+    def silent_seconds(self) -> float:
+        """Since when no batch has finished."""
+        return self._clock() - (self._started if self._last_batch is None else self._last_batch)
+
+    def stalled_seconds(self) -> float | None:
+        """For how long it has made no progress, when that is longer than it may take."""
+        silent = self.silent_seconds()
+        most = self._stall_seconds if self._last_batch is not None else max(_START_SECONDS, self._stall_seconds)
+        return silent if silent > most else None
+
+    def problem(self) -> str | None:
+        """What is wrong, in a sentence for /-/healthy; None when nothing is."""
+        if self._failure is not None:
+            return f"the query failed and is being started again: {self._failure}"
+        stalled = self.stalled_seconds()
+        return None if stalled is None else f"the query has made no progress for {stalled:.0f} s"
+
+    def not_ready(self) -> str | None:
+        """Why /-/ready says no: no micro-batch has finished yet."""
+        return None if self._last_batch is not None else "the query has not finished its first micro-batch"

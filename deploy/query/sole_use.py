@@ -1,0 +1,92 @@
+"""An exclusive lock on the checkpoint's folder: a second process is told which one holds it.
+
+The lock is a file lock, which ends with its process. It works on one machine, and across machines that share the
+folder through a file system with locks (NFS 4, CephFS). Which process may decide at all is settled by the consumer
+group of the checkpoint's queries (`connectors.shares`). This lock only prevents a process from starting while a
+predecessor that is stopping, or frozen, still holds the checkpoint.
+"""
+
+import fcntl
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import structlog
+
+from policies.errors import UserError
+
+if TYPE_CHECKING:
+    from deploy.settings.application import Settings
+
+_AGAIN_SECONDS = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+class InUseError(UserError):
+    """Another process has it."""
+
+
+@contextmanager
+def sole_query(settings: "Settings") -> Iterator[None]:
+    """Be the only query on a checkpoint: two would overwrite each other's state.
+
+    On one that is elsewhere, the only one of this data folder.
+
+    Raises:
+        InUseError: another process has it.
+        UserError: the lock cannot be made.
+    """
+    place, data = settings.checkpoint(), settings.made_data_dir()
+    folder = place.folder
+    elsewhere = data / "locks" / f"{quote(place.uri, safe='')[-200:]}.lock"
+    lock = elsewhere if folder is None else folder.with_name(f"{folder.name}.lock")
+    with _sole(
+        lock,
+        f"the checkpoint {folder or place.uri} is in use by another query",
+        "stop that one, or set another stream.checkpoint_dir",
+    ):
+        yield
+
+
+@contextmanager
+def sole_query_in_turn(settings: "Settings", stop: threading.Event) -> Iterator[bool]:
+    """The same, when whoever has it has ended; gives whether it came to that before `stop` was set."""
+    with ExitStack() as stack:
+        told = ""
+        while not stop.is_set():
+            try:
+                stack.enter_context(sole_query(settings))
+            except InUseError as error:
+                if (said := str(error)) != told:
+                    _log.warning("waits until the query before has ended", detail=said)
+                told = said
+                stop.wait(_AGAIN_SECONDS)
+            else:
+                break
+        yield not stop.is_set()
+
+
+@contextmanager
+def _sole(file: Path, what: str, remedy: str) -> Iterator[None]:
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = file.open("a+")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be made ({error.strerror}): {remedy}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise InUseError(f"{what}, process {holder}: {remedy}") from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()} on {socket.gethostname()}\n")
+        lock.flush()
+        yield

@@ -1,0 +1,126 @@
+"""Starts Spark sessions, the first one ahead of its use, and archives the classes that they load."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from deploy.java.class_archives import Archiving, ClassArchive
+from deploy.java.jar_bar import fetched_jars, log_progress
+from deploy.java.jvm import find_java
+from deploy.query.causes import cause_in_one_line
+from deploy.settings.application import Settings
+from streaming.session import class_path_of, is_alive, spark_jars, start_session, stop_session
+
+_log = structlog.get_logger(__name__)
+
+_UNTAKEN_SECONDS = 5.0
+"""A process that has not used its started session for so long is a stand-by."""
+
+
+class SparkSessions:
+    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked.
+
+    Raises:
+        UserError: Java or the jars are missing and cannot be had, or the data folder cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        java = find_java()
+        self._settings = settings
+        self._log_file = settings.made_data_dir() / "spark.log"
+        self._jars = fetched_jars("spark", settings.jars_dir, log_progress)
+        self._archive = ClassArchive("spark", class_archives(settings), java, (*self._jars, *spark_jars()))
+        self._archiving = Archiving()
+        self._opened: SparkSession | None = None
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
+        self._taken = threading.Event()
+        self._first: Future[SparkSession] | None = self._starter.submit(self._start)
+
+    def open(self) -> SparkSession:
+        """Return the session that was started ahead if it is still alive, else a new one."""
+        self._taken.set()
+        first, self._first = self._first, None
+        self._opened = self._start() if first is None else self._alive(first.result())
+        return self._opened
+
+    def _alive(self, session: SparkSession) -> SparkSession:
+        if is_alive(session):
+            return session
+        stop_session(session)
+        return self._start()
+
+    def archive(self, *others: tuple[ClassArchive, str]) -> None:
+        """Archive the classes loaded by now, in the background; call it once all parts are ready.
+
+        Args:
+            others: archives of other programs to make, each with the program's class path.
+        """
+        if self._opened is None:
+            return  # who stands by
+        with suppress(Py4JError, OSError):  # its JVM has died, or it was stopped, meanwhile
+            self._archiving.begin([*others, (self._archive, class_path_of(self._opened))])
+
+    def start_ahead(self) -> None:
+        """Start a session in the background that `open` will return, for a stand-by."""
+        if self._first is None:
+            self._taken = threading.Event()
+            self._first = self._starter.submit(self._start)
+
+    def while_untaken(self, use: Callable[[SparkSession, threading.Event], None]) -> None:
+        """Use the session that was started ahead, if `open` does not take it for a while.
+
+        Args:
+            use: called with the session and an event that is set when `open` takes the session: then it must stop.
+        """
+        if self._first is not None:
+            self._starter.submit(self._use, use, self._first, self._taken)
+
+    def _use(
+        self,
+        use: Callable[[SparkSession, threading.Event], None],
+        started: Future[SparkSession],
+        taken: threading.Event,
+    ) -> None:
+        session = started.result()
+        if taken.wait(_UNTAKEN_SECONDS):
+            return
+        try:
+            use(session, taken)
+        except (Py4JError, PySparkException, OSError) as error:  # it will do without
+            _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
+
+    def close(self) -> None:
+        """Stop the session that was started ahead, if it was not taken, and the making of archives."""
+        self._taken.set()
+        self._archiving.stop()
+        first, self._first = self._first, None
+        if first is not None:
+            stop_session(first.result())
+        self._starter.shutdown()
+
+    def _start(self) -> SparkSession:
+        session = start_session(self._settings.stream, self._jars, self._log_file, self._archive.flags())
+        _log.info("Spark is started")
+        return session
+
+
+def class_archives(settings: Settings) -> Path:
+    """The folder of class archives. It must be private, because their content is executed."""
+    return settings.made_data_dir() / "class-archives"
+
+
+@contextmanager
+def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
+    """Spark sessions for as long as the block runs; the first one is being started."""
+    sessions = SparkSessions(settings)
+    try:
+        yield sessions
+    finally:
+        sessions.close()

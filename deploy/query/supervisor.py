@@ -1,0 +1,205 @@
+"""Supervises the query: restarts it with back-off when it fails or stalls, and ends the process rather than hang."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from deploy.processes.background import beside
+from deploy.query.causes import cause_in_one_line
+from deploy.query.checkpoint import Checkpoint, remedy_for
+from deploy.query.clock_notes import ClockNotes
+from deploy.query.health import QueryHealth
+from policies.errors import UserError
+from streaming.host import PolicyHost
+from streaming.progress import BatchProgress, ProgressListener
+from streaming.query import Wiring, start_query
+from streaming.session import is_alive, kill_jvm, stop_session
+from streaming.settings import StreamSettings
+
+_log = structlog.get_logger(__name__)
+
+_CHECK_SECONDS = 1
+_DRAIN_SECONDS = 10.0
+_HANG_SECONDS = 10.0
+"""If a stalled query does not stop within this time, its JVM hangs and is killed."""
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+class QueryFailedError(Exception):
+    """The query ended or stalled; the message says why, in one line."""
+
+
+_FAILURES = (QueryFailedError, Py4JError, PySparkException, OSError)
+"""A lost JVM appears as an error of Py4J or of its socket."""
+
+
+class QuerySupervisor:
+    """Runs the query until it is told to stop.
+
+    Args:
+        open_session: starts a Spark session; called again when its JVM was lost.
+        wiring: where the query reads and writes; when its result changes (a certificate was renewed, a clock leapt),
+            the query is restarted with it.
+        host: hosts the policies.
+        settings: of the query.
+        checkpoint: its folder, to find out what is damaged; None if the checkpoint is remote.
+        health: gets starts, batches and failures.
+        tick: triggers a first batch, in which timers fire that were due while no query ran.
+        rearm: has all timers set anew, after the clock by which they were set was set back.
+        clock: stores the clock correction of each batch.
+        on_done: called with the number of each finished batch.
+        may_drain: whether this process may still decide what was observed before the stop.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[], SparkSession],
+        wiring: Callable[[], Wiring],
+        host: PolicyHost,
+        settings: StreamSettings,
+        checkpoint: Path | None,
+        health: QueryHealth,
+        tick: Callable[[], None],
+        rearm: Callable[[], None],
+        clock: ClockNotes,
+        on_done: Callable[[int], None],
+        may_drain: Callable[[], bool],
+    ) -> None:
+        self._open_session = open_session
+        self._wiring = wiring
+        self._host = host
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._health = health
+        self._tick = tick
+        self._rearm = rearm
+        self._clock = clock
+        self._on_done = on_done
+        self._may_drain = may_drain
+        self._session: SparkSession | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set.
+
+        Raises:
+            UserError: it failed more than `restart_limit` times in a row, or the checkpoint is damaged.
+        """
+        failures = 0
+        try:
+            while not stop.is_set():
+                started = time.monotonic()
+                try:
+                    self._run_query(stop)
+                except _FAILURES as error:
+                    failures = 1 if self._worked_since(started) else failures + 1
+                    self._on_failure(error, failures)
+                    stop.wait(min(0.5 * 2**failures, _LONGEST_PAUSE_SECONDS))
+        finally:
+            self._close_session()
+
+    def _worked_since(self, started: float) -> bool:
+        """Whether it ran for a while and finished a batch; only then does the count of failures start again."""
+        ran_seconds = time.monotonic() - started
+        return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
+
+    def _on_failure(self, error: Exception, failures: int) -> None:
+        reason = cause_in_one_line(error)
+        is_given_up = failures > self._settings.restart_limit
+        # What is damaged does not mend by itself; once only, as a disk may have been full just then.
+        remedy = self._remedy() if is_given_up or failures > 1 else None
+        if is_given_up or remedy:
+            said = f"The query failed {failures} times in a row; the last time: {reason}"
+            raise UserError(f"{said}\n{remedy}" if remedy else said) from error
+        self._health.on_failure(reason)
+        _log.warning("query failed, starting it again", reason=reason, failures=failures)
+
+    def _remedy(self) -> str | None:
+        return None if self._checkpoint is None else remedy_for(Checkpoint(self._checkpoint))
+
+    def _run_query(self, stop: threading.Event) -> None:
+        self._health.on_start()
+        wiring, session = self._wiring(), self._open()
+        clock = self._clock.begin(wiring.clock.ahead_ms)
+        with _ended_when_hanging(session, self._health):
+            self._tick()
+            if self._clock.leaves_timers_late:
+                self._rearm()
+            query = start_query(session, replace(wiring, clock=clock), self._host, self._settings)
+            try:
+                self._watch(query, wiring, stop)
+                if self._may_drain():
+                    self._drain(query)
+            finally:
+                with suppress(*_FAILURES):
+                    query.stop()
+
+    def _watch(self, query: StreamingQuery, wiring: Wiring, stop: threading.Event) -> None:
+        """Return when the query is to be stopped or started again with another wiring."""
+        while not stop.is_set():
+            if query.awaitTermination(_CHECK_SECONDS):
+                raise QueryFailedError("the query ended by itself")
+            if (stalled := self._health.stalled_seconds()) is not None:
+                raise QueryFailedError(f"no progress for {stalled:.0f} s")
+            if self._has_changed(wiring):
+                _log.info("connection or clock changed, starting the query again")
+                return
+
+    def _has_changed(self, wiring: Wiring) -> bool:
+        try:
+            return self._wiring() != wiring
+        except UserError as error:
+            # A certificate may be half written; the query runs on with the one it has, and the next look tries again.
+            _log.warning("connection files cannot be used at present", detail=str(error))
+            return False
+
+    def _drain(self, query: StreamingQuery) -> None:
+        """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""
+        drained = threading.Event()
+
+        def drain() -> None:
+            with suppress(*_FAILURES):
+                query.processAllAvailable()
+            drained.set()
+
+        # A thread of its own: the call waits for as long as records keep coming, or for ever for one that hangs.
+        threading.Thread(target=drain, name="drain", daemon=True).start()
+        drained.wait(_DRAIN_SECONDS)
+
+    def _open(self) -> SparkSession:
+        if self._session is not None and not is_alive(self._session):
+            self._close_session()
+        if self._session is None:
+            self._session = self._open_session()
+            self._session.streams.addListener(ProgressListener(self._on_batch))
+        return self._session
+
+    def _on_batch(self, batch: BatchProgress) -> None:
+        self._health.on_batch(batch)
+        self._on_done(batch.batch_id)
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            stop_session(session)
+
+
+def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> AbstractContextManager[None]:
+    """End a JVM that hangs: every call to it would wait for ever, so only its death lets this process go on."""
+
+    def watch(over: threading.Event) -> None:
+        while not over.wait(_CHECK_SECONDS):
+            if health.stalled_seconds() is not None and not over.wait(_HANG_SECONDS):
+                _log.warning("the JVM hangs, ending it")
+                kill_jvm(session)
+                return
+
+    return beside("jvm-watch", watch)

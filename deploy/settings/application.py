@@ -1,0 +1,351 @@
+"""The whole application's settings: one YAML file, and the environment over it.
+
+``HEADGATE_`` and the path with ``__`` between its parts names a setting in the environment, so a secret need not be in
+the file: ``HEADGATE_KAFKA__SASL__PASSWORD``.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.canary.settings import with_canary
+from connectors.http.access import HttpAccess
+from connectors.kafka.signing import LoopKafka
+from connectors.kafka.topics import TopicSettings
+from connectors.registration import ClusterSources, connectors_of
+from connectors.shares.settings import ShareSettings
+from deploy.checking.environment import with_names_of_clusters
+from deploy.java.jars import default_cache_dir
+from policies.canary import CANARY
+from policies.errors import UserError
+from policies.registry import POLICIES
+from policies.settings import PolicySettings, at_once
+from policies.throttle.policy import NAME as THROTTLE
+from streaming.checkpoint_place import CheckpointPlace
+from streaming.host import PolicyHost
+from streaming.master import is_loopback, is_on_this_machine
+from streaming.settings import StreamSettings
+
+
+class SettingsBlock(BaseModel):
+    """A part of the settings; unknown names are mistakes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class WatchedClusterBase(ClusterSources):
+    """One watched cluster: what to read it by, and how its decisions are carried out."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _goes_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Whatever its blocks hold: what each of them needs besides shows at once with their own mistakes."""
+        try:
+            cluster = handler(value)
+        except ValidationError as error:
+            given = value if isinstance(value, Mapping) else {}
+            raise at_once(cls.__name__, _lacking(given.get), error) from None
+        found = [*_lacking(lambda name: getattr(cluster, name)), *_mistakes(cluster)]
+        if found:
+            raise at_once(cls.__name__, found)
+        return cluster
+
+
+def _lacking(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
+    """The settings of a cluster that need others which it has not, and a sentence each."""
+    for kind in POLICIES.values():
+        for name, setting in connectors_of(kind).cluster_settings.items():
+            lacking = [path for path in setting.needs if given(path.partition(".")[0]) is None]
+            if given(name) is not None and lacking:
+                yield name, f"needs {lacking[0]}, too"
+
+
+def _mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
+    for kind in POLICIES.values():
+        for mistake in connectors_of(kind).mistakes(cluster):
+            path, _, what = mistake.partition(": ")
+            yield path, what
+
+
+def _watched_cluster() -> Any:
+    """With the settings that each registered policy adds to a cluster."""
+    fields: dict[str, Any] = {
+        name: (setting.model | None, Field(default=None, description=setting.description))
+        for kind in POLICIES.values()
+        for name, setting in connectors_of(kind).cluster_settings.items()
+    }
+    return create_model(
+        "WatchedCluster", __base__=WatchedClusterBase, __doc__=WatchedClusterBase.__doc__, __module__=__name__, **fields
+    )
+
+
+WatchedCluster: Any = _watched_cluster()
+
+
+def _named(name: str) -> str:
+    if not 1 <= len(name) <= MAX_CLUSTER_NAME:
+        raise ValueError(f"a cluster's name has 1 to {MAX_CLUSTER_NAME} characters")
+    if name == CANARY:
+        raise ValueError(f"'{CANARY}' is the name of Headgate's own canary: give the cluster another one")
+    return name
+
+
+def _not_everywhere(host: str) -> str:
+    if not host.strip():  # what listens takes it for every address
+        raise ValueError("is empty: name the address to listen on, 127.0.0.1 or, for all of them, 0.0.0.0")
+    return host
+
+
+ClusterName = Annotated[str, AfterValidator(_named)]
+MAX_CLUSTER_NAME = 249
+"""As readings have it."""
+
+
+class HttpSettings(SettingsBlock):
+    """Where /metrics, /-/healthy and /-/ready are served, and by the exporter the status page."""
+
+    host: Annotated[str, AfterValidator(_not_everywhere)] = Field(
+        default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere."
+    )
+    port: int = Field(default=9408, ge=0, le=65535, description="0 takes a free one.")
+    access: HttpAccess | None = Field(
+        default=None,
+        description="Who may ask, and how it is encrypted. Off: whoever reaches the port, in the clear. /-/healthy and "
+        "/-/ready are for anybody.",
+    )
+
+    @field_validator("access")
+    @classmethod
+    def _lets_not_everybody_in(cls, access: HttpAccess | None) -> HttpAccess | None:
+        """Who writes the block wants the opposite of what an empty one does."""
+        if access == HttpAccess():
+            raise ValueError("names no token and no certificate, so everybody is let in: set one, or leave it out")
+        return access
+
+    def url(self, port: int) -> str:
+        """Where it is, once the port is known."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.access and self.access.cert_file else 'http'}://{host}:{port}"
+
+
+class EmbeddedSettings(SettingsBlock):
+    """The Kafka that `headgate up` starts itself."""
+
+    brokers: int = Field(default=1, ge=1, le=9, description="How many brokers it has.")
+    ports: list[int] = Field(default_factory=list, description="Default: free ones, kept for the next start.")
+    heap_mebibytes: int = Field(default=320, ge=96, description="Java heap of each broker.")
+
+
+_OUR_NAMES = {"spark.log", "spark-tmp", "checkpoint", "kafka"}
+"""At least one of these lies in a data folder that was used before."""
+
+
+EMBEDDED_CLUSTER = "embedded"
+"""The cluster that `headgate up` starts and watches."""
+
+
+def default_data_dir() -> Path:
+    """``$XDG_DATA_HOME/headgate``, by default in the user's home."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "headgate"
+
+
+def _policies_block() -> Any:
+    """One field for each registered policy; a policy that is left out runs with its defaults."""
+    fields: dict[str, Any] = {
+        name: (kind.settings, Field(default_factory=kind.settings)) for name, kind in POLICIES.items()
+    }
+    return create_model("PoliciesSettings", __base__=SettingsBlock, __doc__="Each policy's settings.", **fields)
+
+
+PoliciesSettings: Any = _policies_block()
+
+
+def _close_to_others(folder: Path) -> None:
+    """Let nobody else look into a folder that is ours; one that holds more than our data (`/tmp`!) stays as it is."""
+    found = folder.stat()
+    names = {each.name for each in folder.iterdir()}
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and (not names or names & _OUR_NAMES):
+        folder.chmod(0o700)
+
+
+class _Environment(PydanticBaseSettingsSource):
+    """What the environment sets, of clusters that the file names in capitals, too."""
+
+    def __init__(
+        self,
+        settings_cls: type[BaseSettings],
+        environment: PydanticBaseSettingsSource,
+        file: PydanticBaseSettingsSource,
+    ) -> None:
+        super().__init__(settings_cls)
+        self._environment = environment
+        self._file = file
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Of one field: as the environment has it."""
+        return self._environment.get_field_value(field, field_name)
+
+    def __call__(self) -> dict[str, Any]:
+        """All of it."""
+        return with_names_of_clusters(self._environment(), self._file())
+
+
+class Settings(BaseSettings):
+    """Everything there is to set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADGATE_", env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
+    )
+
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="Checkpoint, embedded brokers and logs are kept here. Default: `headgate` in `$XDG_DATA_HOME` or "
+        "in `~/.local/share`.",
+    )
+    jars_dir: Path = Field(
+        default_factory=default_cache_dir,
+        description="Where fetched jars are kept. Default: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`.",
+    )
+    kafka: LoopKafka | None = Field(default=None, description="The loop's own Kafka. `headgate up` starts one itself.")
+    topics: TopicSettings = Field(default_factory=TopicSettings)
+    clusters: dict[ClusterName, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
+    policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
+    stream: StreamSettings = Field(default_factory=StreamSettings)
+    shares: ShareSettings = Field(default_factory=ShareSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    alertmanager: AlertmanagerSettings | None = Field(
+        default=None, description="Alerts are sent to Alertmanager, by whichever process runs the exporter."
+    )
+    canary: bool = Field(
+        default=True,
+        description="Every 30 s the exporter publishes a reading of a cluster that is none, `headgate-canary`, and "
+        "measures how long its decision takes: `headgate_loop_latency_seconds`. The query's process must agree.",
+    )
+    embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
+
+    @field_validator("data_dir", "jars_dir", mode="before")
+    @classmethod
+    def _is_a_folder(cls, value: Any) -> Any:
+        """A variable that is set to nothing would mean the folder where the process happens to be."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("is empty: name a folder, or leave it out")
+        if not isinstance(value, str):
+            return value
+        try:
+            return Path(value).expanduser()
+        except RuntimeError:
+            raise ValueError("begins with the home of a user that there is not") from None
+
+    @model_validator(mode="after")
+    def _executors_reach_kafka(self) -> Self:
+        elsewhere = not is_on_this_machine(self.stream.master)
+        if elsewhere and self.kafka is not None and is_loopback(self.kafka.bootstrap_servers):
+            raise ValueError(
+                f"kafka.bootstrap_servers: {self.kafka.bootstrap_servers} is not to be reached by executors of "
+                f"{self.stream.master}: name addresses that they can reach"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file, whose content is given to the constructor."""
+        return (_Environment(settings_cls, env_settings, init_settings), init_settings)
+
+    def policy_settings(self) -> Mapping[str, PolicySettings]:
+        """Each policy's block by its name, with what the watched clusters' settings say of it."""
+        return {
+            name: connectors_of(kind).informed(getattr(self.policies, name), self.clusters)
+            for name, kind in POLICIES.items()
+        }
+
+    def watched(self) -> frozenset[str] | None:
+        """The clusters there are; None where none is named, as in a file with `policies:` alone: every one is taken."""
+        return frozenset(self.clusters) if self.clusters else None
+
+    def decided_on(self) -> frozenset[str] | None:
+        """The clusters that there are decisions about: those there are, and the canary."""
+        watched = self.watched()
+        return watched | {CANARY} if self.canary and watched is not None else watched
+
+    def policy_host(self) -> PolicyHost:
+        """What decides with these settings."""
+        settings = self.policy_settings()
+        if self.canary:
+            settings = {**settings, THROTTLE: with_canary(settings[THROTTLE])}
+        return PolicyHost(settings, self.decided_on())
+
+    def loop_kafka(self) -> LoopKafka:
+        """The loop's own Kafka.
+
+        Raises:
+            UserError: none is set.
+        """
+        if self.kafka is None:
+            raise UserError(
+                "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in "
+                "HEADGATE_KAFKA__BOOTSTRAP_SERVERS), or use `headgate up`, which starts one."
+            )
+        return self.kafka
+
+    def made_data_dir(self) -> Path:
+        """The data folder, made if need be.
+
+        Raises:
+            UserError: it can't be made, or not be written to.
+        """
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _close_to_others(self.data_dir)
+        except OSError as error:
+            raise UserError(
+                f"data_dir: {self.data_dir} cannot be made ({error.strerror}); name another folder"
+            ) from None
+        if not os.access(self.data_dir, os.W_OK):
+            raise UserError(f"data_dir: {self.data_dir} cannot be written to; name another folder, or change its owner")
+        return self.data_dir
+
+    def checkpoint(self) -> CheckpointPlace:
+        """Where the query keeps its state and position."""
+        return self.stream.checkpoint or CheckpointPlace.of(self.data_dir / "checkpoint")
+
+    def checkpoint_dir(self) -> Path:
+        """The same as a folder of this machine.
+
+        Raises:
+            UserError: it is elsewhere.
+        """
+        place = self.checkpoint()
+        if place.folder is None:
+            raise UserError(
+                f"stream.checkpoint_dir: {place.uri} is no folder of this machine: look into it, or move it, with that "
+                "storage's own tools while no query runs"
+            )
+        return place.folder
+
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that change with any setting but the secrets."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]

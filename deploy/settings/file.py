@@ -1,0 +1,88 @@
+"""Loads a settings file; every mistake is reported with its place and what to write instead."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from deploy.checking.near import nearest
+from deploy.checking.wording import Wording
+from deploy.checking.yaml_text import YamlText, parse
+from deploy.settings.application import Settings
+from policies.errors import UserError
+
+_MAX_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """What a file holds, read as YAML, and what says where things are in it."""
+
+    content: dict[str, Any]
+    tree: yaml.Node | None
+    wording: Wording
+
+
+def load_settings(file: Path | None) -> Settings:
+    """Read the file (none: the defaults) and the environment.
+
+    Raises:
+        UserError: the file cannot be read, is not YAML, or holds mistakes: all of them, one a line, each with its
+            line in the file and its path, or the name of its variable.
+    """
+    return settings_of(read_file(file))
+
+
+def read_file(file: Path | None) -> ReadFile:
+    """Read the file as YAML; raises as `load_settings` does."""
+    read = YamlText({}, None) if file is None else parse(_text(file), str(file))
+    wording = Wording(Settings, read.tree, None if file is None else str(file), os.environ)
+    return ReadFile(read.content, read.tree, wording)
+
+
+def settings_of(read: ReadFile) -> Settings:
+    """The settings of a file and the environment; raises as `load_settings` does."""
+    others = [*read.wording.misspelt(read.content), *read.wording.switches_for_numbers()]
+    try:
+        settings = Settings(**read.content)
+    except SettingsError as error:
+        raise UserError(_of_environment(error)) from None
+    except RecursionError:  # of the environment: the file's depth is bounded
+        raise UserError("environment: nested too deep: give each setting by its own name") from None
+    except ValidationError as error:
+        raise UserError("\n".join([*read.wording.mistakes(error), *others])) from None
+    if others:
+        raise UserError("\n".join(others))
+    return settings
+
+
+def _of_environment(error: SettingsError) -> str:
+    what = str(error).partition(" from source")[0]
+    return f"environment: {what}: give such blocks as JSON, or each setting by its own name"
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8") as stream:
+            text = stream.read(_MAX_BYTES + 1)
+    except UnicodeDecodeError:
+        raise UserError(f"{file}: cannot be read (not UTF-8 text): save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror}){_beside(file)}") from None
+    if len(text) > _MAX_BYTES:
+        raise UserError(f"{file}: is longer than {_MAX_BYTES // 1024**2} MiB: no settings are")
+    return text
+
+
+def _beside(file: Path) -> str:
+    """A file of a like name in the same folder, where there is no such file."""
+    try:
+        names = [each.name for each in file.parent.iterdir() if each.is_file()] if not file.exists() else []
+    except OSError:
+        return ""
+    near = nearest(file.name, names)
+    return f"; did you mean {file.parent / near}?" if near else ""

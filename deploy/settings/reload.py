@@ -1,0 +1,75 @@
+"""Reloads the settings of a running loop on SIGHUP."""
+
+import signal
+import threading
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from deploy.processes.signals import set_in_handler
+from deploy.settings.application import Settings
+from policies.errors import UserError
+
+_log = structlog.get_logger(__name__)
+
+_CHECK_SECONDS = 0.2
+
+
+class SettingsReload:
+    """Reads the settings again on SIGHUP.
+
+    Good ones end the run in order, and the next one begins with them. Bad ones change nothing: the last good ones stay
+    in force, the log says what is wrong with the new ones, and a metric says that it is so.
+
+    Args:
+        load: reads the settings; raises UserError.
+    """
+
+    def __init__(self, load: Callable[[], Settings]) -> None:
+        self._load = load
+        self._asked = threading.Event()
+        self._fresh: Settings | None = None
+        signal.signal(signal.SIGHUP, lambda _number, _frame: set_in_handler(self._asked))
+
+    def watch(self, registry: CollectorRegistry, end_run: threading.Event) -> Callable[[threading.Event], None]:
+        """What to run beside the loop until its event is set; sets `end_run` when there are new settings."""
+        successful = reload_gauge(registry)
+        successful.set(1)
+
+        def run(stop: threading.Event) -> None:
+            while not stop.is_set():
+                if self._asked.wait(_CHECK_SECONDS) and self._read_again(successful):
+                    end_run.set()
+                    stop.wait()
+
+        return run
+
+    def take(self) -> Settings | None:
+        """The settings to go on with, once; None when the run ended for another reason."""
+        fresh, self._fresh = self._fresh, None
+        return fresh
+
+    def _read_again(self, successful: Gauge) -> bool:
+        self._asked.clear()
+        try:
+            self._fresh = self._load()
+        except UserError as error:
+            successful.set(0)
+            _log.error("the settings are wrong, the last good ones stay in force", mistakes=str(error).splitlines())
+            return False
+        except Exception:  # a fault of ours must not end a loop that runs
+            successful.set(0)
+            _log.exception("the settings cannot be read, the last good ones stay in force")
+            return False
+        _log.info("settings read again, starting anew with them", hash=self._fresh.fingerprint())
+        return True
+
+
+def reload_gauge(registry: CollectorRegistry) -> Gauge:
+    """Whether the settings in force are the ones last asked for."""
+    return Gauge(
+        "headgate_settings_last_reload_successful",
+        "0 when the settings were read again and found wrong, so that older ones are in force.",
+        registry=registry,
+    )

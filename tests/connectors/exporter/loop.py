@@ -1,0 +1,104 @@
+"""The loop in virtual time: the real policy, its records made by the real codec, and a view that reads them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prometheus_client.openmetrics import exposition
+from prometheus_client.registry import CollectorRegistry
+
+from connectors.exporter.loop_view import LoopView
+from connectors.kafka.tail import Record
+from policies.decisions import Decision
+from policies.observations import Observation, Outcome, Reading
+from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
+from policies.throttle.readings import BrokerMember, VolumeReading
+from policies.throttle.state import ThrottleState
+from policies.units import to_millis
+from policies.wire import decision_event, observation_event
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+PREFIX = "headgate"
+OBSERVED, DECIDED = f"{PREFIX}.observed.log-dirs", f"{PREFIX}.decided.throttle"
+ALERTS, DEAD_LETTERS = f"{PREFIX}.decided.alerts", f"{PREFIX}.dead-letters"
+TOTAL_BYTES = 1000
+LIMITS = {"hard": {"available_bytes_below": 100}, "soft": {"available_bytes_below": 500}}
+
+# Untyped upstream.
+_generate_openmetrics: Any = exposition.generate_latest
+
+Series = dict[tuple[str, ...], float]
+
+
+def log_dirs(usable_bytes: int | dict[str, int], *, broker: int = 1, cluster: str = "payments") -> LogDirs:
+    """A good reading of one broker: free bytes of `/a`, or of each log dir."""
+    free = usable_bytes if isinstance(usable_bytes, dict) else {"/a": usable_bytes}
+    volumes = (VolumeReading(log_dir=d, total_bytes=TOTAL_BYTES, usable_bytes=b) for d, b in free.items())
+    return LogDirs(cluster=cluster, outcome=Outcome.OK, broker=broker, volumes=tuple(volumes))
+
+
+def members(*brokers: int, cluster: str = "payments") -> KafkaCluster:
+    return KafkaCluster(cluster=cluster, outcome=Outcome.OK, brokers=tuple(BrokerMember(broker=b) for b in brokers))
+
+
+def observed(reading: Reading, at: datetime, *, id: str, read_at: datetime | None = None) -> Record:  # noqa: A002
+    value = observation_event(reading, id=id, source="test", time=read_at or at)
+    return Record(OBSERVED, reading.cluster.encode(), value, to_millis(at))
+
+
+def decided(decision: Decision, at: datetime | None = None) -> Record:
+    topic = f"{PREFIX}.{decision.topic}"
+    value = decision_event(decision)
+    return Record(topic, decision.record_key().encode(), value, to_millis(at or decision.decided_at))
+
+
+def series(view: LoopView, name: str, at: datetime) -> Series:
+    """Label values to value of one family; sums and counts of a histogram, not its buckets."""
+    return {
+        tuple(str(label) for label in (*sample.labels.values(), sample.name.removeprefix(name).strip("_")) if label): (
+            sample.value
+        )
+        for metric in view.metrics(to_millis(at))
+        for sample in metric.samples
+        if sample.name.startswith(name) and not sample.name.endswith("_bucket")
+    }
+
+
+class Loop:
+    """One cluster's policy, stepped by hand, and the view that reads what it reads and says."""
+
+    def __init__(self, *, cluster: str = "payments", view: LoopView | None = None, **settings: Any) -> None:
+        block = ThrottleSettings.model_validate({**LIMITS, **settings})
+        self.cluster = cluster
+        self.settings = block.for_cluster(cluster)
+        self.view = view or LoopView(PREFIX, {"throttle": block})
+        self.now = START
+        self.records: list[Record] = []
+        self.decisions: list[Decision] = []
+        self.state: ThrottleState | None = None
+        self._policy = ThrottlePolicy(cluster, self.settings)
+        self._read = 0
+
+    def step(self, *readings: Reading, after: float = 0.0, live: bool = True) -> Sequence[Decision]:
+        """Let `after` seconds pass, observe, decide, and let the view see both."""
+        self.now += timedelta(seconds=after)
+        batch: list[Record] = []
+        observations: list[Observation] = []
+        for reading in readings:
+            self._read += 1
+            observations.append(Observation(f"o{self._read}", self.now, reading))
+            batch.append(observed(reading, self.now, id=f"o{self._read}"))
+        step = self._policy.step(self.state, observations, self.now)
+        self.state = step.state
+        self.decisions.extend(step.decisions)
+        batch.extend(decided(decision) for decision in step.decisions)
+        self.records.extend(batch)
+        return self.view.take(batch, live=live)
+
+    def series(self, name: str, *, after: float = 0.0) -> Series:
+        return series(self.view, name, self.now + timedelta(seconds=after))
+
+
+def openmetrics(registry: CollectorRegistry) -> str:
+    text: bytes = _generate_openmetrics(registry)
+    return text.decode()

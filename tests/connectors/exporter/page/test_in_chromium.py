@@ -1,0 +1,186 @@
+"""The status page in a real Chromium: it renews itself, fits a phone, and runs nothing that anybody named so."""
+
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.exporter import MetricsServer
+from connectors.http.responses import Response
+from tests.connectors.exporter.loop import members
+from tests.connectors.exporter.page.chromium import Chromium
+from tests.connectors.exporter.page.world import World, log_dirs
+
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: chromium-headless-shell)")
+
+_SEEN = """
+addEventListener("load", () => setInterval(() => {
+  const root = document.documentElement;
+  root.dataset.width = `${root.scrollWidth} of ${root.clientWidth}`;
+  root.dataset.ground = getComputedStyle(document.body).backgroundColor;
+  const names = [...document.querySelectorAll(".alerts b")].map((each) => each.getBoundingClientRect().width);
+  root.dataset.narrowest = Math.floor(Math.min(...names));
+  root.dataset.unfolded = document.querySelectorAll("details[open]").length;
+  if (!root.dataset.touched) {
+    root.dataset.touched = "yes";
+    document.querySelectorAll("details").forEach((each) => each.setAttribute("open", ""));
+    document.getElementById("cluster-payments")?.setAttribute("data-kept", "");
+  }
+}, 100));
+addEventListener("securitypolicyviolation", (event) => {
+  document.documentElement.dataset.violation = event.violatedDirective;
+});
+"""
+
+
+class Served:
+    """A world behind a real server, with a script of the test's own that writes down what it sees."""
+
+    def __init__(self, world: World, chromium: Chromium) -> None:
+        self.world = world
+        self._chromium = chromium
+        self.asked = 0
+        self._server = MetricsServer(
+            CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, site=self._answer
+        )
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    def _answer(self, path: str) -> Response | None:
+        if path == "/static/seen.js":
+            return Response(_SEEN.encode(), "text/javascript; charset=utf-8")
+        if path == "/":
+            self.asked += 1
+            if self.asked == 3:
+                self.change()
+        answer = self.world.site.answer(path)
+        if path == "/" and answer is not None:
+            seen = b'<script src="/static/seen.js"></script></head>'
+            return Response(answer.body.replace(b"</head>", seen), answer.content_type)
+        return answer
+
+    def change(self) -> None:
+        """What happens while the page is open."""
+
+    def dom(self, *, width: int = 1280, is_dark: bool = False) -> str:
+        """What the page has become after some seconds of its own time."""
+        return self._chromium.dom(f"http://127.0.0.1:{self._server.port}/", width=width, is_dark=is_dark)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    assert CHROMIUM is not None
+    with Chromium(CHROMIUM, tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def served(chromium: Chromium) -> Iterator[Served]:
+    with Served(World().everything(), chromium) as served:
+        yield served
+
+
+def noted(dom: str, name: str) -> str | None:
+    found = re.search(rf'<html[^>]* data-{name}="([^"]*)"', dom)
+    return found[1] if found else None
+
+
+def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served) -> None:
+    world = served.world
+    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
+
+    def fills() -> None:
+        world.later(seconds=5)
+        world.read(members(1), log_dirs(0.01, cluster="calm"), cluster="calm")
+
+    served.change = fills  # type: ignore[method-assign]
+    dom = served.dom()
+    assert served.asked >= 4
+    assert re.search(r'<article class="card critical" id="cluster-calm"', dom)
+    assert re.search(r'id="live"[^>]*>live<', dom)
+    assert re.search(r"<time [^>]*>[0-9.]+ \w+ ago</time>", dom)
+    assert noted(dom, "violation") is None
+
+
+def test_what_has_not_changed_is_not_touched(served: Served) -> None:
+    world = served.world
+    world.read(members(1), log_dirs(0.1, cluster="other"), cluster="other")
+
+    def another() -> None:
+        world.later(seconds=5)
+        world.read(members(1), log_dirs(0.08, cluster="other"), cluster="other")
+
+    served.change = another  # type: ignore[method-assign]
+    dom = served.dom()
+    assert "80.0 GB free" in dom
+    assert re.search(r'<article class="card warning" id="cluster-payments"[^>]* data-kept', dom)
+
+
+def test_what_is_unfolded_stays_so_when_it_changes(served: Served) -> None:
+    world = served.world
+    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
+
+    def less() -> None:
+        world.later(seconds=5)
+        world.read(members(1), log_dirs(0.5, cluster="calm"), cluster="calm")
+
+    served.change = less  # type: ignore[method-assign]
+    dom = served.dom()
+    assert "500 GB free" in dom
+    assert re.search(r'<details class="row calm" id="cluster-calm"[^>]* open=', dom)
+
+
+def test_a_server_that_does_not_answer_any_more_is_said(served: Served) -> None:
+    def fails() -> None:
+        served.asked = 2  # and so each time after it
+        raise RuntimeError
+
+    served.change = fails  # type: ignore[method-assign]
+    dom = served.dom()
+    assert re.search(r'id="live"[^>]*class="dead">no answer for \d+ s<', dom)
+    assert 'id="cluster-payments"' in dom
+
+
+@pytest.mark.parametrize("width", [375, 768, 960, 1440])
+def test_it_fits_its_window(served: Served, width: int) -> None:
+    served.world.read(members(1), log_dirs(0.1, log_dir="/" + "x" * 300, broker=1), cluster="c" * 200)
+    found = noted(served.dom(width=width), "width")
+    assert found == f"{width} of {width}"
+
+
+def test_on_a_phone_an_alert_that_nobody_repeated_leaves_room_for_its_name(served: Served) -> None:
+    served.world.later(hours=28)
+    dom = served.dom(width=375)
+    assert "not repeated in time" in dom
+    assert int(noted(dom, "narrowest") or 0) > 60  # a letter is ten wide
+
+
+def test_it_is_dark_where_that_is_preferred(served: Served) -> None:
+    light, dark = served.dom(), served.dom(is_dark=True)
+    assert (noted(light, "ground"), noted(dark, "ground")) == ("rgb(244, 246, 244)", "rgb(15, 21, 20)")
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=document.title='owned'>", "<script>document.title='owned'</script>"]
+)
+def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(chromium: Chromium, name: str) -> None:
+    with Served(World(), chromium) as served:
+        served.world.read(members(1, cluster=name), log_dirs(0.1, name, f"/{name}"), cluster=name)
+
+        def comes() -> None:
+            served.world.later(seconds=5)
+            served.world.read(log_dirs(0.01, name, f"/{name}/2"), cluster=name)
+
+        served.change = comes  # type: ignore[method-assign]
+        dom = served.dom()
+    assert "owned</title>" not in dom
+    assert noted(dom, "violation") is None
+    assert "&lt;" in dom

@@ -1,0 +1,400 @@
+"""The status page and its API over a loop in virtual time: true to what was decided, whatever anybody named."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.exporter.page import history
+from connectors.exporter.page.openapi import openapi
+from connectors.exporter.page.render import SHOWN_CLUSTERS
+from connectors.loop_snapshot import LoopAnswers
+from policies.registry import POLICIES
+from tests.connectors.exporter.loop import members
+from tests.connectors.exporter.page.world import START, World, log_dirs
+
+
+@pytest.fixture
+def world() -> World:
+    return World().everything()
+
+
+@pytest.fixture(scope="module")
+def whole() -> World:
+    """For tests that change nothing."""
+    return World().everything()
+
+
+def told(world: World, path: str) -> Any:
+    answer = world.site.answer(f"/api/v1{path}")
+    assert answer is not None
+    assert answer.content_type == "application/json"
+    return json.loads(answer.body)
+
+
+def page(world: World) -> str:
+    answer = world.site.answer("/")
+    assert answer is not None
+    return answer.body.decode()
+
+
+def policy(world: World, cluster: str, name: str) -> Any:
+    return next(p for p in told(world, f"/clusters/{cluster}")["policies"] if p["policy"] == name)
+
+
+# --- What is told
+
+
+def test_the_factor_and_the_fullest_volumes_are_those_of_the_metrics(whole: World) -> None:
+    throttle = policy(whole, "payments", "throttle")
+    assert throttle["stale"] is False
+    assert throttle["detail"]["factor"] == pytest.approx(1 / 3)
+    first, second = throttle["detail"]["volumes"]
+    assert (first["broker"], first["log_dir"], first["usable_bytes"]) == ("1", "/data", 1e11)
+    assert first["used_ratio"] == pytest.approx(0.9)
+    assert (first["soft_ratio"], first["hard_ratio"]) == (pytest.approx(0.8), pytest.approx(0.95))
+    assert second["broker"] == "2"
+    assert "0.33" in page(whole)
+    assert throttle["latest"]["sentence"] in page(whole)
+
+
+def test_a_volume_that_fills_says_when_it_is_full() -> None:
+    world = World()
+    for step in range(6):
+        world.read(members(1), log_dirs(0.5 - 0.01 * step))
+        world.later(seconds=60)
+    world.seconds += 10
+    (volume,) = policy(world, "payments", "throttle")["detail"]["volumes"]
+    assert volume["seconds_to_full"] == pytest.approx(45 * 60 - 60, rel=0.1)
+    assert "full in 4" in page(world)
+
+
+def test_unassigned_bookies_sessions_and_a_switch_on_its_way(whole: World) -> None:
+    isolation = policy(whole, "messaging", "isolation")["detail"]
+    assert (isolation["unassigned_count"], isolation["unassigned"]) == (1, ["b3"])
+    sessions = policy(whole, "messaging", "sessions")["detail"]
+    assert sessions["roles"] == {"broker": {"established": 3, "connection_lost": 1}}
+    assert [each["member"] for each in sessions["lapsing"]] == ["b2:8080"]
+    switching = policy(whole, "pulsar-1", "switching")["detail"]
+    assert (switching["source"], switching["target"], switching["stage"]) == ("old", "new", "build")
+    places = {each["stage"]: each["place"] for each in switching["way"]}
+    assert (places["triggered"], places["build"], places["cleanup"]) == ("past", "now", "ahead")
+    assert "1 unassigned" in page(whole)
+    assert 'aria-current="step"' in page(whole)
+
+
+def test_alerts_and_decisions_come_with_their_sentences(whole: World) -> None:
+    alerts, decisions = told(whole, "/alerts"), told(whole, "/decisions")["decisions"]
+    assert alerts["alert_count"] == len(alerts["alerts"]) >= 2
+    assert {"volume-below-soft-limit", "unassigned-bookie"} <= {each["alert"] for each in alerts["alerts"]}
+    assert all(each["summary"] in page(whole) for each in alerts["alerts"])
+    assert {each["policy"] for each in decisions} == set(POLICIES)
+    assert [each["decided_at"] for each in decisions] == sorted((d["decided_at"] for d in decisions), reverse=True)
+
+
+def test_what_is_only_repeated_is_no_news(world: World) -> None:
+    before = [each["decision_id"] for each in told(world, "/decisions")["decisions"]]
+    world.later(minutes=2)
+    world.read(members(1, 2), log_dirs(0.1), log_dirs(0.5, broker=2))
+    assert [each["decision_id"] for each in told(world, "/decisions")["decisions"]] == before
+
+
+def test_clusters_that_need_a_look_are_counted_and_come_first(world: World) -> None:
+    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
+    counts = told(world, "/status")["cluster_counts"]
+    assert counts["calm"] >= 1
+    assert sum(counts.values()) == len(told(world, "/clusters")["clusters"])
+    html = page(world)
+    assert html.index('id="cluster-payments"') < html.index('id="cluster-calm"')
+    assert re.search(r"<h1>\d of \d clusters need a look</h1>", html)
+
+
+# --- What has run out
+
+
+def test_what_nobody_keeps_up_is_stale_and_falls_back(world: World) -> None:
+    world.later(minutes=10)
+    throttle = policy(world, "payments", "throttle")
+    assert throttle["stale"] is throttle["latest"]["stale"] is True
+    assert throttle["detail"]["factor"] == 1.0
+    assert throttle["detail"]["brokers"] == {}
+    assert "fallback factor" in page(world)
+    assert "nobody keeps it up" in page(world)
+    assert told(world, "/status")["cluster_counts"]["stale"] >= 1
+
+
+def test_an_order_that_nobody_begins_any_more_does_not_make_its_cluster_stale(world: World) -> None:
+    world.later(minutes=10)
+    world.watched("sessions", "messaging")
+    assert policy(world, "messaging", "sessions")["stale"] is False
+    world.later(minutes=10)
+    assert policy(world, "messaging", "sessions")["stale"] is True, "nobody says any more that it is watched"
+
+
+def test_where_everything_has_run_out_the_page_says_so_first() -> None:
+    world = World()
+    world.read(members(1), log_dirs(0.5))
+    world.later(minutes=10)
+    assert "<h1>Nothing that was decided is current any more</h1>" in page(world)
+
+
+def test_what_is_stale_is_not_drawn_on(world: World) -> None:
+    world.site.record()
+    world.later(minutes=10)
+    world.site.record()
+    drawn = told(world, "/history")["clusters"]["payments"]
+    assert drawn["factor"] == [pytest.approx(1 / 3), None]
+
+
+def test_before_the_history_is_read_nothing_is_shown(world: World) -> None:
+    world.behind = "the exporter is reading its history: 12 records"
+    world.site.record()
+    status = told(world, "/status")
+    assert (status["complete"], status["problem"], status["clusters"]) == (False, world.behind, [])
+    assert told(world, "/history") == {"interval_seconds": 15.0, "ends_at": None, "loop": {}, "clusters": {}}
+    assert world.behind in page(world)
+    assert "payments" not in page(world)
+
+
+def test_an_empty_loop_says_that_it_is_empty() -> None:
+    assert "<h1>Nothing is observed yet</h1>" in page(World())
+
+
+# --- Whether the loop answers
+
+
+def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -> None:
+    world.answers = LoopAnswers(0.31, 0.0, is_silent=False)
+    world.site.record()
+    assert told(world, "/status")["answers"] == {"latest_seconds": 0.31, "unanswered_seconds": 0.0, "silent": False}
+    assert told(world, "/history")["loop"] == {"seconds to answer": [0.31]}
+    assert "The loop answers in <b>0.31 s</b>" in page(world)
+
+
+def test_a_loop_that_does_not_answer_is_said_before_anything_else(world: World) -> None:
+    world.answers = LoopAnswers(0.31, 48.2, is_silent=True)
+    world.site.record()
+    assert told(world, "/history")["loop"] == {}
+    assert "<h1>The loop does not answer</h1>" in page(world)
+    assert "<title>The loop does not answer · Headgate</title>" in page(world)
+    assert "for 48 s" in page(world)
+
+
+# --- Names are text
+
+
+HOSTILE = [
+    "<script>document.title='owned'</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}{% raw %}",
+    "</style><svg onload=alert(1)>",
+    "a'b\"c&amp;<!--",
+    "\u202eexe.elif\u2066",
+    "line\nbreak\x1b[31m\x9b\x00",
+]
+
+
+class Tags(HTMLParser):
+    """What a browser makes of it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def shape(html: str) -> list[tuple[str, frozenset[str]]]:
+    return [(tag, frozenset(attributes)) for tag, attributes in Tags(html).found]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_text_and_changes_no_markup(name: str) -> None:
+    tame, hostile = World(), World()
+    for world, cluster, log_dir in ((tame, "tame", "/tame"), (hostile, name, f"/{name}")):
+        world.read(members(1, cluster=cluster), log_dirs(0.1, cluster, log_dir), cluster=cluster)
+    assert shape(page(hostile)) == shape(page(tame))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page(hostile))
+    assert told(hostile, "/clusters")["clusters"][0]["cluster"] == name
+    raw = hostile.site.answer("/api/v1/status")
+    assert raw is not None
+    assert raw.body.isascii()
+    assert raw.body.count(b"\n") == 1
+    assert told(hostile, f"/clusters/{quote(name, safe='')}")["cluster"] == name
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(min_size=1, max_size=60))
+def test_any_name_is_text(name: str) -> None:
+    world = World()
+    world.read(members(1, cluster=name), log_dirs(0.1, name, f"/{name}"), cluster=name)
+    found = shape(page(world))
+    assert not {tag for tag, _ in found} & {"style", "iframe", "object", "form", "template", "base"}
+    assert [tag for tag, _ in found].count("script") == 1
+    assert not any(key.startswith("on") or key == "style" for _, keys in found for key in keys)
+
+
+def test_nothing_runs_that_stands_in_the_page_and_nothing_comes_from_elsewhere(whole: World) -> None:
+    for tag, attributes in Tags(page(whole)).found:
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "/").startswith("/")
+            assert not (attributes.get(name) or "").startswith("//")
+        assert tag not in ("style", "iframe", "object", "form")
+
+
+# --- Bounds
+
+
+def test_however_many_ask_the_picture_is_made_once_a_second(world: World) -> None:
+    before = world.pictures
+    for _ in range(50):
+        page(world)
+        told(world, "/status")
+    assert world.pictures == before + 1
+    world.seconds += 1
+    page(world)
+    assert world.pictures == before + 2
+
+
+def test_the_same_picture_gives_the_same_bytes_and_another_does_not(world: World) -> None:
+    first = world.site.answer("/")
+    world.seconds += 1
+    again = world.site.answer("/")
+    assert first is not None
+    assert again is not None
+    assert first.etag == again.etag
+    assert again.is_known(f'"other", W/{first.etag}')
+    world.later(seconds=5)
+    world.read(members(1, 2), log_dirs(0.02), log_dirs(0.5, broker=2))
+    changed = world.site.answer("/")
+    assert changed is not None
+    assert not changed.is_known(first.etag)
+
+
+def test_of_very_many_clusters_the_page_shows_so_many_and_the_api_all() -> None:
+    world = World()
+    for number in range(SHOWN_CLUSTERS + 5):
+        name = f"c{number:03}"
+        world.read(log_dirs(0.5, name), cluster=name)
+    world.read(members(1), log_dirs(0.01))
+    html = page(world)
+    assert html.count('id="cluster-') == SHOWN_CLUSTERS
+    assert 'id="cluster-payments"' in html
+    assert "6 more:" in html
+    assert len(told(world, "/clusters")["clusters"]) == SHOWN_CLUSTERS + 6
+
+
+def test_a_very_long_name_is_shown_by_its_ends() -> None:
+    world = World()
+    world.read(members(1), log_dirs(0.1, log_dir="/" + "x" * 4000 + "/end"))
+    html = page(world)
+    assert "x/end</bdi>" in html
+    assert "x" * 1200 not in html
+
+
+def test_the_last_hour_is_kept_and_no_more_of_however_many_names() -> None:
+    kept = history.History()
+    for step in range(history.POINTS + 50):
+        # Names that come and go: each is forgotten an hour after it was seen last.
+        kept.add(
+            START + timedelta(seconds=15 * step), {"stays": {"factor": step / 1000}, f"goes-{step}": {"factor": 1.0}}
+        )
+    document = kept.document()
+    assert len(document.clusters) == history.POINTS + 1
+    assert {len(ring) for rings in document.clusters.values() for ring in rings.values()} == {history.POINTS}
+    assert document.clusters["stays"]["factor"][-1] == (history.POINTS + 49) / 1000
+    many = history.History()
+    many.add(START, {f"c{i}": {f"s{j}": 1.0 for j in range(20)} for i in range(5000)})
+    clusters = many.document().clusters
+    assert len(clusters) == history.MOST_CLUSTERS
+    assert {len(rings) for rings in clusters.values()} == {history.MOST_SERIES}
+
+
+def test_what_was_not_known_before_begins_with_gaps() -> None:
+    kept = history.History()
+    kept.add(START, {"a": {"factor": 1.0}})
+    kept.add(START, {"a": {"factor": 0.5}, "b": {"factor": 0.2}})
+    assert kept.of("b") == {"factor": (None, 0.2)}
+    assert kept.of("nobody") == {}
+
+
+# --- The API is what its description says
+
+
+def schema_at(path: str) -> Any:
+    of_get = openapi()["paths"][f"/api/v1{path}"]["get"]
+    body = of_get["responses"]["200"]["content"]["application/json"]["schema"]
+    return {**body, "components": openapi()["components"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        *((path.removeprefix("/api/v1"),) * 2 for path in openapi()["paths"] if "{" not in path),
+        ("/clusters/{cluster}", "/clusters/payments"),
+    ],
+)
+def test_each_answer_is_of_its_schema(whole: World, path: str, asked: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    whole.site.record()
+    jsonschema.Draft202012Validator(schema_at(path)).validate(told(whole, asked))
+
+
+def test_the_description_is_served_and_names_all_there_is(whole: World) -> None:
+    served = told(whole, "/openapi.json")
+    assert served == openapi()
+    assert served["openapi"].startswith("3.1")
+    assert all({"get", "head"} <= set(path) for path in served["paths"].values())
+    for kind in ("ThrottleDetail", "IsolationDetail", "SessionsDetail", "SwitchingDetail"):
+        assert kind in served["components"]["schemas"]
+    references = set(re.findall(r'"#/components/(\w+)/(\w+)"', json.dumps(served)))
+    assert all(name in served["components"][kind] for kind, name in references)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api", "/api/", "/api/v1", "/api/v1/", "/api/v2/status", "/api/v1/status/", "/api/v1/nothing"),
+        *("/api/v1/clusters/", "/api/v1/clusters/unknown", "/api/v1/clusters/payments/x"),
+        *("/api/v1/clusters/../status", "/api/v1/clusters/%ff"),
+    ],
+)
+def test_what_there_is_not_is_a_404_in_json(whole: World, path: str) -> None:
+    answer = whole.site.answer(path)
+    assert answer is not None
+    assert (answer.status, json.loads(answer.body)["status"]) == (404, 404)
+
+
+@pytest.mark.parametrize("path", ["/static/", "/static/../site.py", "/static/page.html", "/static/%2e", "/x", "//"])
+def test_no_other_file_is_served(whole: World, path: str) -> None:
+    assert whole.site.answer(path) is None
+
+
+# --- A policy of a package of one's own
+
+
+def test_a_policy_without_a_part_of_its_own_shows_its_sentence_and_numbers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = replace(POLICIES["throttle"], connectors=None)
+    monkeypatch.setitem(POLICIES, "throttle", bare)
+    throttle = policy(world, "payments", "throttle")
+    assert throttle["detail"] is None
+    assert throttle["numbers"]["factor"] == pytest.approx(1 / 3)
+    html = page(world)
+    assert throttle["latest"]["sentence"] in html
+    assert "<dt>raw factor</dt>" in html

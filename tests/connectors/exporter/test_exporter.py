@@ -1,0 +1,200 @@
+"""The exporter as a registry sees it, without Kafka: what it shows before and after it has caught up."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from connectors.exporter import Exporter, exporter
+from connectors.isolation.view import IsolationView
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.tail import Record
+from connectors.sessions.view import SessionsView
+from connectors.switching.view import SwitchingView
+from connectors.version import VERSION
+from policies.decisions import Decision
+from policies.units import to_millis
+from tests.connectors.exporter.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics
+
+# Untyped upstream.
+parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
+
+OWN = frozenset({"headgate_build_info", "headgate_settings_info"})
+FIRST = to_millis(START)
+"""Sequence of the first decision of a loop."""
+
+
+class ScriptedTail:
+    """Hands out batches; after each it may be caught up, and the script may look at the exporter."""
+
+    def __init__(self, script: Iterator[tuple[list[Record], bool]]) -> None:
+        self._script = script
+        self.caught_up = False
+        self.problem: str | None = None
+        self.backlog = "2 partitions are behind"
+
+    @contextmanager
+    def __call__(self, *arguments: Any) -> Iterator["ScriptedTail"]:
+        yield self
+
+    def poll(self, timeout_seconds: float) -> list[Record]:
+        records, self.caught_up = next(self._script)
+        return records
+
+
+class Scene:
+    """An exporter on a scripted tail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.heard: list[tuple[int, bool]] = []
+        self.now = START
+        self.stop = threading.Event()
+        self.tail = ScriptedTail(iter(()))
+        monkeypatch.setattr(exporter, "Tail", self.tail)
+        self.exporter = Exporter(
+            KafkaConnection(bootstrap_servers="127.0.0.1:9"),
+            PREFIX,
+            {},
+            self.registry,
+            settings_hash="cafe",
+            on_decision=self._hear,
+            now_ms=lambda: to_millis(self.now),
+        )
+
+    def _hear(self, decision: Decision, caught_up: bool) -> None:
+        self.heard.append((decision.sequence, caught_up))
+
+    def run(self, script: Iterator[tuple[list[Record], bool]]) -> None:
+        self.tail._script = script
+        self.exporter.run(self.stop)
+
+    def families(self) -> dict[str, Metric]:
+        return {metric.name: metric for metric in parse(generate_latest(self.registry).decode()) if metric.samples}
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs(50))
+    loop.step(log_dirs(300), after=60)
+    scene.now = loop.now + timedelta(seconds=1)
+    history = [record for record in loop.records if record.topic == DECIDED]
+
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        assert scene.exporter.caught_up() == "the exporter has not started yet"
+        yield [], False
+        assert set(scene.families()) == OWN
+        yield history[:1], False
+        assert set(scene.families()) == OWN
+        assert scene.exporter.caught_up() == "the exporter is reading its history: 2 partitions are behind"
+        yield history[1:], True
+        assert scene.exporter.caught_up() is None
+        assert scene.value("headgate_throttle_factor", cluster="payments") == 0.5
+        assert scene.value("headgate_throttle_limit_violations_total", cluster="payments", limit="hard") == 0
+        scene.stop.set()
+        yield [], True
+
+    scene.run(script())
+    assert scene.heard == [(FIRST, False), (FIRST + 1, False)]
+    assert scene.exporter.caught_up() == "the exporter has stopped"
+
+
+def test_an_exporter_that_fails_is_no_longer_ready(scene: Scene) -> None:
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield [], True
+        assert scene.exporter.caught_up() is None
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        scene.run(script())
+    assert scene.exporter.caught_up() == "the exporter has stopped"
+
+
+def test_news_are_told_from_history(scene: Scene) -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs(900))
+
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield loop.records, True
+        said = len(loop.records)
+        loop.step(log_dirs(800), after=60)
+        yield loop.records[said:], True
+        yield loop.records, True
+        scene.stop.set()
+        yield [], True
+
+    scene.run(script())
+    assert scene.heard == [(FIRST, False), (FIRST + 1, True)]
+
+
+def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Scene) -> None:
+    loop = Loop()
+    loop.step(log_dirs(900))
+
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        scene.tail.problem = "Kafka does not answer"
+        yield [], False
+        assert scene.exporter.caught_up() == "Kafka does not answer"
+        scene.tail.problem = None
+        yield loop.records, True
+        scene.tail.problem = "Kafka does not answer"
+        yield [], True
+        assert scene.exporter.caught_up() is None
+        assert scene.value("headgate_throttle_factor", cluster="payments") == 1
+        scene.stop.set()
+        yield [], True
+
+    scene.run(script())
+
+
+def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs(900))
+    for free, filling in ((890, 800), (880, 790), (300, 780), (50, 770)):
+        loop.step(log_dirs(free), log_dirs(filling, broker=2), after=10)
+    bad = [Record(DECIDED, b'"\\\n', b"?", 0)]
+
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield loop.records[:2], True
+        yield [*loop.records[2:], *bad], True
+        scene.stop.set()
+        yield [], True
+
+    scene.now = START + timedelta(seconds=41)
+    scene.run(script())
+    described = {metric.name for metric in scene.exporter.describe()}
+    shown = {name.removesuffix("_total") for name in scene.families()}
+    views = (IsolationView, SessionsView, SwitchingView)
+    others = {family.name.removesuffix("_total") for view in views for family in view.families}
+    others |= {"headgate_session_recovery_seconds"}
+    assert shown == described - others
+    of_openmetrics = list(parse_openmetrics(openmetrics(scene.registry)))
+    assert {metric.name for metric in of_openmetrics} == described - others
+    assert not [sample.name for metric in of_openmetrics for sample in metric.samples if "_created" in sample.name]
+    assert all(metric.documentation for metric in of_openmetrics)
+
+
+def test_a_metric_of_the_same_name_is_refused(scene: Scene) -> None:
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        Counter("headgate_dead_letters", "", registry=scene.registry)
+
+
+def test_who_it_is_is_always_shown(scene: Scene) -> None:
+    assert set(scene.families()) == OWN
+    assert scene.value("headgate_settings_info", hash="cafe") == 1
+    assert scene.value("headgate_build_info", version=VERSION) == 1

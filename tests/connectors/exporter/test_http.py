@@ -1,0 +1,302 @@
+"""The HTTP server: what it answers, how it refuses, and that it ends cleanly."""
+
+import gzip
+import json
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from connectors.exporter import MetricsServer
+from connectors.http.access import HttpAccess
+from policies.errors import UserError
+from tests.system.waiting import eventually
+
+LOOPBACK = "127.0.0.1"
+
+
+class Checks:
+    """Checks whose outcome a test sets."""
+
+    def __init__(self) -> None:
+        self.kafka: str | None = None
+        self.query: str | None = None
+        self.broken = False
+
+    def ask_kafka(self) -> str | None:
+        return self.kafka
+
+    def ask_query(self) -> str | None:
+        if self.broken:
+            raise RuntimeError("secret")
+        return self.query
+
+
+@pytest.fixture
+def checks() -> Checks:
+    return Checks()
+
+
+@pytest.fixture
+def server(checks: Checks) -> Iterator[MetricsServer]:
+    registry = CollectorRegistry()
+    Gauge("headgate_throttle_factor", "…", ["cluster"], registry=registry).labels("payments").set(0.75)
+    with MetricsServer(
+        registry,
+        host=LOOPBACK,
+        port=0,
+        healthy={"query": checks.ask_query},
+        ready={"kafka": checks.ask_kafka, "query": checks.ask_query},
+    ) as server:
+        yield server
+
+
+def get(server: MetricsServer, path: str, *, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
+    try:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
+
+
+def test_metrics_are_plain_text_by_default(server: MetricsServer) -> None:
+    response, body = get(server, "/metrics")
+    assert response.status == 200
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    (family,) = text_string_to_metric_families(body.decode())
+    assert [(s.labels, s.value) for s in family.samples] == [({"cluster": "payments"}, 0.75)]
+
+
+def test_metrics_are_openmetrics_where_asked_for(server: MetricsServer) -> None:
+    response, body = get(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_metrics_are_compressed_where_that_is_accepted(server: MetricsServer) -> None:
+    response, body = get(server, "/metrics", Accept_Encoding="gzip")
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert b"headgate_throttle_factor" in gzip.decompress(body)
+
+
+def test_metrics_can_be_filtered_by_name(server: MetricsServer) -> None:
+    assert b"headgate" not in get(server, "/metrics?name[]=other")[1]
+
+
+@pytest.mark.parametrize("path", ["/-/healthy", "/-/ready"])
+def test_all_is_well(server: MetricsServer, path: str) -> None:
+    response, body = get(server, path)
+    assert (response.status, body) == (200, b"ok\n")
+
+
+def test_what_is_wrong_is_said_line_by_line(server: MetricsServer, checks: Checks) -> None:
+    checks.kafka = "Kafka does not answer"
+    assert get(server, "/-/healthy")[0].status == 200
+    checks.query = "no batch for 61 s"
+    response, body = get(server, "/-/ready")
+    assert (response.status, body) == (503, b"kafka: Kafka does not answer\nquery: no batch for 61 s\n")
+    assert get(server, "/-/healthy")[1] == b"query: no batch for 61 s\n"
+
+
+def test_a_check_that_fails_is_a_bad_sign_and_tells_no_secret(server: MetricsServer, checks: Checks) -> None:
+    checks.broken = True
+    response, body = get(server, "/-/healthy")
+    assert (response.status, body) == (503, b"query: the check failed: RuntimeError\n")
+
+
+def test_the_index_links_to_all_there_is(server: MetricsServer) -> None:
+    response, body = get(server, "/?x=1")
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert all(f'href="{path}"'.encode() in body for path in ("/metrics", "/-/healthy", "/-/ready"))
+
+
+def test_anything_else_is_not_found(server: MetricsServer) -> None:
+    assert get(server, "/secrets")[0].status == 404
+
+
+# What is read, and nothing else
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/nothing", "/api/v1/nothing"])
+def test_head_is_get_without_its_body(server: MetricsServer, path: str) -> None:
+    of_get, body = get(server, path)
+    of_head, nothing = get(server, path, method="HEAD")
+    assert body
+    assert nothing == b""
+    passing = ("Date", "Content-Length") if path == "/metrics" else ("Date",)
+    shown = [[(k, v) for k, v in answer.getheaders() if k not in passing] for answer in (of_get, of_head)]
+    assert (of_head.status, shown[1]) == (of_get.status, shown[0])
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "WHATEVER"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/status", "/-/ready"])
+def test_anything_but_reading_is_refused_and_what_may_be_done_is_said(
+    server: MetricsServer, method: str, path: str
+) -> None:
+    response, body = get(server, path, method=method)
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+    assert json.loads(body)["status"] == 405
+
+
+def test_a_body_nobody_asked_for_does_not_lose_the_answer(server: MetricsServer) -> None:
+    connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
+    connection.request("POST", "/api/v1/status", body=b"x" * 60_000)
+    assert connection.getresponse().status == 405
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "length", ["9" * 5000, "-1", "0x10", "five", ""], ids=["endless", "negative", "hex", "word", "none"]
+)
+def test_a_length_that_is_none_does_not_lose_the_answer_either(server: MetricsServer, length: str) -> None:
+    connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
+    connection.request("PUT", "/", headers={"Content-Length": length})
+    assert connection.getresponse().status == 405
+    connection.close()
+
+
+def test_what_the_api_has_not_is_a_404_in_json(server: MetricsServer) -> None:
+    response, body = get(server, "/api/v1/status?x=1")
+    assert (response.status, response.headers["Content-Type"]) == (404, "application/json")
+    assert json.loads(body)["status"] == 404
+
+
+@pytest.mark.parametrize("path", ["//[", "/%", "/\\", "/?", "http://elsewhere/", "*"])
+def test_an_odd_path_is_answered_all_the_same(server: MetricsServer, path: str) -> None:
+    assert get(server, path)[0].status in (200, 404)
+
+
+def test_no_answer_lets_anything_be_taken_from_elsewhere(server: MetricsServer) -> None:
+    for path in ("/", "/metrics", "/nothing"):
+        headers = get(server, path)[0].headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "Python" not in (headers["Server"] or "")
+
+
+def test_who_has_it_already_is_sent_nothing(server: MetricsServer) -> None:
+    etag = get(server, "/")[0].headers["ETag"]
+    for known in (etag, f'"x", W/{etag}', "*"):
+        response, body = get(server, "/", If_None_Match=known)
+        assert (response.status, response.headers["ETag"], body) == (304, etag, b"")
+    assert get(server, "/", If_None_Match='"x"')[0].status == 200
+
+
+def test_a_fault_of_the_site_is_an_answer_and_tells_no_secret() -> None:
+    def fails(path: str) -> None:
+        raise RuntimeError("secret")
+
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, site=fails) as server:
+        response, body = get(server, "/")
+        assert response.status == 500
+        assert b"secret" not in body
+        assert get(server, "/-/healthy")[0].status == 200
+
+
+# Who may ask
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate and its key, in one file."""
+    folder = tmp_path_factory.mktemp("tls")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    subprocess.run(["openssl", "req", "-x509", *kind, *subject, *made], check=True, capture_output=True)
+    both = folder / "both.pem"
+    both.write_text((folder / "cert.pem").read_text() + (folder / "key.pem").read_text())
+    return both
+
+
+def test_without_the_token_only_health_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first-token\n")
+    access = HttpAccess(token_file=token)
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:
+        for path in ("/", "/metrics", "/api/v1/status", "/static/page.js"):
+            response, body = get(server, path)
+            assert response.status == 401
+            assert 'Basic realm="headgate"' in response.headers["WWW-Authenticate"]
+            assert json.loads(body)["status"] == 401
+            assert get(server, path, Authorization="Bearer another")[0].status == 401
+        assert get(server, "/-/healthy")[0].status == get(server, "/-/ready")[0].status == 200
+        assert get(server, "/metrics", Authorization="Bearer first-token")[0].status == 200
+        token.write_text("second-token")
+        assert get(server, "/metrics", Authorization="Bearer first-token")[0].status == 401
+        assert get(server, "/metrics", Authorization="Bearer second-token")[0].status == 200
+        token.unlink()
+        assert get(server, "/metrics", Authorization="Bearer second-token")[0].status == 401
+
+
+def test_with_a_certificate_it_is_encrypted(certificate: Path) -> None:
+    access = HttpAccess(cert_file=certificate, key_file=certificate)
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:
+        trusting = ssl.create_default_context(cafile=certificate)
+        connection = HTTPSConnection(LOOPBACK, server.port, timeout=10, context=trusting)
+        connection.request("GET", "/-/ready")
+        assert connection.getresponse().read() == b"ok\n"
+        connection.close()
+        with pytest.raises((OSError, HTTPException)):
+            get(server, "/-/ready")
+
+
+def test_a_scraper_that_hangs_up_or_is_silent_disturbs_nobody(server: MetricsServer) -> None:
+    with socket.create_connection((LOOPBACK, server.port)) as silent:
+        silent.sendall(b"GET /metr")
+        with socket.create_connection((LOOPBACK, server.port)) as rude:
+            rude.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert get(server, "/-/healthy")[0].status == 200
+
+
+def test_a_port_in_use_is_refused_with_the_setting_to_change(server: MetricsServer) -> None:
+    with pytest.raises(UserError, match=rf"exporter\.port: port {server.port} of 127\.0\.0\.1 is in use: .* another"):
+        MetricsServer(
+            CollectorRegistry(), host=LOOPBACK, port=server.port, healthy={}, ready={}, setting="exporter.port"
+        )
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        pytest.param("no-such-host.invalid", 0, id="unknown host"),
+        pytest.param("192.0.2.1", 0, id="an address of another machine"),
+        pytest.param(LOOPBACK, 70_000, id="no such port"),
+    ],
+)
+def test_where_it_cannot_listen_is_refused(host: str, port: int) -> None:
+    with pytest.raises(UserError, match=rf"^metrics\.port: cannot listen on port {port} of {host}: .+\.$"):
+        MetricsServer(CollectorRegistry(), host=host, port=port, healthy={}, ready={})
+
+
+def test_closing_frees_the_port_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    server = MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={})
+    port = server.port
+    assert get(server, "/metrics")[0].status == 200
+    server.close()
+    server.close()
+    eventually("who was answered is gone, too", lambda: threading.active_count() <= before)
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=port, healthy={}, ready={}) as again:
+        assert get(again, "/metrics")[0].status == 200
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 on this machine")
+def test_it_listens_on_ipv6() -> None:
+    try:
+        server = MetricsServer(CollectorRegistry(), host="::1", port=0, healthy={}, ready={})
+    except UserError as error:
+        pytest.skip(str(error))
+    with server, socket.create_connection(("::1", server.port)) as client:
+        client.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
+        assert client.makefile("rb").readline().startswith(b"HTTP/1.0 200")

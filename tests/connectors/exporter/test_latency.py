@@ -1,0 +1,144 @@
+"""How long decisions took: only those that a new reading caused, only news, stage by stage."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from connectors.exporter import latency
+from connectors.exporter.loop_view import LoopView
+from connectors.metric_families import Histogram
+from policies.observations import Reading
+from tests.connectors.exporter.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
+
+NAME = "headgate_decision_latency_seconds"
+STAGES = ("observed_to_appended", "appended_to_decided", "decided_to_published")
+
+
+def count(loop: Loop) -> float:
+    return loop.series(NAME).get(("throttle", "appended_to_decided", "count"), 0)
+
+
+def played(*delays_ms: int) -> LoopView:
+    """One reading that lowers the factor: delays from it to its append, to the batch, to the decision's append."""
+    loop = Loop()
+    loop.step(log_dirs(900))
+    read_at = START + timedelta(seconds=30)
+    appended, decided_at, published = (read_at + timedelta(milliseconds=sum(delays_ms[: n + 1])) for n in range(3))
+    decision, *_ = loop.step(log_dirs(300), after=30)
+    view = LoopView(PREFIX, {"throttle": loop.settings})
+    view.take(loop.records[:2], live=False)
+    batch = [
+        # In whatever order partitions are read.
+        decided(decision.model_copy(update={"decided_at": decided_at}), published),
+        observed(log_dirs(300), appended, id=decision.evidence[0], read_at=read_at),
+    ]
+    view.take(batch, live=True)
+    return view
+
+
+def test_each_stage_is_measured_from_the_records_own_instants() -> None:
+    view = played(20, 180, 90)
+    values = series(view, NAME, START)
+    for stage, seconds in zip(STAGES, (0.02, 0.18, 0.09), strict=True):
+        assert values["throttle", stage, "count"] == 1
+        assert values["throttle", stage, "sum"] == pytest.approx(seconds)
+
+
+def test_a_batch_that_began_before_the_append_counts_as_no_time_at_all() -> None:
+    view = played(-5, -3, 90)
+    values = series(view, NAME, START)
+    assert [values["throttle", stage, "sum"] for stage in STAGES] == [0, 0, pytest.approx(0.09)]
+
+
+Moment = tuple[float, Sequence[Reading]]
+
+
+@pytest.mark.parametrize(
+    ("script", "counted"),
+    [
+        pytest.param([(0, [log_dirs(300)])], 0, id="the first decision has no one before it"),
+        pytest.param([(0, [log_dirs(900)]), (10, [log_dirs(300)])], 1, id="lowered by a reading"),
+        pytest.param([(0, [log_dirs(300)]), (60, [log_dirs(700)])], 1, id="raised by a reading"),
+        pytest.param([(0, [log_dirs(300)]), (60, [log_dirs(300)])], 0, id="a heartbeat with a newer reading"),
+        pytest.param([(0, [log_dirs(300)]), (60, [])], 0, id="a heartbeat without one"),
+        pytest.param([(0, [log_dirs(300)]), (10, [log_dirs(700)])], 1, id="held by a reading"),
+        pytest.param([(0, [log_dirs(300)]), (10, [log_dirs(700)]), (20, [])], 1, id="raised by time, once held"),
+        pytest.param([(0, [members(1), log_dirs(900)]), (300, [])], 0, id="stale by time"),
+        pytest.param([(0, [members(1), log_dirs(300)]), (300, []), (5, [log_dirs(200)])], 1, id="read again"),
+        pytest.param(
+            [(0, [members(1, 2), log_dirs(300), log_dirs(900, broker=2)]), (10, [members(2)])], 0, id="its broker left"
+        ),
+        pytest.param(
+            [(0, [log_dirs(300), log_dirs(400, broker=2)]), (60, [log_dirs(300, broker=3)]), (9, [log_dirs(900)])],
+            0,
+            id="another volume decides when the reading of the first one lets go",
+        ),
+        pytest.param(
+            [(0, [log_dirs(300), log_dirs(400, broker=2)]), (9, [log_dirs(200, broker=2)])],
+            1,
+            id="another volume decides because it is worse",
+        ),
+    ],
+)
+def test_only_decisions_that_their_evidence_caused_are_counted(script: list[Moment], counted: int) -> None:
+    loop = Loop(validity="5m", min_hold="30s")
+    for after, readings in script:
+        loop.step(*readings, after=after)
+    assert count(loop) == counted
+
+
+def test_history_is_no_latency() -> None:
+    loop = Loop()
+    loop.step(log_dirs(900), live=False)
+    loop.step(log_dirs(300), after=10, live=False)
+    assert loop.series(NAME) == {}
+    loop.step(log_dirs(200), after=10)
+    assert count(loop) == 1
+
+
+def test_a_decision_may_be_read_before_its_cause() -> None:
+    loop = Loop()
+    loop.step(log_dirs(900))
+    loop.step(log_dirs(300), after=10)
+    view = LoopView(PREFIX, {"throttle": loop.settings})
+    readings = [record for record in loop.records if record.topic == OBSERVED]
+    view.take([record for record in loop.records if record.topic != OBSERVED], live=True)
+    assert series(view, NAME, loop.now) == {}
+    for _ in range(2):
+        view.take(readings, live=True)
+    assert series(view, NAME, loop.now)["throttle", "appended_to_decided", "count"] == 1
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "REMEMBERED_OBSERVATIONS", 2)
+    monkeypatch.setattr(latency, "_WAITING_DECISIONS", 2)
+    loop = Loop()
+    decision = loop.step(log_dirs(900))[0]
+    recent = latency.DecisionLatency()
+    for number in range(5):
+        recent.observed(f"o{number}", START, 0)
+        recent.decided(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)
+    assert list(recent._recent) == ["o3", "o4"]
+    assert list(recent._waiting) == ["later3", "later4"]
+
+
+def test_a_bound_includes_its_own_value_and_buckets_add_up() -> None:
+    histogram = Histogram("h", "", ("l",), (0.1, 1.0))
+    for value in (0.1, 0.5, 1.0, 7.0):
+        histogram.add(("x",), value)
+    samples = {(s.name, s.labels.get("le")): s.value for s in histogram.metric().samples}
+    assert samples == {
+        ("h_bucket", "0.1"): 1,
+        ("h_bucket", "1.0"): 3,
+        ("h_bucket", "+Inf"): 4,
+        ("h_count", None): 4,
+        ("h_sum", None): pytest.approx(8.6),
+    }
+
+
+def test_the_policy_names_the_reading_that_decides_first() -> None:
+    """What the measurement rests on."""
+    loop = Loop()
+    loop.step(log_dirs(900), log_dirs(800, broker=2))
+    assert loop.step(log_dirs(300, broker=2), after=10)[0].evidence[0] == "o3"

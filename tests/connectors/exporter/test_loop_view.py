@@ -1,0 +1,494 @@
+"""The picture of the loop in virtual time: which series there are, what they say, and when they vanish."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.exporter.loop_view import LoopView
+from connectors.kafka.tail import Record
+from policies.decisions import Alert
+from policies.observations import Outcome
+from policies.registry import POLICIES, observed_topics
+from policies.throttle import LogDirs, ThrottleSettings
+from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.facts import facts_as_of
+from policies.throttle.judge import judge_volumes
+from policies.units import from_millis, human_seconds, to_millis
+from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
+from streaming.dead_letters import DeadLettersCounted, letters_counted
+from streaming.host import PolicyHost
+from streaming.standing import LastStanding, emit_standing
+from tests.connectors.exporter.loop import (
+    ALERTS,
+    DEAD_LETTERS,
+    DECIDED,
+    OBSERVED,
+    PREFIX,
+    START,
+    Loop,
+    decided,
+    log_dirs,
+    members,
+    observed,
+    series,
+)
+
+VALIDITY_SECONDS = 300
+HEARTBEAT_SECONDS = 60
+
+
+def dead_letter(reason: str = "malformed", value_bytes: int = 5_000_000) -> Record:
+    data = {"topic": OBSERVED, "reason": reason, "value_base64": "x" * value_bytes}
+    event = {"specversion": "1.0", "id": "1", "source": "query", "type": DEAD_LETTER_TYPE, "data": data}
+    return Record(DEAD_LETTERS, None, json.dumps(event).encode(), 0)
+
+
+def test_nothing_is_said_of_a_loop_that_has_said_nothing() -> None:
+    view = LoopView(PREFIX, {})
+    names = {metric.name for metric in view.metrics(to_millis(START))}
+    assert names == {"headgate_dead_letters"}
+    assert list(view.own_samples()) == []
+
+
+def test_a_decision_gives_the_factors_and_how_many_count() -> None:
+    loop = Loop()
+    loop.step(members(1, 2), log_dirs(300), log_dirs({"/a": 900, "/b": 800}, broker=2))
+    assert loop.series("headgate_throttle_factor") == {("payments",): 0.5}
+    assert loop.series("headgate_throttle_raw_factor") == {("payments",): 0.5}
+    assert loop.series("headgate_throttling_volume") == {("payments", "1", "/a", "soft_limit"): 1}
+    states = ("counted", "stale", "departed")
+    assert loop.series("headgate_log_dirs") == dict(zip((("payments", s) for s in states), (3, 0, 0), strict=True))
+    assert loop.series("headgate_kafka_brokers") == dict(zip((("payments", s) for s in states), (2, 0, 0), strict=True))
+    assert loop.series("headgate_decision_stale") == {("throttle", "payments"): 0}
+
+
+def test_a_reading_gives_the_volumes_before_there_is_any_decision() -> None:
+    view = LoopView(PREFIX, {})
+    view.take([observed(log_dirs(300), START, id="o1")], live=True)
+    labels = ("payments", "1", "/a")
+    now = START + timedelta(seconds=7)
+    assert series(view, "headgate_volume_usable_bytes", now) == {labels: 300}
+    assert series(view, "headgate_volume_used_bytes", now) == {labels: 700}
+    assert series(view, "headgate_volume_total_bytes", now) == {labels: 1000}
+    assert series(view, "headgate_observation_age_seconds", now) == {("payments",): 7}
+    assert series(view, "headgate_throttle", now) == series(view, "headgate_decision", now) == {}
+    assert series(view, "headgate_kafka_brokers", now) == series(view, "headgate_log_dirs", now) == {}
+
+
+def test_the_way_to_full_is_the_policys_and_grows_shorter_between_readings() -> None:
+    loop = Loop()
+    for free in (910, 900, 890, 880):
+        loop.step(log_dirs(free), after=10)
+    assert loop.series("headgate_volume_seconds_to_full") == {("payments", "1", "/a"): 880}
+    assert loop.series("headgate_volume_seconds_to_full", after=60) == {("payments", "1", "/a"): 820}
+    assert loop.series("headgate_volume_seconds_to_full", after=VALIDITY_SECONDS) == {}
+
+
+COURSES = {
+    "a fill": [900 - 10 * i for i in range(60)],
+    "a jump, then rest": [*(900 - i for i in range(30)), *[300] * 30],
+    "a recovery": [*(900 - 20 * i for i in range(30)), *[900] * 30],
+    "a recovery, and filled again": [*(900 - 20 * i for i in range(30)), *(900 - 10 * i for i in range(30))],
+    "a faster fill": [*(900 - i for i in range(30)), *(870 - 20 * i for i in range(30))],
+}
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
+def test_sentence_metric_and_alert_tell_one_time_to_full(course: list[int], every: int) -> None:
+    """At every moment: within a factor of two, or five seconds, where it is soon; and none tells of it alone."""
+    loop = Loop(time_to_full_alert="5m")
+    for free in course:
+        loop.step(log_dirs(free), after=every)
+        metric = loop.series("headgate_volume_seconds_to_full").get(("payments", "1", "/a"))
+        decided = [d for d in loop.decisions if isinstance(d, ThrottleFactor)][-1]
+        alerts = [d for d in loop.decisions if isinstance(d, Alert) and d.alert == "volume-fills-soon"]
+        said = decided.seconds_to_full
+        left = None if said is None else max(0.0, said - (loop.now - decided.decided_at).total_seconds())
+        sentence = "" if said is None else f"full in {human_seconds(said)} at the present rate"
+        assert sentence in decided.explanation
+        assert decided.explanation.count("full in") == (said is not None)
+        if metric is not None and metric < 300:
+            assert left is not None
+            assert max(left, metric) <= 2 * min(left, metric) + 5
+            assert alerts[-1].status.value == "firing"
+        elif metric is None:
+            assert left is None or left >= 300
+            assert not alerts or alerts[-1].status.value == "resolved"
+
+
+def test_a_failed_attempt_keeps_the_volumes_and_counts_as_an_observation() -> None:
+    loop = Loop()
+    loop.step(members(1), log_dirs(900))
+    loop.step(LogDirs(cluster="payments", broker=1, outcome=Outcome.TIMEOUT), after=40)
+    assert loop.series("headgate_volume_usable_bytes", after=2) == {("payments", "1", "/a"): 900}
+    assert loop.series("headgate_observation_age_seconds", after=2) == {("payments",): 2}
+
+
+def test_a_clock_behind_kafkas_shows_no_negative_age() -> None:
+    loop = Loop()
+    loop.step(log_dirs(900))
+    assert loop.series("headgate_observation_age_seconds", after=-3) == {("payments",): 0}
+
+
+@pytest.mark.parametrize(
+    ("free_of_2", "hold_seconds"),
+    [pytest.param(900, 0, id="not limiting: at once"), pytest.param(300, 3600, id="limiting: after its hold")],
+)
+def test_series_of_a_broker_that_left_vanish_when_the_policy_forgets_it(free_of_2: int, hold_seconds: int) -> None:
+    loop = Loop()
+    loop.step(members(1, 2), log_dirs(900), log_dirs(free_of_2, broker=2))
+    loop.step(members(1), after=10)
+    there, gone = ("payments", "1", "/a"), ("payments", "2", "/a")
+    for name in ("usable_bytes", "used_bytes", "total_bytes"):
+        if hold_seconds:
+            assert set(loop.series(f"headgate_volume_{name}", after=hold_seconds - 1)) == {there, gone}
+        assert set(loop.series(f"headgate_volume_{name}", after=hold_seconds)) == {there}
+
+
+def test_series_of_a_removed_log_dir_vanish() -> None:
+    loop = Loop()
+    loop.step(log_dirs({"/a": 900, "/b": 800}))
+    loop.step(log_dirs({"/a": 900}), after=10)
+    assert loop.series("headgate_volume_usable_bytes") == {("payments", "1", "/a"): 900}
+
+
+def test_a_volume_that_no_longer_limits_is_no_longer_shown_as_limiting() -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs(50))
+    assert loop.series("headgate_throttling_volume") == {("payments", "1", "/a", "hard_limit"): 1}
+    loop.step(log_dirs(105), after=10)
+    assert loop.series("headgate_throttling_volume") == {("payments", "1", "/a", "recovery_margin"): 1}
+    loop.step(log_dirs(900), after=10)
+    assert loop.series("headgate_throttling_volume") == {}
+
+
+def test_a_dead_loop_shows_the_fallback_and_nothing_it_no_longer_knows() -> None:
+    loop = Loop(clusters={"pay*": {"fallback_factor": 0.25}})
+    loop.step(members(1), log_dirs(50))
+    alive, dead = 3 * HEARTBEAT_SECONDS - 1, 3 * HEARTBEAT_SECONDS
+    assert loop.series("headgate_throttle_factor", after=alive) == {("payments",): 0.0}
+    assert loop.series("headgate_decision_stale", after=alive) == {("throttle", "payments"): 0}
+    assert loop.series("headgate_decision_stale", after=dead) == {("throttle", "payments"): 1}
+    assert loop.series("headgate_throttle_factor", after=dead) == {("payments",): 0.25}
+    for name in ("throttle_raw_factor", "throttling_volume", "kafka_brokers", "log_dirs"):
+        assert loop.series(f"headgate_{name}", after=dead) == {}
+    assert loop.series("headgate_volume_usable_bytes", after=dead) == {("payments", "1", "/a"): 50}
+
+
+def test_a_dead_loop_without_limits_leaves_producers_alone() -> None:
+    loop = Loop(hard=None, soft=None, fallback_factor=0.1)
+    loop.step(log_dirs(50))
+    assert loop.series("headgate_throttle_factor", after=3600) == {("payments",): 1.0}
+
+
+def test_the_fallback_is_counted_once_each_time_it_begins() -> None:
+    loop = Loop()
+
+    def count() -> float:
+        return loop.series("headgate_throttle_fallback_total")[("payments",)]
+
+    loop.step(members(1), log_dirs(900))
+    assert count() == 0
+    for _ in range(10):
+        loop.step(after=HEARTBEAT_SECONDS)
+    assert loop.decisions[-1].reason == "stale_volume"
+    assert count() == 1
+    loop.step(log_dirs(900), after=10)
+    assert count() == 1
+    loop.step(after=VALIDITY_SECONDS)
+    assert count() == 2
+
+
+# From one free space to the next, the hard limit at 100 and the soft one at 500, its margin at 110.
+@pytest.mark.parametrize(
+    ("free", "hard", "soft"),
+    [
+        pytest.param([900, 300], 0, 1, id="to the soft limit"),
+        pytest.param([900, 300, 250, 200], 0, 1, id="deeper below the soft limit"),
+        pytest.param([900, 300, 50], 1, 1, id="on to the hard limit"),
+        pytest.param([900, 50], 1, 0, id="straight to the hard limit"),
+        pytest.param([900, 50, 300, 900], 1, 0, id="coming back is none"),
+        pytest.param([900, 50, 105, 50, 105, 50], 1, 0, id="swinging within the margin is none"),
+        pytest.param([900, 50, 300, 50], 2, 0, id="falling again after recovery"),
+        pytest.param([900, 300, 900, 300], 0, 2, id="the soft limit again"),
+        pytest.param([50], 1, 0, id="at the first decision"),
+    ],
+)
+def test_a_limit_is_counted_each_time_the_cluster_comes_to_it(free: list[int], hard: int, soft: int) -> None:
+    loop = Loop(min_hold="0s", min_change=0.0)
+    for usable_bytes in free:
+        loop.step(log_dirs(usable_bytes), after=10)
+    counts = loop.series("headgate_throttle_limit_violations_total")
+    assert counts == {("payments", "hard"): hard, ("payments", "soft"): soft}
+
+
+def test_silence_between_does_not_count_a_limit_twice() -> None:
+    loop = Loop()
+    loop.step(members(1), log_dirs(50))
+    loop.step(after=VALIDITY_SECONDS)
+    loop.step(log_dirs(50), after=1)
+    reasons = [decision.reason for decision in loop.decisions if isinstance(decision, ThrottleFactor)]
+    assert reasons == ["hard_limit", "stale_volume", "hard_limit"]
+    assert loop.series("headgate_throttle_limit_violations_total")[("payments", "hard")] == 1
+
+
+def test_a_fallback_below_an_open_volume_is_no_violation() -> None:
+    loop = Loop(fallback_factor=0.0)
+    loop.step(members(1), log_dirs(900))
+    loop.step(after=VALIDITY_SECONDS)
+    assert loop.series("headgate_throttling_volume") == {("payments", "1", "/a", "stale_volume"): 1}
+    assert set(loop.series("headgate_throttle_limit_violations_total").values()) == {0}
+
+
+def test_history_counts_nothing_but_tells_repeats_from_beginnings() -> None:
+    loop = Loop()
+    loop.step(members(1), log_dirs(50), live=False)
+    loop.step(log_dirs(50), after=HEARTBEAT_SECONDS)
+    assert set(loop.series("headgate_throttle_limit_violations_total").values()) == {0}
+    loop.step(after=VALIDITY_SECONDS, live=False)
+    loop.step(after=HEARTBEAT_SECONDS)
+    assert loop.series("headgate_throttle_fallback_total") == {("payments",): 0}
+
+
+def test_repeated_and_outdated_decisions_are_dropped() -> None:
+    loop = Loop(min_hold="0s")
+    for free in (50, 900, 300):
+        loop.step(log_dirs(free), after=10)
+    again = loop.view.take(loop.records, live=True)
+    assert again == []
+    assert loop.series("headgate_throttle_factor") == {("payments",): 0.5}
+    assert loop.series("headgate_throttle_limit_violations_total") == {("payments", "hard"): 1, ("payments", "soft"): 1}
+
+
+def test_new_decisions_are_handed_on_in_order_alerts_among_them() -> None:
+    loop = Loop()
+    handed = loop.step(log_dirs(50))
+    assert [decision.event_type for decision in handed] == [ThrottleFactor.event_type, *[Alert.event_type] * 2]
+    assert [decision.decision_id for decision in handed] == [decision.decision_id for decision in loop.decisions]
+
+
+def test_alerts_are_counted_while_they_fire() -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs({"/a": 50, "/b": 300}))
+    assert loop.series("headgate_alerts") == {
+        ("volume-below-hard-limit", "critical", "payments"): 1,
+        ("volume-below-soft-limit", "warning", "payments"): 2,
+    }
+    loop.step(log_dirs({"/a": 300, "/b": 900}), after=10)
+    assert loop.series("headgate_alerts") == {("volume-below-soft-limit", "warning", "payments"): 1}
+    loop.step(log_dirs({"/a": 900, "/b": 900}), after=10)
+    assert loop.series("headgate_alerts") == {}
+
+
+def test_a_deleted_decision_takes_its_cluster_along() -> None:
+    loop = Loop()
+    loop.step(log_dirs(50))
+    loop.view.take([Record(DECIDED, b"payments", None, 0)], live=True)
+    for name in ("throttle", "decision", "volume", "log_dirs", "observation"):
+        assert loop.series(f"headgate_{name}") == {}
+    loop.view.take([decided(loop.decisions[0])], live=True)
+    assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
+
+
+def test_readings_and_decisions_of_clusters_nobody_named_are_not_shown() -> None:
+    view = LoopView(PREFIX, {"throttle": Loop().settings}, frozenset({"orders"}))
+    orders, forged = Loop(cluster="orders", view=view), Loop(view=view)
+    orders.step(log_dirs(300, cluster="orders"))
+    forged.step(log_dirs(50))
+    for name in ("headgate_volume_usable_bytes", "headgate_throttle_factor", "headgate_observation_age_seconds"):
+        assert {labels[0] for labels in orders.series(name)} == {"orders"}
+
+
+def test_where_no_cluster_is_named_only_so_many_invented_ones_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.exporter.loop_view.MOST_CLUSTERS", 3)
+    loop = Loop()
+    for number in range(10):
+        loop.view.take([observed(log_dirs(300, cluster=f"forged-{number}"), START, id=str(number))], live=True)
+    assert len(loop.series("headgate_volume_usable_bytes")) == 3
+
+
+def test_series_of_dead_letters_do_not_grow_with_what_anybody_writes() -> None:
+    view = LoopView(PREFIX, {})
+    before = len(series(view, "headgate_dead_letters_total", START))
+    view.take([dead_letter(f"invented-{n}", value_bytes=100) for n in range(100)], live=True)
+    assert len(series(view, "headgate_dead_letters_total", START)) == before + 1
+
+
+def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
+    view = LoopView(PREFIX, {})
+    counted = DeadLettersCounted(
+        reason=DeadLetterReason.MALFORMED,
+        topic=OBSERVED,
+        cluster=None,
+        count=99_995,
+        since=START,
+        until=START,
+        last="x/0/9",
+    )
+    view.take([dead_letter(), Record(DEAD_LETTERS, None, letters_counted(counted).value, 0)], live=True)
+    assert series(view, "headgate_dead_letters_total", START)[OBSERVED, "malformed"] == 99_996
+
+
+def test_a_deleted_alert_no_longer_fires() -> None:
+    loop = Loop()
+    loop.step(log_dirs(300))
+    (alert,) = (decision for decision in loop.decisions if isinstance(decision, Alert))
+    loop.view.take([Record(ALERTS, alert.record_key().encode(), None, 0)], live=True)
+    assert loop.series("headgate_alerts") == {}
+
+
+def test_clusters_do_not_mix() -> None:
+    payments = Loop()
+    orders = Loop(cluster="orders", view=payments.view)
+    payments.step(log_dirs(50))
+    orders.step(log_dirs(300, cluster="orders"))
+    assert payments.series("headgate_throttle_factor") == {("payments",): 0.0, ("orders",): 0.5}
+    assert set(payments.series("headgate_volume_usable_bytes").values()) == {50, 300}
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "reason"),
+    [
+        pytest.param(OBSERVED, b"{", "malformed", id="observed, not JSON"),
+        pytest.param(OBSERVED, None, "malformed", id="observed, without a value"),
+        pytest.param(DECIDED, b"\xff", "malformed", id="decided, not text"),
+        pytest.param(ALERTS, b" " * (4 * 1024 * 1024 + 1), "too_large", id="too large"),
+        pytest.param(
+            DECIDED,
+            b'{"specversion":"1.0","id":"1","source":"x","type":"headgate.news.v9","data":{}}',
+            "unknown_type",
+            id="of a newer version",
+        ),
+        pytest.param(
+            DECIDED,
+            b'{"specversion":"1.0","id":"1","source":"x","type":"headgate.throttle-factor.v1","data":{"factor":2}}',
+            "invalid",
+            id="decided, not what it should be",
+        ),
+        pytest.param(DEAD_LETTERS, b"?", "malformed", id="dead letter"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_counted_and_changes_nothing(
+    topic: str, value: bytes | None, reason: str
+) -> None:
+    loop = Loop()
+    loop.step(log_dirs(300))
+    before = loop.view.metrics(to_millis(loop.now))
+    loop.view.take([Record(topic, b"payments", value, 0)] * 2, live=True)
+    assert [(sample.labels, sample.value) for sample in loop.view.own_samples()] == [((topic, reason), 2)]
+    assert loop.view.metrics(to_millis(loop.now)) == before
+
+
+def test_dead_letters_are_counted_from_zero_however_large() -> None:
+    view = LoopView(PREFIX, {})
+    assert set(series(view, "headgate_dead_letters_total", START).values()) == {0}
+    view.take([dead_letter(), dead_letter(), dead_letter("invalid"), dead_letter("of_a_newer_query")], live=True)
+    counts = series(view, "headgate_dead_letters_total", START)
+    assert {key: n for key, n in counts.items() if n} == {
+        (OBSERVED, "malformed"): 2,
+        (OBSERVED, "invalid"): 1,
+        (OBSERVED, "other"): 1,
+    }
+
+
+def test_history_reaches_as_far_as_a_reading_may_count_and_the_trend_looks() -> None:
+    def history_of(**settings: Any) -> timedelta | None:
+        block = ThrottleSettings.model_validate(settings)
+        return LoopView(PREFIX, {"throttle": block}).histories()[OBSERVED]
+
+    assert history_of() == timedelta(minutes=15)
+    assert history_of(validity="20m") == timedelta(minutes=20)
+    assert history_of(validity="20m", clusters={"a": {}, "[ab]*": {"validity": "2h"}}) == timedelta(hours=2)
+
+
+def test_decided_topics_are_read_whole_and_dead_letters_from_their_end() -> None:
+    histories = LoopView(PREFIX, {}).histories()
+    observed = {f"{PREFIX}.{topic}" for topic in observed_topics()}
+    assert OBSERVED in observed
+    assert all(histories.pop(topic) for topic in observed)
+    assert {DECIDED, ALERTS} <= {topic for topic, past in histories.items() if past is None}
+    assert {topic for topic, past in histories.items() if past is not None} == {DEAD_LETTERS}
+    assert histories[DEAD_LETTERS] == timedelta(0)
+
+
+Script = list[tuple[int, int, int]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(-1, 1000)), max_size=30))
+def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> None:
+    """Of any history: (seconds passed, broker or 0 for a membership reading, free bytes or -1 for a failure)."""
+    loop = Loop()
+    for after, broker, free in script:
+        if broker == 0:
+            loop.step(members(*range(1, 1 + free % 4)), after=after)
+        elif free < 0:
+            loop.step(LogDirs(cluster="payments", broker=broker, outcome=Outcome.ERROR), after=after)
+        else:
+            loop.step(log_dirs(free, broker=broker), after=after)
+        assert loop.state is not None
+        now = from_millis(to_millis(loop.now))
+        volumes, _ = judge_volumes(facts_as_of(now, "payments", loop.state.cluster, loop.settings))
+        by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in volumes}
+        usable = {labels: v.state.usable_bytes for labels, v in by_labels.items()}
+        left = {labels: v.seconds_to_full for labels, v in by_labels.items() if v.seconds_to_full is not None}
+        assert loop.series("headgate_volume_usable_bytes") == usable
+        assert loop.series("headgate_volume_seconds_to_full") == left
+
+
+def test_a_query_that_lost_its_checkpoint_is_followed_at_once() -> None:
+    loop = Loop(min_hold="0s")
+    loop.step(log_dirs(900))
+    loop.step(log_dirs(400), after=60)
+    loop.state = None
+    (anew,) = [d for d in loop.step(log_dirs(900), after=1) if isinstance(d, ThrottleFactor)]
+    assert anew.factor == 1.0
+    assert loop.series("headgate_throttle_factor") == {("payments",): 1.0}
+    assert len({d.decision_id for d in loop.decisions}) == len(loop.decisions)
+
+
+def test_a_forged_decision_fences_no_true_one_out() -> None:
+    loop = Loop(min_hold="0s")
+    (true,) = [d for d in loop.step(log_dirs(400)) if isinstance(d, ThrottleFactor)]
+    never = datetime(9999, 1, 1, tzinfo=UTC)
+    for forged in ({"sequence": 10**18}, {"sequence": true.sequence + 1, "valid_until": never}):
+        assert loop.view.take([decided(true.model_copy(update={"factor": 1.0, **forged}))], live=True) == []
+    loop.step(log_dirs(50), after=1)
+    assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
+
+
+# Whether what was decided is current
+
+
+def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
+    said = emit_standing(PolicyHost().issuer(policy, cluster), LastStanding(), to_millis(at))[1]
+    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: str) -> None:
+    view = LoopView(PREFIX, {})
+    view.take([standing(policy, START)], live=True)
+
+    def stale(minutes: float) -> Any:
+        return series(view, "headgate_decision_stale", START + timedelta(minutes=minutes))
+
+    assert stale(2.9) == {(policy, "payments"): 0.0}
+    assert stale(3) == {(policy, "payments"): 1.0}
+    view.take([standing(policy, START + timedelta(minutes=4))], live=True)
+    assert stale(5) == {(policy, "payments"): 0.0}
+    view.take([Record(f"{PREFIX}.decided.standing", f"{policy}/payments".encode(), None, 0)], live=True)
+    assert stale(5) == {}
+
+
+def test_what_nobody_keeps_up_is_not_shown_as_current() -> None:
+    loop = Loop(heartbeat="1h", validity="20m")
+    loop.step(log_dirs(50))
+    loop.view.take([standing("throttle", loop.now)], live=True)
+    assert loop.series("headgate_throttle_raw_factor", after=60)
+    assert loop.series("headgate_throttle_raw_factor", after=181) == {}
+    assert set(loop.series("headgate_decision_stale", after=181).values()) == {1.0}

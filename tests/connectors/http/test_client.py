@@ -1,0 +1,174 @@
+"""Servers that drip, flood or compress do not hold a request beyond its deadline, nor fill the memory."""
+
+import gzip
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import TypeAdapter
+
+from connectors.http.client import OversizedAnswerError, bounded_client, deadline
+from connectors.http.tls import Tls
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.outcomes import AdminError, outcome_of
+from connectors.pulsar.rest import Names, RestClient
+from tests.system.waiting import is_soon
+
+TIMEOUT_SECONDS = 0.3
+OK = b"HTTP/1.1 200 OK\r\n"
+
+Behaviour = Callable[[socket.socket], None]
+
+
+@contextmanager
+def server(behave: Behaviour) -> Iterator[str]:
+    """A server that treats each connection so, on a thread of its own; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    threading.Thread(target=treat, args=(connection,), daemon=True).start()
+
+        def treat(connection: socket.socket) -> None:
+            with suppress(OSError), connection:
+                connection.recv(65_536)
+                behave(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def dripping(text: bytes) -> Behaviour:
+    """A byte every fiftieth of a second, for a minute."""
+
+    def drip(connection: socket.socket) -> None:
+        for byte in (text + b"x" * 3000)[:3000]:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.02)
+
+    return drip
+
+
+def informing(connection: socket.socket) -> None:
+    for _ in range(3000):
+        connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
+        time.sleep(0.02)
+
+
+def flooding(connection: socket.socket) -> None:
+    connection.sendall(OK + b"Content-Length: 600000000\r\n\r\n")
+    while True:
+        connection.sendall(b"x" * 65_536)
+
+
+def compressed(connection: socket.socket) -> None:
+    body = gzip.compress(bytes(10_000_000))
+    connection.sendall(OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def asked(url: str, timeout_seconds: float = 60.0, max_answer_bytes: int = 1_000_000) -> bytes:
+    with bounded_client(Tls().ssl_context(), timeout_seconds, max_answer_bytes=max_answer_bytes) as client:
+        return client.get(url).content
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        pytest.param(dripping(OK), id="headers"),
+        pytest.param(dripping(OK + b"Content-Length: 2000\r\n\r\n"), id="a body of known length"),
+        pytest.param(dripping(OK + b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n"), id="a body in chunks"),
+        pytest.param(informing, id="interim answers"),
+    ],
+)
+def test_a_server_that_drips_is_left_at_the_deadline(behave: Behaviour) -> None:
+    began = time.monotonic()
+    with server(behave) as url, pytest.raises(httpx.TimeoutException):
+        asked(url, TIMEOUT_SECONDS)
+    assert is_soon(began, 5 * TIMEOUT_SECONDS)
+
+
+def test_an_answer_beyond_the_limit_is_not_read() -> None:
+    with server(flooding) as url, pytest.raises(OversizedAnswerError, match=r"longer than 0\.9\d+ MiB"):
+        asked(url)
+
+
+def test_a_compressed_answer_is_refused_as_a_short_one_may_hold_a_long_one() -> None:
+    with server(compressed) as url, pytest.raises(httpx.DecodingError, match="compressed"):
+        asked(url)
+
+
+def test_a_good_answer_is_read_also_on_a_connection_that_was_kept() -> None:
+    def twice(connection: socket.socket) -> None:
+        answer = OK + b"Content-Length: 2\r\n\r\nok"
+        connection.sendall(answer)
+        connection.recv(65_536)
+        connection.sendall(answer)
+
+    with server(twice) as url, bounded_client(Tls().ssl_context(), 30.0, base_url=url) as client:
+        assert [client.get("/").text, client.get("/").text] == ["ok", "ok"]
+
+
+def test_the_earlier_of_two_deadlines_counts() -> None:
+    began = time.monotonic()
+    with server(dripping(OK)) as url, bounded_client(Tls().ssl_context(), 30.0) as client:
+        with deadline(TIMEOUT_SECONDS), deadline(60.0), pytest.raises(httpx.TimeoutException):
+            client.get(url)
+        assert is_soon(began, 5 * TIMEOUT_SECONDS)
+
+
+def test_a_call_of_the_admin_rest_ends_in_its_time_retries_and_redirects_included() -> None:
+    def slowly_away(connection: socket.socket) -> None:
+        time.sleep(0.8 * TIMEOUT_SECONDS)  # and no answer: worth another try, if there were time
+
+    began = time.monotonic()
+    with server(slowly_away) as url:
+        admin = AdminApi(PulsarAdmin.model_validate({"admin_url": url, "timeout": f"{TIMEOUT_SECONDS * 1000:.0f}ms"}))
+        with pytest.raises(httpx.RequestError):
+            admin.tenants()
+        admin.close()
+    assert is_soon(began, 2 * TIMEOUT_SECONDS)
+
+
+def numbers_for_names() -> bytes:
+    return b"[" + b",".join([b"1"] * 4_000_000) + b"]"
+
+
+def numbers_for_objects() -> bytes:
+    return b"{" + b",".join(b'"%d":1' % n for n in range(1_000_000)) + b"}"
+
+
+@pytest.mark.parametrize(
+    ("long", "shape"),
+    [(numbers_for_names, TypeAdapter(Names)), (numbers_for_objects, TypeAdapter(dict[str, dict[str, str]]))],
+    ids=["numbers for names", "numbers for objects"],
+)
+def test_a_long_answer_in_another_shape_is_told_in_a_line_without_listing_all_that_is_wrong(
+    long: Callable[[], bytes], shape: TypeAdapter[Any]
+) -> None:
+    body = long()
+
+    def build() -> httpx.Client:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body))
+        return bounded_client(Tls().ssl_context(), 60.0, base_url="http://b:1", transport=transport)
+
+    before = peak_bytes()
+    with pytest.raises(AdminError) as caught:
+        RestClient(build, lambda: None, 60.0).get("/", shape)
+    assert len(str(caught.value)) < 200
+    assert outcome_of(caught.value).value == "error"
+    assert peak_bytes() - before < 20 * len(body)
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,126 @@
+"""What an encrypted connection trusts, and who it says the client is."""
+
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from connectors.http.tls import Tls, ssl_context_for
+from policies.errors import UserError
+
+SECRET = "hunter2-never-shown"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate with its key, plain and encrypted, and the certificate of another."""
+    made = tmp_path_factory.mktemp("tls")
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    for name in ("own", "other"):
+        files = ["-keyout", str(made / f"{name}.key"), "-out", str(made / f"{name}.pem")]
+        subprocess.run([*openssl, "-subj", f"/CN={name}", *files], check=True, capture_output=True)
+    lock = ["openssl", "pkcs8", "-topk8", "-in", str(made / "own.key"), "-passout", f"pass:{SECRET}"]
+    subprocess.run([*lock, "-out", str(made / "locked.key")], check=True, capture_output=True)
+    (made / "password").write_text(f"{SECRET}\n")
+    (made / "wrong").write_text("wrong\n")
+    (made / "text").write_text("no certificate\n")
+    return made
+
+
+def tls(folder: Path, **fields: Any) -> Tls:
+    return Tls(**{name: folder / value if name.endswith("file") else value for name, value in fields.items()})
+
+
+PROBLEMS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a certificate without its key": ({"cert_file": "own.pem"}, "key_file", "is needed with cert_file"),
+    "a key without its certificate": ({"key_file": "own.key"}, "cert_file", "is needed with key_file"),
+    "two passwords": (
+        {"cert_file": "own.pem", "key_file": "own.key", "key_password": SECRET, "key_password_file": "password"},
+        "key_password",
+        "not both",
+    ),
+    "a password of nothing": ({"key_password": SECRET}, "key_file", "is needed with a key password"),
+    "a file that is not there": ({"ca_file": "missing"}, "ca_file", "cannot be read: No such file"),
+}
+
+
+@pytest.mark.parametrize(("fields", "place", "says"), PROBLEMS.values(), ids=PROBLEMS)
+def test_what_does_not_belong_together_is_refused(folder: Path, fields: dict[str, Any], place: str, says: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        tls(folder, **fields)
+    (error,) = caught.value.errors()
+    assert (error["loc"], says in error["msg"]) == ((place,), True)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_empty_block_trusts_the_systems_authorities_and_checks_the_host() -> None:
+    context = Tls().ssl_context()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_only_the_authorities_that_are_given_are_trusted(folder: Path) -> None:
+    context = tls(folder, ca_file="own.pem").ssl_context()
+    assert [ca["subject"] for ca in context.get_ca_certs()] == [((("commonName", "own"),),)]
+
+
+def test_the_host_may_go_unchecked_but_the_certificate_does_not(folder: Path) -> None:
+    context = tls(folder, ca_file="own.pem", verify_hostname=False).ssl_context()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [{"key_file": "own.key"}, {"key_file": "locked.key", "key_password_file": "password"}],
+    ids=["plain", "locked"],
+)
+def test_a_certificate_with_its_key_is_taken(folder: Path, key: dict[str, str]) -> None:
+    tls(folder, cert_file="own.pem", **key).ssl_context()
+
+
+UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "no authorities": ({"ca_file": "text"}, r"tls\.ca_file: .*text holds no certificates"),
+    "another's key": ({"cert_file": "own.pem", "key_file": "other.key"}, "are no certificate with its key"),
+    "no key": ({"cert_file": "own.pem", "key_file": "text"}, "are no certificate with its key"),
+    "a wrong password": (
+        {"cert_file": "own.pem", "key_file": "locked.key", "key_password_file": "wrong"},
+        "key_password is not the key's",
+    ),
+    "no password, and nobody is asked for it": (
+        {"cert_file": "own.pem", "key_file": "locked.key"},
+        "key_password is not the key's",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "says"), UNUSABLE.values(), ids=UNUSABLE)
+def test_files_that_do_not_hold_what_they_should_are_the_users_error(
+    folder: Path, fields: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError, match=says) as caught:
+        tls(folder, **fields).ssl_context()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "is_loaded"),
+    [
+        ("http://pulsar:8080", None, False),
+        ("http://pulsar:8080", "own.pem", True),
+        ("https://pulsar:8443", "own.pem", True),
+        ("HTTPS://pulsar:8443", None, True),
+        ("", None, True),
+    ],
+)
+def test_only_where_nothing_is_encrypted_and_nothing_set_is_nobody_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, given: str | None, *, is_loaded: bool
+) -> None:
+    def as_the_system(context: ssl.SSLContext) -> None:
+        context.load_verify_locations(folder / "other.pem")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", as_the_system)
+    context = ssl_context_for(url, tls(folder, ca_file=given) if given else None)
+    assert bool(context.get_ca_certs()) is is_loaded
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -1,0 +1,94 @@
+"""What must hold at the moment a bookie is put into quarantine."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from connectors.actuation.reports import CommonOutcome
+from connectors.isolation.quarantine.guards import done, refusal
+from connectors.isolation.quarantine.store import RacksSnapshot, StoredRegistration
+from policies.isolation.decisions import QUARANTINE_GROUP
+from policies.isolation.quarantine_events import QuarantineOutcome
+from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision
+
+GROUPS: dict[str, dict[str, object]] = {"blue": {"bk1:3181": {}}}
+REGISTERED = StoredRegistration("0x1", 7)
+MOST = 2
+
+
+def snapshot(
+    groups: Mapping[str, Mapping[str, object]] = GROUPS,
+    registration: StoredRegistration | None = REGISTERED,
+) -> RacksSnapshot:
+    def write(group: str, rack: str) -> datetime:
+        raise AssertionError("a guard only looks")
+
+    return RacksSnapshot(groups, registration, NOON, write)
+
+
+def refused(of: RacksSnapshot, **fields: Any) -> QuarantineOutcome | CommonOutcome | None:
+    result = refusal(decision(**fields), of, MOST)
+    return None if result is None else result.outcome  # type: ignore[return-value]
+
+
+def test_an_unassigned_bookie_that_is_registered_may_be_put_there() -> None:
+    assert refused(snapshot()) is None
+
+
+def test_who_is_in_a_group_by_now_stays_there_and_the_group_is_named() -> None:
+    result = refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), MOST)
+    assert result is not None
+    assert result.outcome is QuarantineOutcome.ALREADY_ASSIGNED
+    assert result.observed is not None
+    assert result.observed.found_group == "blue"
+
+
+def test_without_any_group_there_is_nothing_to_keep_it_out_of() -> None:
+    assert refused(snapshot({})) is QuarantineOutcome.NO_GROUPS
+
+
+def test_a_bookie_that_is_gone_is_left_alone() -> None:
+    assert refused(snapshot(registration=None)) is QuarantineOutcome.NOT_REGISTERED
+
+
+@pytest.mark.parametrize(
+    ("decided", "found", "meant"),
+    [
+        ({"czxid": 7}, StoredRegistration(czxid=7), True),
+        ({"czxid": 7}, StoredRegistration(czxid=8), False),
+        ({"czxid": 7}, StoredRegistration(), True),
+        ({"session": "0x1"}, StoredRegistration("0x01"), True),
+        ({"session": "-0x1"}, StoredRegistration("0xffffffffffffffff"), True),
+        ({"session": "0x1"}, StoredRegistration("0x2"), False),
+        ({"session": "0x1"}, StoredRegistration(), True),
+        ({}, StoredRegistration("0x2", 8), True),
+        ({"session": "not hexadecimal"}, StoredRegistration("0x1"), False),
+    ],
+    ids=["transaction", "another transaction", "store cannot tell", "leading zeros", "signed", "another session",
+         "no session known", "decision names none", "no number"],
+)  # fmt: skip
+def test_only_the_registration_that_was_decided_about_is_meant(
+    decided: dict[str, Any], found: StoredRegistration, meant: bool
+) -> None:
+    outcome = refused(snapshot(registration=found), **decided)
+    assert outcome is (None if meant else QuarantineOutcome.NOT_REGISTERED)
+
+
+@pytest.mark.parametrize(("held", "outcome"), [(MOST - 1, None), (MOST, QuarantineOutcome.TOO_MANY)])
+def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome | None) -> None:
+    quarantined: dict[str, object] = {f"bk{number}:3181": {} for number in range(100, 100 + held)}
+    assert refused(snapshot({**GROUPS, QUARANTINE_GROUP: quarantined})) is outcome
+
+
+@pytest.mark.parametrize(
+    ("registered_at", "seconds"),
+    [(NOON - timedelta(seconds=4), 4.0), (None, 10.0), (NOON + timedelta(seconds=1), 0.0)],
+    ids=["the store's clock", "the decision's where the store cannot tell", "never negative"],
+)
+def test_the_leak_window_ends_when_it_is_in_quarantine(registered_at: datetime | None, seconds: float) -> None:
+    result = done(decision(), snapshot(registration=StoredRegistration(registered_at=registered_at)), NOON)
+    assert result.outcome is CommonOutcome.DONE
+    assert result.observed is not None
+    assert (result.observed.quarantined_at, result.observed.leak_window_seconds) == (NOON, seconds)

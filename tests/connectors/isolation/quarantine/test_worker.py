@@ -1,0 +1,416 @@
+"""Carrying decisions out: the guards, the fence, and what is said of it; in virtual time, on groups in memory."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tenacity import stop_after_attempt
+
+from connectors.actuation.reports import ActionError, UnknownOutcomeError
+from connectors.isolation.quarantine.reports import QuarantineMetrics
+from connectors.isolation.quarantine.store import ConflictError, RacksSnapshot, StoredRegistration
+from connectors.isolation.quarantine.worker import QuarantineWorker, WatchedRacks
+from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from tests.connectors.actuation.virtual_clock import VirtualClock
+from tests.connectors.isolation.quarantine.orders import BOOKIE, CLUSTER, NOON, decision
+
+Groups = dict[str, dict[str, object]]
+
+
+@dataclass
+class Racks:
+    """Groups in memory; `before_look` and `before_write` are what others do meanwhile, one each time."""
+
+    clock: Callable[[], datetime]
+    groups: Groups = field(default_factory=lambda: {"default": {"bk1:3181": {}}})
+    registration: StoredRegistration | None = field(default_factory=StoredRegistration)
+    before_look: list[Callable[[], None]] = field(default_factory=list)
+    before_write: list[Callable[[], None]] = field(default_factory=list)
+    after_write: list[Callable[[], None]] = field(default_factory=list)
+    looks: int = 0
+    version: int = 0
+
+    def look(self, bookie: str) -> RacksSnapshot:
+        self.looks += 1
+        _next(self.before_look)
+        groups = {group: dict(members) for group, members in self.groups.items()}
+        return RacksSnapshot(groups, self.registration, self.clock(), partial(self._write, self.version, bookie))
+
+    def _write(self, version: int, bookie: str, group: str, rack: str) -> datetime:
+        _next(self.before_write)
+        if version != self.version:
+            raise ConflictError("changed")
+        self.put(bookie, group, rack)
+        _next(self.after_write)
+        return self.clock()
+
+    def put(self, bookie: str, group: str, rack: str = "/r") -> None:
+        self.groups.setdefault(group, {})[bookie] = {"rack": rack}
+        self.version += 1
+
+    def close(self) -> None:
+        pass
+
+
+def _next(actions: list[Callable[[], None]]) -> None:
+    if actions:
+        actions.pop(0)()
+
+
+def fails(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+class Bench:
+    """One cluster's worker, with its clock in hand."""
+
+    def __init__(self, max_quarantined: int = 3) -> None:
+        self.clock = VirtualClock(still=True)
+        self.clock.advance(1)
+        self.racks = Racks(self.clock.now)
+        self.registry = CollectorRegistry()
+        self.events: list[dict[str, Any]] = []
+        metrics = QuarantineMetrics(self.registry)
+        watched = WatchedRacks(CLUSTER, self.racks, max_quarantined)
+        self.worker = QuarantineWorker(watched, self._publish, metrics, self.clock)
+
+    def _publish(self, key: str, value: bytes) -> None:
+        assert key == CLUSTER
+        self.events.append(json.loads(value))
+
+    def recall(self, *decisions: BookieQuarantine) -> None:
+        for one in decisions:
+            self.worker.recall(one, NOON)
+
+    def reconcile(self, *decisions: BookieQuarantine) -> list[str]:
+        """Decisions come in and what is due is tried; the outcomes that were said of it."""
+        before = len(self.events)
+        for one in decisions:
+            self.worker.arrived(one, self.clock.now())
+        self.worker.reconcile(threading.Event())
+        return [event["data"]["outcome"] for event in self.events[before:]]
+
+    def again(self) -> list[str]:
+        """The pause after a failure is over."""
+        self.clock.advance(5)
+        return self.reconcile()
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        return dict(self.events[-1]["data"])
+
+    @property
+    def quarantined(self) -> list[str]:
+        return list(self.racks.groups.get(QUARANTINE_GROUP, {}))
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"headgate_{name}", {"cluster": CLUSTER, **labels})
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(QuarantineWorker, "series", stop_after_attempt(3))
+    return Bench()
+
+
+def test_an_unassigned_bookie_is_put_into_the_group_and_it_is_said_once(bench: Bench) -> None:
+    order = decision()
+    assert bench.reconcile(order) == ["done"]
+    assert bench.racks.groups == {
+        "default": {"bk1:3181": {}},
+        QUARANTINE_GROUP: {BOOKIE: {"rack": QUARANTINE_RACK}},
+    }
+    event = bench.events[0]
+    assert (event["type"], event["subject"]) == ("headgate.bookie-quarantined.v1", f"{CLUSTER}/{BOOKIE}")
+    assert event["data"] == {
+        "cluster": CLUSTER, "bookie": BOOKIE, "group": QUARANTINE_GROUP, "found_group": None,
+        "decision_id": order.decision_id, "sequence": 1, "outcome": "done", "leak_window_seconds": 11.0,
+        "quarantined_at": "2026-11-21T12:00:01.000Z", "attempt": 1, "detail": None,
+    }  # fmt: skip
+    assert bench.reconcile() == []
+    assert bench.metric("quarantines_total", outcome="done") == 1
+    assert bench.metric("bookie_leak_window_seconds_sum") == 11.0
+    assert bench.metric("quarantine_failing") == 0
+
+
+def test_both_ends_of_the_leak_window_are_by_zookeepers_clock_where_it_is_known(bench: Bench) -> None:
+    bench.racks.registration = StoredRegistration("0x1", 7, NOON - timedelta(milliseconds=250))
+    bench.reconcile(decision(registered_at=NOON - timedelta(hours=1)))
+    assert bench.reported["leak_window_seconds"] == 1.25
+
+
+def test_a_clock_that_went_back_leaks_for_no_less_than_nothing(bench: Bench) -> None:
+    bench.racks.registration = StoredRegistration("0x1", 7, NOON + timedelta(hours=1))
+    bench.reconcile(decision())
+    assert bench.reported["leak_window_seconds"] == 0.0
+
+
+@pytest.mark.parametrize("verdict", ["lift", "withhold"])
+def test_other_verdicts_do_nothing_and_take_nobody_out(bench: Bench, verdict: str) -> None:
+    bench.racks.put(BOOKIE, QUARANTINE_GROUP)
+    assert bench.reconcile(decision(verdict=verdict, reason="gone")) == []
+    assert bench.quarantined == [BOOKIE]
+    assert bench.racks.looks == 0
+
+
+@pytest.mark.parametrize("group", ["default", "shared", QUARANTINE_GROUP])
+def test_a_bookie_in_any_group_is_left_there(bench: Bench, group: str) -> None:
+    bench.racks.put(BOOKIE, group, "/by-hand")
+    before = {name: dict(members) for name, members in bench.racks.groups.items()}
+    assert bench.reconcile(decision()) == ["already_assigned"]
+    assert bench.reported["found_group"] == group
+    assert bench.racks.groups == before
+
+
+def test_the_first_group_of_a_cluster_is_not_ours(bench: Bench) -> None:
+    bench.racks.groups = {}
+    assert bench.reconcile(decision()) == ["no_groups"]
+    assert bench.racks.groups == {}
+
+
+REGISTERED = StoredRegistration("0x1000a", 14, NOON)
+
+
+@pytest.mark.parametrize(
+    ("found", "session", "czxid", "outcome"),
+    [
+        pytest.param(None, None, None, "not_registered", id="gone"),
+        pytest.param(REGISTERED, None, None, "done", id="the decision knows no registration"),
+        pytest.param(REGISTERED, "0x1000a", 14, "done", id="the one that is meant"),
+        pytest.param(REGISTERED, "0x000000000001000A", 14, "done", id="the session written otherwise"),
+        pytest.param(
+            StoredRegistration("0xff00000000000001", 14), "-0xffffffffffffff", 14, "done", id="written as negative"
+        ),
+        pytest.param(REGISTERED, "0x1000a", 15, "not_registered", id="another transaction"),
+        pytest.param(REGISTERED, "0x1000b", 14, "not_registered", id="another session"),
+        pytest.param(REGISTERED, "0x1000b", None, "not_registered", id="another session, transaction not known"),
+        pytest.param(REGISTERED, None, 13, "not_registered", id="another transaction, session not known"),
+        pytest.param(REGISTERED, "what", 14, "not_registered", id="a session that is none"),
+        pytest.param(StoredRegistration(), "0x1000a", 14, "done", id="the store cannot tell"),
+    ],
+)
+def test_only_the_registration_that_is_meant_is_quarantined(
+    bench: Bench, found: StoredRegistration | None, session: str | None, czxid: int | None, outcome: str
+) -> None:
+    bench.racks.registration = found
+    assert bench.reconcile(decision(session=session, czxid=czxid)) == [outcome]
+    assert bench.quarantined == ([BOOKIE] if outcome == "done" else [])
+
+
+@pytest.mark.parametrize(("limit", "outcome"), [(3, "done"), (2, "too_many"), (0, "too_many")])
+def test_beyond_max_quarantined_nobody_is_put_there(limit: int, outcome: str) -> None:
+    bench = Bench(limit)
+    bench.racks.put("bk21:3181", QUARANTINE_GROUP)
+    bench.racks.put("bk22:3181", QUARANTINE_GROUP)
+    assert bench.reconcile(decision()) == [outcome]
+    assert (BOOKIE in bench.quarantined) == (outcome == "done")
+
+
+def test_a_mass_mistake_stops_at_the_limit() -> None:
+    bench = Bench(2)
+    assert bench.reconcile(*(decision(f"bk{i}:3181") for i in range(11, 16))) == ["done", "done", *["too_many"] * 3]
+    assert bench.quarantined == ["bk11:3181", "bk12:3181"]
+
+
+def test_shadow_mode_does_not_even_look(bench: Bench) -> None:
+    assert bench.reconcile(decision(mode="shadow")) == ["shadow"]
+    assert (bench.racks.looks, bench.quarantined) == (0, [])
+
+
+@pytest.mark.parametrize(("late_ms", "outcome"), [(-1, "done"), (0, "expired"), (1, "expired")])
+def test_it_is_not_begun_once_its_validity_has_ended(bench: Bench, late_ms: int, outcome: str) -> None:
+    bench.clock.time = NOON + timedelta(minutes=5, milliseconds=late_ms)
+    assert bench.reconcile(decision()) == [outcome]
+    assert bench.quarantined == ([BOOKIE] if outcome == "done" else [])
+
+
+# --- the fence
+
+
+def test_a_repeated_decision_is_carried_out_once(bench: Bench) -> None:
+    order = decision()
+    assert bench.reconcile(order) == ["done"]
+    del bench.racks.groups[QUARANTINE_GROUP]
+    assert bench.reconcile(order, decision()) == []
+    assert (bench.quarantined, bench.racks.looks) == ([], 1)
+
+
+@pytest.mark.parametrize("verdict", ["lift", "withhold", "quarantine"])
+def test_an_older_decision_is_superseded_whatever_the_newer_one_says(bench: Bench, verdict: str) -> None:
+    bench.racks.registration = None
+    bench.reconcile(decision(sequence=7, verdict=verdict))
+    bench.racks.registration = StoredRegistration()
+    assert bench.reconcile(decision(sequence=6)) == ["superseded"]
+    assert (bench.reported["sequence"], bench.quarantined) == (6, [])
+
+
+def test_an_older_lift_is_nothing_to_speak_of(bench: Bench) -> None:
+    bench.reconcile(decision(sequence=7))
+    assert bench.reconcile(decision(sequence=6, verdict="lift")) == []
+
+
+def test_a_query_that_lost_its_checkpoint_is_heard_once_the_decision_in_force_has_expired(bench: Bench) -> None:
+    bench.reconcile(decision(sequence=7, verdict="lift"))
+    fresh = decision(sequence=1, valid_until=NOON + timedelta(minutes=20))
+    assert bench.reconcile(fresh) == ["superseded"]
+    bench.clock.time = NOON + timedelta(minutes=5)
+    assert bench.reconcile(fresh) == ["done"]
+
+
+def test_subjects_have_a_fence_each(bench: Bench) -> None:
+    assert bench.reconcile(decision("a:1", sequence=9), decision("b:1", sequence=1)) == ["done", "done"]
+
+
+def test_a_repeat_while_it_holds_is_no_news(bench: Bench) -> None:
+    assert bench.reconcile(decision(sequence=1)) == ["done"]
+    assert bench.reconcile(decision(sequence=2)) == []
+    bench.racks.groups[QUARANTINE_GROUP].clear()
+    assert bench.reconcile(decision(sequence=3)) == ["done"]
+
+
+def test_after_a_restart_the_decision_in_force_is_carried_out_and_no_other(bench: Bench) -> None:
+    bench.recall(
+        decision("a:1", sequence=1), decision("a:1", sequence=2, verdict="lift"), decision("b:1", sequence=4),
+        decision("b:1", sequence=3, verdict="lift"), decision("c:1", valid_until=NOON),
+    )  # fmt: skip
+    assert bench.reconcile() == ["done"]
+    assert bench.quarantined == ["b:1"]
+
+
+def test_after_a_restart_what_was_done_before_is_found_and_not_done_again(bench: Bench) -> None:
+    bench.racks.put(BOOKIE, QUARANTINE_GROUP)
+    version = bench.racks.version
+    bench.recall(decision())
+    assert bench.reconcile() == ["already_assigned"]
+    assert bench.racks.version == version
+
+
+# --- what goes wrong
+
+
+def test_after_a_conflict_it_is_decided_afresh(bench: Bench) -> None:
+    bench.racks.before_write = [partial(bench.racks.put, "bk2:3181", "default")]
+    assert bench.reconcile(decision()) == ["done"]
+    assert bench.reported["attempt"] == 2
+    assert set(bench.racks.groups["default"]) == {"bk1:3181", "bk2:3181"}
+
+
+def test_an_operator_between_look_and_write_wins(bench: Bench) -> None:
+    bench.racks.before_write = [partial(bench.racks.put, BOOKIE, "shared")]
+    assert bench.reconcile(decision()) == ["already_assigned"]
+    assert (bench.reported["found_group"], bench.quarantined) == ("shared", [])
+
+
+def test_a_write_without_answer_that_was_done_is_found_to_be_done(bench: Bench) -> None:
+    bench.racks.after_write = [fails(UnknownOutcomeError("ZooKeeper: ConnectionLoss"))]
+    assert bench.reconcile(decision()) == ["done"]
+    assert (bench.reported["attempt"], bench.reported["leak_window_seconds"]) == (2, 11.0)
+    assert bench.racks.version == 1
+
+
+def test_a_write_without_answer_that_was_not_done_is_made_again(bench: Bench) -> None:
+    bench.racks.before_write = [fails(UnknownOutcomeError("ZooKeeper: ConnectionLoss"))]
+    assert bench.reconcile(decision()) == ["done"]
+    assert (bench.reported["attempt"], bench.racks.version) == (2, 1)
+
+
+def test_after_a_write_without_answer_an_operators_assignment_is_still_theirs(bench: Bench) -> None:
+    bench.racks.before_write = [fails(UnknownOutcomeError("ZooKeeper: ConnectionLoss"))]
+    bench.racks.before_look = [lambda: None, partial(bench.racks.put, BOOKIE, "shared")]
+    assert bench.reconcile(decision()) == ["already_assigned"]
+
+
+def test_a_failure_is_said_when_it_is_new_and_tried_again_until_it_is_done(bench: Bench) -> None:
+    away = fails(ActionError("ZooKeeper: ConnectionLoss"))
+    bench.racks.before_look = [away] * 6
+    assert bench.reconcile(decision()) == ["failed"]
+    assert (bench.reported["attempt"], bench.reported["detail"]) == (3, "ZooKeeper: ConnectionLoss")
+    assert bench.metric("quarantine_failing") == 1
+    assert bench.reconcile() == []
+    assert bench.racks.looks == 3, "it is not tried again at once"
+    assert bench.again() == []
+    assert bench.racks.looks == 6
+    assert bench.again() == ["done"]
+    assert bench.metric("quarantine_failing") == 0
+    assert bench.metric("quarantines_total", outcome="failed") == 1
+
+
+def test_what_failed_until_its_end_expires(bench: Bench) -> None:
+    bench.racks.before_look = [fails(ActionError("away"))] * 3
+    bench.reconcile(decision())
+    bench.clock.time = NOON + timedelta(minutes=5)
+    assert bench.again() == ["expired"]
+    assert bench.metric("quarantine_failing") == 0
+    assert bench.again() == []
+
+
+def test_what_failed_is_not_done_any_more_once_it_is_lifted(bench: Bench) -> None:
+    bench.racks.before_look = [fails(ActionError("away"))] * 3
+    bench.reconcile(decision())
+    assert bench.reconcile(decision(sequence=2, verdict="lift")) == ["superseded"]
+    assert bench.metric("quarantine_failing") == 0
+    assert bench.again() == []
+    assert bench.quarantined == []
+
+
+def test_what_failed_is_renewed_without_a_word(bench: Bench) -> None:
+    bench.racks.before_look = [fails(ActionError("away"))] * 3
+    bench.reconcile(decision())
+    assert bench.reconcile(decision(sequence=2)) == ["done"]
+
+
+def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
+    def lifted() -> None:
+        bench.worker.arrived(decision(sequence=2, verdict="lift"), bench.clock.now())
+        raise ConflictError("changed")
+
+    bench.racks.before_write = [lifted]
+    assert bench.reconcile(decision()) == ["superseded"]
+    assert bench.quarantined == []
+
+
+def test_one_bookie_that_fails_does_not_keep_the_others_back(bench: Bench) -> None:
+    bench.racks.before_look = [fails(ActionError("away"))] * 3
+    assert bench.reconcile(decision("a:1"), decision("b:1")) == ["failed", "done"]
+    assert bench.quarantined == ["b:1"]
+    assert bench.metric("quarantine_failing") == 1
+
+
+def test_an_unexpected_error_is_reported_and_somebody_stays_at_work(bench: Bench) -> None:
+    bench.racks.before_look = [fails(RuntimeError("boom"))]
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == "RuntimeError"
+    assert bench.again() == ["done"]
+
+
+def test_it_waits_without_end_when_nothing_is_to_be_done(bench: Bench) -> None:
+    assert bench.worker.pause_seconds() is None
+    bench.racks.before_look = [fails(ActionError("away"))] * 3
+    bench.reconcile(decision(valid_until=bench.clock.now() + timedelta(seconds=2)))
+    assert bench.worker.pause_seconds() == 2.0, "until it expires"
+
+
+def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
+    stop = threading.Event()
+    bench.racks.after_write = [stop.set]
+    for bookie in ("a:1", "b:1"):
+        bench.worker.arrived(decision(bookie), NOON)
+    bench.worker.reconcile(stop)
+    assert bench.quarantined == ["a:1"]
+
+
+def test_told_to_stop_while_at_work_it_does_not_wait_for_news(bench: Bench) -> None:
+    stop = threading.Event()
+    bench.racks.after_write = [stop.set]  # and the news of it are taken in with others
+    bench.worker.arrived(decision(), NOON)
+    bench.worker.run(stop)  # to wait would be without end, which this clock refuses
+    assert bench.quarantined == [BOOKIE]

@@ -1,0 +1,222 @@
+"""What the collector publishes, whatever the servers say; and how many requests it has under way."""
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.http.client import MAX_CONNECTIONS
+from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.pulsar import affinity
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
+from policies.observations import Outcome, Reading
+from policies.units import parse_duration
+
+PATIENCE_SECONDS = 120.0
+AFFINITY = "/persistence/bookieAffinity"
+PRIMARY = {"bookkeeperAffinityGroupPrimary": "g1"}
+
+
+class Pulsar:
+    """A cluster's REST: what it says by path; how many are asking at once, and at most.
+
+    `before` is called with the path of each request before it is answered.
+    """
+
+    def __init__(self, answers: dict[str, Any], *, before: Callable[[str], object] = lambda path: None) -> None:
+        self.answers = answers
+        self.paths: list[str] = []
+        self.most = 0
+        self._asking = 0
+        self._before = before
+        self._lock = threading.Lock()
+        self.admin = AdminApi(PulsarAdmin(admin_url="http://pulsar:8080"), httpx.MockTransport(self._take))
+
+    def _take(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            self._asking += 1
+            self.most = max(self.most, self._asking)
+            self.paths.append(request.url.path)
+        self._before(request.url.path)
+        with self._lock:
+            self._asking -= 1
+        answer = self.answers.get(request.url.path.removeprefix("/admin/v2"), 404)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, int):
+            return httpx.Response(answer, json={"reason": "no"})
+        return httpx.Response(200, json=answer)
+
+
+def of_namespaces(count: int) -> dict[str, Any]:
+    names = [f"t/n{number}" for number in range(count)]
+    return {"/tenants": ["t"], "/namespaces/t": names} | {f"/namespaces/{name}{AFFINITY}": PRIMARY for name in names}
+
+
+def collector(
+    pulsar: Pulsar, publish: Callable[[Reading], None], registry: CollectorRegistry | None = None, **settings: Any
+) -> PulsarBookieCollector:
+    metrics = PollMetrics(registry or CollectorRegistry())
+    watched = WatchedPulsarBookies(bookie_url="http://127.0.0.1:9", **settings)
+    return PulsarBookieCollector("c1", watched, pulsar.admin, publish, metrics)
+
+
+def affinity_of(pulsar: Pulsar, **settings: Any) -> BookieAffinity:
+    readings: list[Reading] = []
+    collector(pulsar, readings.append, **settings).poll_affinity_once()
+    (reading,) = readings
+    assert isinstance(reading, BookieAffinity)
+    return reading
+
+
+def test_the_three_readings_fail_each_by_itself() -> None:
+    pulsar = Pulsar({"/bookies/racks-info": 403, **of_namespaces(1)})
+    registry = CollectorRegistry()
+    readings: list[Reading] = []
+    watch = collector(pulsar, readings.append, registry)
+    watch.poll_once()
+    watch.poll_affinity_once()
+    assert [(type(reading), reading.outcome) for reading in readings] == [
+        (Bookies, Outcome.UNREACHABLE),
+        (BookieRacks, Outcome.UNAUTHORIZED),
+        (BookieAffinity, Outcome.OK),
+    ]
+    assert readings[1].detail == "GET /admin/v2/bookies/racks-info: status 403: no"
+    for outcome in ("unreachable", "unauthorized", "ok"):
+        labels = {"cluster": "c1", "outcome": outcome}
+        assert registry.get_sample_value("headgate_polls_total", labels) == 1
+
+
+def test_only_namespaces_with_affinity_are_told_and_only_their_persistence_is_asked_for() -> None:
+    answers = {
+        "/tenants": ["a", "b", "gone"],
+        "/namespaces/a": ["a/x", "a/y", "a/gone"],
+        "/namespaces/b": [],
+        f"/namespaces/a/x{AFFINITY}": {**PRIMARY, "bookkeeperAffinityGroupSecondary": "g2,"},
+        f"/namespaces/a/y{AFFINITY}": {},
+        "/namespaces/a/x/persistence": {"bookkeeperEnsemble": 5, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2},
+    }
+    pulsar = Pulsar(answers)
+    assert affinity_of(pulsar).namespaces == {
+        "a/x": NamespaceAffinity(primary=("g1",), secondary=("g2",), ensemble_size=5, write_quorum=3, ack_quorum=2)
+    }
+    assert [path for path in pulsar.paths if path.endswith("/persistence")] == ["/admin/v2/namespaces/a/x/persistence"]
+
+
+@pytest.mark.parametrize("refused", ["/clusters", "/clusters/c/namespaceIsolationPolicies"])
+def test_policies_of_brokers_that_may_not_be_read_keep_nothing_else_from_being_told(refused: str) -> None:
+    reading = affinity_of(Pulsar({**of_namespaces(2), "/clusters": ["c"], refused: 403}))
+    assert (reading.outcome, len(reading.namespaces), reading.broker_policies) == (Outcome.OK, 2, None)
+
+
+def test_policies_of_brokers_are_told_by_cluster() -> None:
+    policies = {"p": {"namespaces": ["t/.*"], "primary": ["b1.*"], "secondary": None, "auto_failover_policy": None}}
+    answers = {"/clusters": ["c", "geo"], "/clusters/c/namespaceIsolationPolicies": policies}
+    (policy,) = affinity_of(Pulsar({**of_namespaces(1), **answers})).broker_policies or ()
+    assert policy == BrokerIsolation(pulsar_cluster="c", name="p", namespaces=("t/.*",), primary=("b1.*",))
+
+
+def test_sixteen_requests_are_under_way_at_once_and_no_more() -> None:
+    sixteen = threading.Barrier(16)
+
+    def await_the_others(path: str) -> None:
+        if path.endswith(AFFINITY):
+            sixteen.wait(PATIENCE_SECONDS)
+
+    pulsar = Pulsar(of_namespaces(192), before=await_the_others)
+    assert len(affinity_of(pulsar).namespaces) == 192
+    assert pulsar.most == MAX_CONNECTIONS == 16
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [(500, "error"), (403, "unauthorized"), (httpx.ReadTimeout("x"), "timeout"), ([], "error")],
+    ids=["refused", "forbidden", "silent", "another shape"],
+)
+def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(
+    answer: Any, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up = threading.Event()
+
+    class Threads(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=wait, cancel_futures=cancel_futures)
+            given_up.set()
+
+    def await_the_end(path: str) -> None:
+        if int((re.findall(r"/n(\d+)", path) or ["0"])[0]) >= 16:
+            given_up.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(affinity, "ThreadPoolExecutor", Threads)
+    pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, before=await_the_end)
+    reading = affinity_of(pulsar)
+    assert (reading.outcome.value, reading.namespaces) == (outcome, {})
+    assert "/admin/v2/namespaces/t/n3" in (reading.detail or "")
+    assert len(pulsar.paths) < 100
+
+
+def test_a_walk_longer_than_its_interval_is_a_timeout_that_names_the_setting() -> None:
+    reading = affinity_of(Pulsar(of_namespaces(500)), affinity_interval=parse_duration("1ms"))
+    assert (reading.outcome, "affinity_interval, 0.001 s" in (reading.detail or "")) == (Outcome.TIMEOUT, True)
+
+
+def test_a_stop_ends_a_walk_and_nothing_more_is_published() -> None:
+    stop, is_walking = threading.Event(), threading.Event()
+
+    def await_the_stop(_path: str) -> None:
+        if len(pulsar.paths) >= 300:
+            is_walking.set()
+            stop.wait(PATIENCE_SECONDS)
+
+    pulsar = Pulsar(of_namespaces(20_000), before=await_the_stop)
+    readings: list[Reading] = []
+    watch = collector(pulsar, readings.append)
+    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread.start()
+    assert is_walking.wait(PATIENCE_SECONDS)
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    assert not any(isinstance(reading, BookieAffinity) for reading in readings)
+
+
+def test_a_poll_that_breaks_is_counted_and_ends_nothing() -> None:
+    tries = threading.Semaphore(0)
+
+    def publish(_reading: Reading) -> None:
+        tries.release()
+        raise RuntimeError("no room")
+
+    registry = CollectorRegistry()
+    watch = collector(Pulsar({}), publish, registry, poll_interval=parse_duration("10ms"))
+    stop = threading.Event()
+    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread.start()
+    assert all(tries.acquire(timeout=PATIENCE_SECONDS) for _ in range(4)), "it polls on"
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
+    assert (registry.get_sample_value("headgate_poll_failures_total", {"cluster": "c1"}) or 0.0) >= 3
+
+
+def test_an_address_of_the_bookies_that_is_none_is_named() -> None:
+    with pytest.raises(ValidationError, match=r"bookie_url\n.*is not http") as caught:
+        WatchedPulsarBookies(bookie_url="bk1:8000/secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_defaults_are_pinned() -> None:
+    assert WatchedPulsarBookies(bookie_url="http://bk1:8000").model_dump(mode="json") == {
+        "poll_interval": "5s",
+        "affinity_interval": "1m",
+        "bookie_url": "http://bk1:8000",
+    }
+    assert PulsarAdmin(admin_url="http://x").timeout_seconds == 5

@@ -1,0 +1,338 @@
+"""What is concluded from looks at an ensemble: in virtual time, on a model of what its servers would say."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.sessions.session_states import EnsembleSnapshot, SessionConnections, SessionStates
+from connectors.zookeeper.server_status import SessionTable
+from policies.sessions.readings import SessionState
+
+CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
+EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
+
+S = 0xA
+T = 6.0
+TICK = 0.5
+
+
+@dataclass
+class Servers:
+    """An ensemble with one session of ours, as its servers would see it. Looks take `slow` seconds."""
+
+    timeout: float = T
+    now: float = 100.0
+    where: str | None = "zk1"
+    is_asked: bool = True
+    complete: bool = True
+    received: int = 1
+    touched: float = 100.0
+    slow: float = 0.01
+    others: dict[int, int] = field(default_factory=dict)
+
+    def ping(self) -> None:
+        self.received += 1
+        self.touched = self.now
+
+    @property
+    def expiry(self) -> float:
+        return (int((self.touched + self.timeout) / TICK) + 1) * TICK
+
+    def look(self, *, gone: bool = False) -> EnsembleSnapshot:
+        began = self.now
+        self.now += self.slow
+        expiries = dict(self.others)
+        # To the second, as in the answer to `dump`.
+        expiries |= {} if gone else {S: int(self.expiry) * 1000}
+        connections = {}
+        if self.where is not None and self.is_asked and not gone:
+            connections[S] = SessionConnections(int(self.timeout * 1000), frozenset({(self.where, self.received)}))
+        return EnsembleSnapshot(began, self.now, SessionTable(expiries), connections, self.complete)
+
+
+class Watcher:
+    """Session states over looks at `servers`, once a second."""
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self.states = SessionStates()
+
+    def see(self, *, gone: bool = False) -> SessionState:
+        self.states.update(self.servers.look(gone=gone))
+        return self.states.state(S)
+
+    def watch(self, seconds: int, *, ping_every: int | None = None) -> list[SessionState]:
+        seen = []
+        for second in range(seconds):
+            self.servers.now = float(int(self.servers.now) + 1)
+            if ping_every is not None and second % ping_every == 0:
+                self.servers.ping()
+            seen.append(self.see())
+        return seen
+
+
+@pytest.fixture
+def watcher() -> Watcher:
+    watcher = Watcher(Servers())
+    watcher.see()
+    assert watcher.watch(6, ping_every=2) == [CONNECTED] * 6
+    return watcher
+
+
+def test_a_session_that_pings_stays_connected(watcher: Watcher) -> None:
+    assert watcher.watch(60, ping_every=2) == [CONNECTED] * 60
+    assert watcher.states.timeout_ms(S) == 6000
+
+
+def test_a_connection_that_is_cut_is_seen_at_once(watcher: Watcher) -> None:
+    watcher.servers.where = None
+    assert watcher.watch(4) == [DISCONNECTED] * 4
+
+
+def test_a_sign_of_life_that_reached_the_leader_late_does_not_hide_that_it_was_cut(watcher: Watcher) -> None:
+    watcher.servers.where = None
+    assert watcher.see() is DISCONNECTED
+    watcher.servers.touched = watcher.servers.now
+    watcher.servers.touched += 1.9
+    assert watcher.watch(4) == [DISCONNECTED] * 4
+
+
+def test_a_frozen_process_is_disconnected_when_it_was_silent_for_half_its_timeout(watcher: Watcher) -> None:
+    watcher.servers.ping()
+    assert watcher.see() is CONNECTED
+    assert watcher.watch(5) == [CONNECTED, CONNECTED, CONNECTED, DISCONNECTED, DISCONNECTED]
+
+
+def test_it_is_connected_again_at_its_next_sign_of_life(watcher: Watcher) -> None:
+    assert DISCONNECTED in watcher.watch(5)
+    watcher.servers.ping()
+    assert watcher.watch(1) == [CONNECTED]
+
+
+def test_a_frozen_process_that_is_gone_after_its_timeout_has_expired(watcher: Watcher) -> None:
+    watcher.watch(5)
+    watcher.servers.now = watcher.servers.expiry + 0.01
+    assert watcher.see(gone=True) is EXPIRED
+
+
+def test_a_session_that_is_gone_long_before_its_timeout_was_closed(watcher: Watcher) -> None:
+    watcher.servers.now += 1
+    assert watcher.see(gone=True) is CLOSED
+    assert watcher.states.timeout_ms(S) == 6000
+
+
+def test_a_connected_session_that_the_table_misses_once_has_not_ended(watcher: Watcher) -> None:
+    """As seen of a real server, while it moved the session from one expiry to the next."""
+    watcher.watch(5, ping_every=2)
+    look = watcher.servers.look()
+    watcher.states.update(
+        EnsembleSnapshot(look.began_at, look.ended_at, SessionTable({}), look.connections, look.complete)
+    )
+    assert watcher.states.state(S) is CONNECTED
+    assert set(watcher.watch(5, ping_every=2)) == {CONNECTED}
+
+
+def table_without_it(watcher: Watcher, *, nodes: bool) -> EnsembleSnapshot:
+    """A look at an ensemble that has just elected a leader: no client is connected again yet."""
+    look = watcher.servers.look()
+    table = SessionTable({}, {S: ("/loadbalance/brokers/b1:8080",)} if nodes else {})
+    return EnsembleSnapshot(look.began_at, look.ended_at, table, {}, look.complete)
+
+
+def test_a_session_that_the_table_misses_while_its_nodes_are_there_was_not_closed(watcher: Watcher) -> None:
+    """As seen of a new leader on a busy machine: it moved the session to another expiry as its client came back."""
+    watcher.watch(5, ping_every=2)
+    watcher.states.update(table_without_it(watcher, nodes=True))
+    assert watcher.states.state(S) is CONNECTED
+    watcher.states.update(table_without_it(watcher, nodes=False))
+    assert watcher.states.state(S) is CLOSED
+
+
+def test_nodes_that_outlive_their_session_do_not_keep_it_alive(watcher: Watcher) -> None:
+    watcher.servers.now += T + 1
+    watcher.states.update(table_without_it(watcher, nodes=True))
+    assert watcher.states.state(S) is EXPIRED
+
+
+def test_a_session_cut_off_and_gone_after_its_timeout_has_expired(watcher: Watcher) -> None:
+    watcher.servers.where = None
+    watcher.watch(3)
+    watcher.servers.now = watcher.servers.expiry + 0.01
+    assert watcher.see(gone=True) is EXPIRED
+
+
+def test_how_a_session_ended_that_nobody_watched_in_its_last_seconds_is_expiry(watcher: Watcher) -> None:
+    watcher.servers.now += 60
+    assert watcher.see(gone=True) is EXPIRED
+
+
+def test_a_session_that_began_and_was_closed_between_pings_was_closed() -> None:
+    watcher = Watcher(Servers(others={0xB: 5}))
+    watcher.see(gone=True)
+    watcher.servers.now += 1
+    watcher.servers.touched = watcher.servers.now
+    assert watcher.see() is CONNECTED
+    watcher.servers.now += 1
+    assert watcher.see(gone=True) is CLOSED
+
+
+def test_of_a_session_that_was_there_before_us_nobody_knows_how_long_it_had_to_live() -> None:
+    watcher = Watcher(Servers())
+    watcher.see()
+    watcher.servers.now += 1
+    assert watcher.see(gone=True) is EXPIRED
+
+
+def test_a_session_nobody_ever_saw_has_expired() -> None:
+    watcher = Watcher(Servers())
+    assert watcher.see(gone=True) is EXPIRED
+    assert watcher.states.timeout_ms(S) is None
+
+
+def test_a_session_that_is_back_after_a_change_of_leaders_lives(watcher: Watcher) -> None:
+    watcher.servers.now += 10
+    assert watcher.see(gone=True) is EXPIRED
+    watcher.servers.ping()
+    assert watcher.see() is CONNECTED
+
+
+def test_after_a_restart_of_the_server_a_session_is_disconnected_until_its_client_is_back(watcher: Watcher) -> None:
+    watcher.servers.where = None
+    watcher.servers.touched = watcher.servers.now + 2  # a new leader gives each session its whole timeout
+    assert watcher.watch(3) == [DISCONNECTED] * 3
+    watcher.servers.where = "zk1"
+    watcher.servers.received = 1
+    assert watcher.watch(1) == [CONNECTED]
+
+
+def test_a_session_that_moves_to_another_server_is_alive(watcher: Watcher) -> None:
+    watcher.watch(2)
+    watcher.servers.where = "zk2"
+    assert watcher.watch(3) == [CONNECTED] * 3
+
+
+def test_an_old_connection_that_is_cleared_away_is_no_sign_of_life() -> None:
+    states = SessionStates()
+    both = frozenset({("zk1", 7), ("zk2", 3)})
+    for second, received in enumerate([both, both, both, both - {("zk1", 7)}, both - {("zk1", 7)}]):
+        table = SessionTable({S: 200_000})
+        states.update(
+            EnsembleSnapshot(second, second + 0.1, table, {S: SessionConnections(6000, received)}, complete=True)
+        )
+    assert states.state(S) is DISCONNECTED
+
+
+class TestServersThatCannotBeAsked:
+    def test_a_session_on_such_a_server_has_the_benefit_of_the_doubt_for_five_sixths(self, watcher: Watcher) -> None:
+        watcher.servers.ping()
+        watcher.see()
+        watcher.servers.is_asked = watcher.servers.complete = False
+        assert watcher.watch(6) == [CONNECTED] * 5 + [DISCONNECTED]
+
+    def test_and_stays_connected_while_its_expiry_moves(self, watcher: Watcher) -> None:
+        watcher.servers.is_asked = watcher.servers.complete = False
+        assert watcher.watch(60, ping_every=2) == [CONNECTED] * 60
+
+    def test_to_be_asked_again_is_no_sign_of_life(self, watcher: Watcher) -> None:
+        watcher.servers.ping()
+        watcher.see()
+        watcher.servers.is_asked = watcher.servers.complete = False
+        assert watcher.watch(4) == [CONNECTED] * 4
+        watcher.servers.is_asked = watcher.servers.complete = True
+        assert watcher.watch(1) == [DISCONNECTED]
+
+    def test_what_was_cut_before_stays_cut(self, watcher: Watcher) -> None:
+        watcher.servers.where = None
+        assert watcher.watch(1) == [DISCONNECTED]
+        watcher.servers.complete = False
+        assert watcher.watch(3) == [DISCONNECTED] * 3
+
+    def test_a_session_on_a_server_that_nobody_named_is_connected_once_its_expiry_moves(self, watcher: Watcher) -> None:
+        watcher.servers.is_asked = False
+        seen = watcher.watch(60, ping_every=2)
+        assert seen[0] is DISCONNECTED
+        assert set(seen[6:]) == {CONNECTED}
+
+    def test_and_disconnected_when_it_does_not_move_any_more(self, watcher: Watcher) -> None:
+        watcher.servers.is_asked = False
+        watcher.watch(12, ping_every=2)
+        watcher.servers.ping()
+        assert watcher.watch(7)[-1] is DISCONNECTED
+
+
+def looked(began_at: float, ended_at: float, received: int | None) -> EnsembleSnapshot:
+    """A look at S over some time; None: it is gone."""
+    if received is None:
+        return EnsembleSnapshot(began_at, ended_at, SessionTable({}), {}, complete=True)
+    contact = SessionConnections(int(T * 1000), frozenset({("zk1", received)}))
+    return EnsembleSnapshot(began_at, ended_at, SessionTable({S: 0}), {S: contact}, complete=True)
+
+
+def test_a_slow_look_makes_nobody_silent() -> None:
+    states = SessionStates()
+    states.update(looked(0.0, 0.1, 1))
+    states.update(looked(0.1 + T / 2, 10.0, 1))
+    assert states.state(S) is CONNECTED
+
+
+def test_a_session_that_may_have_run_out_while_it_was_looked_at_has_expired() -> None:
+    states = SessionStates()
+    states.update(looked(0.0, 0.1, 1))
+    states.update(looked(1.0, 1.1, 2))  # that packet may have come at 0.01
+    states.update(looked(T - 0.5, T + 0.1, None))
+    assert states.state(S) is EXPIRED
+
+
+def test_a_date_that_flickers_by_a_second_is_no_sign_of_life(watcher: Watcher) -> None:
+    watcher.servers.where = None
+    for second in range(20):
+        watcher.servers.now += 1
+        look = watcher.servers.look()
+        flickering = {S: look.table.expiries_ms[S] + 1000 * (second % 2)}
+        watcher.states.update(
+            EnsembleSnapshot(look.began_at, look.ended_at, SessionTable(flickering), {}, complete=True)
+        )
+        assert watcher.states.state(S) is DISCONNECTED
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(0.1, 3.0), st.sampled_from(["ping", "ping", "quiet", "cut", "back", "unread"]), st.floats(0, 1)
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(steps=STEPS, slow=st.floats(0, 1.0))
+def test_no_session_that_ran_out_of_time_is_ever_called_closed(
+    steps: list[tuple[float, str, float]], slow: float
+) -> None:
+    watcher = Watcher(Servers(slow=slow))
+    servers = watcher.servers
+    watcher.see()
+    for seconds, what, share in [*steps, (100.0, "quiet", 0.0)]:
+        # What happens, happens somewhere between two looks.
+        servers.now += seconds * share
+        if servers.now < servers.expiry:
+            servers.where = {"cut": None, "back": "zk2"}.get(what, servers.where)
+            if what == "back" or (what == "ping" and servers.where is not None):
+                servers.ping()
+        servers.now += seconds * (1 - share)
+        servers.is_asked = servers.complete = what != "unread"
+        if servers.now + slow >= servers.expiry:  # it may run out of time while it is being looked at
+            assert watcher.see(gone=True) is EXPIRED
+            return
+        watcher.see()
+
+
+@given(pauses=st.lists(st.floats(0.05, 5.0), min_size=1, max_size=60), slow=st.floats(0, T / 4))
+def test_no_session_that_pings_in_time_is_ever_called_disconnected(pauses: list[float], slow: float) -> None:
+    watcher = Watcher(Servers(slow=slow))
+    servers = watcher.servers
+    for pause in pauses:
+        servers.now += pause
+        servers.received = int(servers.now / (T / 3))  # however seldom or slowly it is looked at
+        assert watcher.see() is CONNECTED

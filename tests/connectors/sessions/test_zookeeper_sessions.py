@@ -1,0 +1,448 @@
+"""The collector of sessions on servers that say what a test wants, in virtual time."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from connectors.collection.history import Recall, nothing_recalled
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.sessions.ensemble import Ensemble
+from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
+from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.four_letter import FourLetterWords
+from connectors.zookeeper.server_admin import AdminServer
+from connectors.zookeeper.server_status import Connection, KeepPath, ServerRole, SessionTable, StatusError, StatusSource
+from policies.observations import Outcome, Reading
+from policies.sessions.readings import SessionState, ZkSession
+
+B1, B2, NEW = 0xB1, 0xB2, 0xB11
+PATIENCE_SECONDS = 120.0
+CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
+EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
+
+
+@dataclass
+class Server:
+    """One server that says what it is told to say."""
+
+    mode: str = "standalone"
+    zxid: int = 0
+    expiries_ms: dict[int, int] = field(default_factory=dict)
+    ephemerals: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    clients: dict[int, int] = field(default_factory=dict)
+    """Packets by session."""
+    fails: Exception | None = None
+    fails_at_connections: Exception | None = None
+    hangs: threading.Event | None = None
+    asked: int = 0
+    heard: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    closed: bool = False
+
+    def role(self) -> ServerRole:
+        self.asked += 1
+        self.heard.release()
+        if self.hangs is not None:
+            self.hangs.wait(30)
+        if self.fails is not None:
+            raise self.fails
+        return ServerRole(self.mode, self.zxid)
+
+    def sessions(self, keep: KeepPath) -> SessionTable:
+        assert self.mode in ("leader", "standalone"), "only a leader knows"
+        kept = {session: tuple(filter(keep, paths)) for session, paths in self.ephemerals.items()}
+        return SessionTable(dict(self.expiries_ms), kept)
+
+    def connections(self) -> tuple[Connection, ...]:
+        if self.fails_at_connections is not None:
+            raise self.fails_at_connections
+        return tuple(Connection(session, 6000, packets) for session, packets in self.clients.items())
+
+    def close(self) -> None:
+        self.closed = True
+
+    def register(self, session: int, *paths: str) -> None:
+        """A connected session that owns these nodes."""
+        self.expiries_ms[session] = 100_000
+        self.ephemerals[session] = paths
+        self.clients[session] = 1
+
+    def ping(self) -> None:
+        self.clients = {session: packets + 1 for session, packets in self.clients.items()}
+
+    def end(self, session: int) -> None:
+        for table in (self.expiries_ms, self.ephemerals, self.clients):
+            table.pop(session, None)
+
+
+def every(path: str) -> bool:
+    return True
+
+
+@pytest.fixture
+def ensembles() -> Iterator[list[Ensemble]]:
+    made: list[Ensemble] = []
+    yield made
+    for ensemble in made:
+        ensemble.close()
+
+
+class TestEnsemble:
+    def test_a_session_that_is_connected_to_any_server_is_connected(self, ensembles: list[Ensemble]) -> None:
+        leader = Server("leader", expiries_ms={B1: 1, B2: 1, NEW: 1}, clients={B1: 5})
+        ensembles.append(Ensemble({"zk1": Server("follower", clients={B2: 7}), "zk2": leader}, 1.0))
+        snapshot = ensembles[0].snapshot(every)
+        assert {session: dict(contact.received) for session, contact in snapshot.connections.items()} == {
+            B1: {"zk2": 5},
+            B2: {"zk1": 7},
+        }
+        assert set(snapshot.table.expiries_ms) == {B1, B2, NEW}
+        assert snapshot.complete
+
+    def test_a_session_that_is_moving_is_connected_to_both(self, ensembles: list[Ensemble]) -> None:
+        leader = Server("leader", expiries_ms={B1: 1}, clients={B1: 5})
+        ensembles.append(Ensemble({"zk1": Server("follower", clients={B1: 7}), "zk2": leader}, 1.0))
+        assert ensembles[0].snapshot(every).connections[B1].received == {("zk1", 7), ("zk2", 5)}
+
+    def test_of_two_that_believe_they_lead_the_one_further_on_counts(self, ensembles: list[Ensemble]) -> None:
+        old = Server("leader", zxid=0x1_0000_00FF, expiries_ms={})
+        new = Server("leader", zxid=0x2_0000_0000, expiries_ms={B1: 1})
+        ensembles.append(Ensemble({"zk1": old, "zk2": new, "zk3": Server("follower")}, 1.0))
+        assert set(ensembles[0].snapshot(every).table.expiries_ms) == {B1}
+
+    @pytest.mark.parametrize(
+        "broken",
+        [
+            Server("follower", fails=ConnectionRefusedError(111, "refused")),
+            Server("observer", fails_at_connections=TimeoutError("no answer")),
+        ],
+        ids=["down", "slow"],
+    )
+    def test_a_server_that_cannot_be_asked_makes_the_look_incomplete(
+        self, ensembles: list[Ensemble], broken: Server
+    ) -> None:
+        ensembles.append(Ensemble({"zk1": broken, "zk2": Server("leader", clients={B1: 1})}, 1.0))
+        snapshot = ensembles[0].snapshot(every)
+        assert not snapshot.complete
+        assert set(snapshot.connections) == {B1}
+        assert set(ensembles[0].unread) == {"zk1"}
+
+    def test_a_server_that_hangs_is_waited_for_once_and_not_asked_again_meanwhile(
+        self, ensembles: list[Ensemble]
+    ) -> None:
+        release = threading.Event()
+        hanging = Server("follower", hangs=release)
+        ensembles.append(Ensemble({"zk1": hanging, "zk2": Server("leader")}, 0.1))
+        started = time.monotonic()
+        assert not ensembles[0].snapshot(every).complete
+        assert time.monotonic() - started < 2
+        started = time.monotonic()
+        assert not ensembles[0].snapshot(every).complete
+        assert time.monotonic() - started < 0.5
+        assert hanging.asked == 1
+        release.set()
+
+    @pytest.mark.parametrize(
+        ("servers", "outcome", "says"),
+        [
+            ({"zk1": Server("follower"), "zk2": Server("observer")}, Outcome.ERROR, "no server leads"),
+            (
+                {"zk1": Server(fails=ConnectionRefusedError(111, "Connection refused"))},
+                Outcome.UNREACHABLE,
+                "zk1: Connection refused",
+            ),
+            (
+                {"zk1": Server(fails=TimeoutError("no answer within 2 s")), "zk2": Server("follower")},
+                Outcome.TIMEOUT,
+                "zk2 (follower)",
+            ),
+            (
+                {
+                    "zk1": Server(fails=TimeoutError("no answer")),
+                    "zk2": Server(fails=StatusError(Outcome.UNSUPPORTED, "dump is not allowed")),
+                },
+                Outcome.UNSUPPORTED,
+                "dump is not allowed",
+            ),
+        ],
+        ids=["no leader", "down", "leader down", "not allowed"],
+    )
+    def test_without_a_leaders_table_the_most_telling_failure_is_told(
+        self, ensembles: list[Ensemble], servers: dict[str, StatusSource], outcome: Outcome, says: str
+    ) -> None:
+        ensembles.append(Ensemble(servers, 1.0))
+        with pytest.raises(StatusError) as caught:
+            ensembles[0].snapshot(every)
+        assert caught.value.outcome is outcome
+        assert says in str(caught.value)
+        assert len(str(caught.value)) <= 200
+
+
+class Watch:
+    """A collector on fake servers, and what it published since the last poll."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        servers: dict[str, Server],
+        *,
+        recall: Recall[ZkSession] = nothing_recalled,
+        **settings: Any,
+    ) -> None:
+        self.now = 1000.0
+        self.readings: list[Reading] = []
+        self.registry = CollectorRegistry()
+        monkeypatch.setattr(WatchedSessions, "sources", lambda *_: servers)
+        connection = ZooKeeperConnection(servers="zk1:2181,zk2:2181/pulsar")
+        self.collector = SessionCollector(
+            "payments",
+            WatchedSessions(**settings),
+            connection,
+            self.readings.append,
+            PollMetrics(self.registry),
+            recall=recall,
+            clock=lambda: self.now,
+        )
+
+    def poll(self, after: float = 1.0) -> dict[str | None, ZkSession]:
+        self.now += after
+        self.readings.clear()
+        self.collector.poll_once()
+        assert all(isinstance(reading, ZkSession) for reading in self.readings)
+        return {reading.member: reading for reading in self.readings if isinstance(reading, ZkSession)}
+
+    def states(self, after: float = 1.0) -> dict[str, SessionState | None]:
+        return {member: reading.state for member, reading in self.poll(after).items() if member is not None}
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server()
+    server.register(B1, "/pulsar/loadbalance/brokers/b1:8080", "/pulsar/namespace/t/n/0x00000000_0xffffffff")
+    server.register(B2, "/pulsar/loadbalance/brokers/b2:8080")
+    server.register(0xC, "/loadbalance/brokers/outside-the-chroot:1", "/pulsar/loadbalance/brokers/b3:8080/below")
+    return server
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch, server: Server) -> Iterator[Watch]:
+    watch = Watch(monkeypatch, {"zk1": server})
+    yield watch
+    watch.collector.close()
+
+
+def test_members_are_those_registered_below_the_chroot(watch: Watch) -> None:
+    readings = watch.poll()
+    assert set(readings) == {None, "b1:8080", "b2:8080"}
+    assert readings["b1:8080"] == ZkSession(
+        cluster="payments", member="b1:8080", role="broker", session="0xb1", state=CONNECTED, timeout_ms=6000
+    )
+    assert readings[None] == ZkSession(cluster="payments")
+
+
+def test_a_reading_is_published_when_it_has_changed_and_else_every_quarter_of_a_minute(
+    watch: Watch, server: Server
+) -> None:
+    watch.poll()
+    published = 0
+    for _ in range(14):
+        server.ping()
+        published += len(watch.poll())
+    assert published == 0
+    server.ping()
+    assert set(watch.poll()) == {None, "b1:8080", "b2:8080"}
+    del server.clients[B1]
+    server.ping()
+    assert watch.states() == {"b1:8080": DISCONNECTED}
+
+
+def test_a_member_whose_node_has_gone_keeps_its_session(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.ephemerals[B1] = ()
+    server.ping()
+    assert watch.states() == {}
+    del server.clients[B1]
+    server.ping()
+    assert watch.states() == {"b1:8080": DISCONNECTED}
+
+
+def test_a_member_that_comes_back_has_its_new_session(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.ping()
+    watch.poll()
+    server.end(B1)
+    assert watch.states(after=20) == {"b1:8080": EXPIRED, "b2:8080": DISCONNECTED}
+    server.register(NEW, "/pulsar/loadbalance/brokers/b1:8080")
+    readings = watch.poll()
+    assert (readings["b1:8080"].session, readings["b1:8080"].state) == ("0xb11", CONNECTED)
+
+
+def test_a_member_that_closed_its_session_is_told_from_one_whose_session_expired(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.ping()
+    watch.poll()
+    server.end(B1)
+    assert watch.states() == {"b1:8080": CLOSED}
+    server.end(B2)
+    assert watch.states(after=10)["b2:8080"] is EXPIRED
+
+
+def test_a_member_that_is_gone_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    watch = Watch(monkeypatch, {"zk1": server}, forget_after="60s", republish="1s")
+    watch.poll()
+    server.end(B1)
+    server.ping()
+    assert watch.states()["b1:8080"] is EXPIRED
+    server.ping()
+    assert "b1:8080" in watch.states(after=59)
+    server.ping()
+    assert set(watch.states(after=2)) == {"b2:8080"}
+    watch.collector.close()
+
+
+def test_members_of_other_services_are_recognised_by_their_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    server.register(B1, "/pulsar/agents/a1", "/pulsar/loadbalance/brokers/both")
+    server.register(B2, "/pulsar/agents/both")
+    trees = [{"path": "/loadbalance/brokers", "role": "broker"}, {"path": "/agents", "role": "agent"}]
+    watch = Watch(monkeypatch, {"zk1": server}, members=trees)
+    readings = watch.poll()
+    told = {name: (reading.role, reading.session) for name, reading in readings.items() if name}
+    assert told == {"a1": ("agent", "0xb1"), "both": ("broker", "0xb1")}
+    watch.collector.close()
+
+
+def test_an_ensemble_that_cannot_be_read_is_one_reading_and_no_member_is_judged(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.fails = TimeoutError("no answer within 2 s")
+    readings = watch.poll()
+    assert set(readings) == {None}
+    assert (readings[None].outcome, readings[None].state) == (Outcome.TIMEOUT, None)
+    assert readings[None].detail == "zk1: no answer within 2 s"
+    assert watch.poll() == {}, "the same again is no news"
+    assert set(watch.poll(after=15)) == {None}
+    server.fails = None
+    server.ping()
+    assert set(watch.poll()) == {None, "b1:8080", "b2:8080"}
+
+
+def test_after_an_ensemble_could_not_be_read_all_is_news(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.fails = TimeoutError("no answer within 2 s")
+    assert set(watch.poll()) == {None}
+    server.fails = None
+    server.ping()
+    assert set(watch.poll()) == {None, "b1:8080", "b2:8080"}
+
+
+def test_each_servers_answer_is_counted(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    down = Server(fails=ConnectionRefusedError(111, "Connection refused"))
+    watch = Watch(monkeypatch, {"zk1": server, "zk2": down})
+    for _ in range(3):
+        watch.poll()
+    for outcome in (Outcome.OK, Outcome.UNREACHABLE):
+        labels = {"cluster": "payments", "outcome": outcome.value}
+        assert watch.registry.get_sample_value("headgate_polls_total", labels) == 3
+    watch.collector.close()
+
+
+def test_polling_outlives_errors_ends_at_once_and_closes_the_sources(watch: Watch, server: Server) -> None:
+    server.fails = RuntimeError("a bug")
+    stop = threading.Event()
+    thread = threading.Thread(target=watch.collector.run, args=(stop,))
+    thread.start()
+    assert all(server.heard.acquire(timeout=PATIENCE_SECONDS) for _ in range(2)), "it is asked on and on"
+    stop.set()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    assert server.closed
+
+
+class TestSettings:
+    def test_the_servers_of_the_connection_are_asked_by_four_letter_words(self) -> None:
+        connection = ZooKeeperConnection(servers="zk-1:2181, zk-2:2182/chroot")
+        sources = WatchedSessions().sources(connection)
+        assert list(sources) == ["zk-1:2181", "zk-2:2182"]
+        assert all(isinstance(source, FourLetterWords) for source in sources.values())
+
+    def test_other_servers_may_be_named(self) -> None:
+        connection = ZooKeeperConnection(servers="zk:2181")
+        assert list(WatchedSessions(servers=("[::1]:1", "o-1:2181")).sources(connection)) == ["[::1]:1", "o-1:2181"]
+
+    def test_admin_servers_are_asked_where_their_address_is_given(self) -> None:
+        connection = ZooKeeperConnection(servers="zk-1:2181,[::1]:2182")
+        sources = WatchedSessions(admin_url="http://{host}:8080").sources(connection)
+        assert list(sources) == ["http://zk-1:8080", "http://[::1]:8080"]
+        assert all(isinstance(source, AdminServer) for source in sources.values())
+
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            ({"servers": ("zk-1",)}, "not host:port"),
+            ({"servers": ("zk-1:70000",)}, "not host:port"),
+            ({"servers": ()}, "at least 1"),
+            ({"admin_url": "http://zk-1:8080"}, r"\{host\}"),
+            ({"admin_url": "ftp://{host}:8080"}, r"\{host\}"),
+            ({"members": ()}, "at least 1"),
+            ({"members": [{"path": "agents", "role": "agent"}]}, "pattern"),
+            ({"poll_interval": "0s"}, "longer than 0s"),
+            ({"surprise": 1}, "not permitted"),
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_what_makes_no_sense_is_refused(self, settings: dict[str, Any], says: str) -> None:
+        with pytest.raises(ValidationError, match=says):
+            WatchedSessions(**settings)
+
+
+def test_who_is_cut_off_or_lost_is_told_of_every_few_seconds(watch: Watch, server: Server) -> None:
+    watch.poll()
+    server.end(B1)
+    assert "b1:8080" in watch.poll()
+    told = []
+    for _ in range(6):
+        server.ping()
+        told.append(set(watch.poll()))
+    assert sum("b1:8080" in each for each in told) >= 2
+    assert not any("b2:8080" in each for each in told)
+
+
+def was(member: str, session: str, state: SessionState, cluster: str = "payments") -> ZkSession:
+    return ZkSession(cluster=cluster, member=member, role="broker", session=session, state=state, timeout_ms=9000)
+
+
+def test_members_that_were_read_before_this_start_are_known_though_they_have_no_session_now(watch: Watch) -> None:
+    watch.collector.begin(
+        [
+            was("b7:8080", "0x77", CONNECTED),
+            was("b8:8080", "0x88", SessionState.CLOSED),
+            was("b1:8080", "0x11", CONNECTED),
+            was("b9:8080", "0x99", CONNECTED, cluster="other"),
+            was("b6:8080", "nonsense", CONNECTED),
+            ZkSession(cluster="payments"),
+        ]
+    )
+    readings = watch.poll()
+    assert set(readings) == {None, "b1:8080", "b2:8080", "b7:8080", "b8:8080"}
+    assert (readings["b7:8080"].state, readings["b7:8080"].timeout_ms) == (SessionState.EXPIRED, 9000)
+    assert readings["b8:8080"].state is SessionState.CLOSED
+    assert (readings["b1:8080"].session, readings["b1:8080"].state) == ("0xb1", CONNECTED)
+
+
+def test_the_last_readings_are_asked_for_before_the_first_poll(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    stop, asked = threading.Event(), []
+
+    def recall(history: timedelta, ended: threading.Event) -> list[ZkSession]:
+        asked.append((history, ended, list(begun.readings)))
+        stop.set()
+        return [was("b7:8080", "0x77", CONNECTED)]
+
+    begun = Watch(monkeypatch, {"zk1": server}, recall=recall)
+    begun.collector.run(stop)
+    assert asked == [(timedelta(hours=1), stop, [])]

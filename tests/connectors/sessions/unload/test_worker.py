@@ -1,0 +1,593 @@
+"""Carrying decisions out: the guards, the fence, the pace, and what is said; in virtual time, on brokers in memory."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.sessions.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, worker
+from connectors.sessions.unload.brokers import Survey
+from connectors.sessions.unload.guards import judge
+from connectors.sessions.unload.worker import BrokerRateLimit, UnloadWorker
+from policies.sessions.decisions import OwnershipDecision
+from policies.sessions.unload_events import UnloadOutcome
+from tests.connectors.actuation.virtual_clock import VirtualClock
+from tests.connectors.sessions.unload.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
+
+ANY = "any:8080"
+
+
+@dataclass
+class Pulsar:
+    """Brokers in memory that answer as real ones were seen to."""
+
+    listed: list[str] = field(default_factory=lambda: [MEMBER, OTHER])
+    serving: dict[str, dict[str, bool]] = field(default_factory=lambda: {MEMBER: {BUNDLE: True}, OTHER: {}})
+    topics: list[str] = field(default_factory=lambda: ["t/ns/b", "t/ns/a"])
+    taker: str | None = OTHER
+    """Who takes a bundle that is looked up."""
+    silent: set[str] = field(default_factory=set)
+    token: str | None = None
+    before_unload: list[Callable[[], None]] = field(default_factory=list)
+    after_unload: list[Callable[[], None]] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+    surveys: int = 0
+    unloads: list[tuple[str, str]] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        host = f"{request.url.host}:{request.url.port}"
+        self.asked.add(host)
+        if host in self.silent:
+            raise httpx.ReadTimeout("silent", request=request)
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return httpx.Response(401, json={"reason": "who are you?"})
+        return self._answer(request, host, request.url.path.split("/")[1:])
+
+    def _answer(self, request: httpx.Request, host: str, path: list[str]) -> httpx.Response:
+        match request.method, path:
+            case "GET", ["admin", "v2", "brokers", _]:
+                self.surveys += 1
+                return httpx.Response(200, json=self.listed)
+            case "GET", ["admin", "v2", "brokers", _, member, "ownedNamespaces"]:
+                if member != host:
+                    return httpx.Response(307, headers={"Location": f"http://{member}{request.url.path}"})
+                owned = self.serving[member].items()
+                return httpx.Response(200, json={b: {"is_active": a, "broker_assignment": "shared"} for b, a in owned})
+            case "PUT", ["admin", "v2", "namespaces", *bundle, "unload"]:
+                return self._unload(host, "/".join(bundle), request)
+            case "GET", ["admin", "v2", "persistent", _, _]:
+                assert request.url.params["bundle"] == BUNDLE.rpartition("/")[2]
+                return httpx.Response(200, json=[f"persistent://{topic}" for topic in self.topics])
+            case "GET", ["lookup", "v2", "topic", "persistent", *topic]:
+                return self._lookup("/".join(topic))
+        raise AssertionError(f"nobody asks {request.method} {request.url}")
+
+    def _unload(self, host: str, bundle: str, request: httpx.Request) -> httpx.Response:
+        if self.before_unload:
+            self.before_unload.pop(0)()
+        owner = next((member for member, owned in self.serving.items() if owned.get(bundle)), None)
+        if owner not in (None, host) and not self.serving[host].get(bundle):
+            return httpx.Response(307, headers={"Location": f"http://{owner}{request.url.path}"})
+        self.unloads.append((host, bundle))
+        self.serving[host].pop(bundle, None)
+        if self.after_unload:
+            self.after_unload.pop(0)()
+        return httpx.Response(204)
+
+    def _lookup(self, topic: str) -> httpx.Response:
+        self.lookups.append(topic)
+        if self.taker:
+            self.serving[self.taker][BUNDLE] = True
+        return httpx.Response(200, json={"brokerUrl": "pulsar://b2:6650"})
+
+
+def fails(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+class Bench:
+    """One cluster's worker, with its clock in hand."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = VirtualClock(still=True)
+        self.clock.advance(1)
+        self.pulsar = Pulsar()
+        self.registry = CollectorRegistry()
+        self._metrics = UnloadMetrics(self.registry)
+        self.events: list[dict[str, Any]] = []
+        self.settings = UnloadSettings.model_validate({"grace": "0s", **settings})
+        self.admin = {"admin_url": f"http://{ANY}"}
+        self.worker = self.made()
+
+    def made(self) -> UnloadWorker:
+        """A worker that knows nothing yet."""
+        transport = httpx.MockTransport(self.pulsar)
+        admin = AdminApi(PulsarAdmin.model_validate(self.admin), transport)
+        watched = WatchedUnloads(CLUSTER, admin, self.settings)
+        return UnloadWorker(watched, self._publish, self._metrics, clock=self.clock, transport=transport)
+
+    def _publish(self, key: str, value: bytes) -> None:
+        assert key == CLUSTER
+        self.events.append(json.loads(value))
+
+    def reconcile(self, *decisions: OwnershipDecision, after: float = 0.0) -> list[str]:
+        """Time passes, decisions come in, and what is due is tried; the outcomes that were said of it."""
+        self.clock.advance(after)
+        before = len(self.events)
+        for one in decisions:
+            self.worker.arrived(one, self.clock.now())
+        self.worker.reconcile(threading.Event())
+        return [event["data"]["outcome"] for event in self.events[before:]]
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        return dict(self.events[-1]["data"])
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"headgate_bundle_actions{name}", {"cluster": CLUSTER, **labels})
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- unload
+
+
+def test_a_bundle_that_the_member_alone_serves_is_unloaded_there_and_it_is_said_once(bench: Bench) -> None:
+    order = decision()
+    assert bench.reconcile(order) == ["done"]
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+    event = bench.events[0]
+    assert (event["type"], event["subject"]) == ("headgate.bundle-unloaded.v1", f"{CLUSTER}/{MEMBER}/{BUNDLE}")
+    assert event["data"] == {
+        "cluster": CLUSTER, "member": MEMBER, "bundle": BUNDLE, "decision_id": order.decision_id, "sequence": 1,
+        "outcome": "done", "served_by": [], "attempt": 1, "done_at": "2026-11-21T12:00:01.000Z", "detail": None,
+    }  # fmt: skip
+    assert bench.reconcile(order, after=60) == []
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+    assert bench.metric("_total", verdict="unload", outcome="done") == 1
+    assert bench.metric("_failing") == 0
+
+
+@pytest.mark.parametrize(
+    ("serving", "by"),
+    [
+        pytest.param({MEMBER: {}, OTHER: {BUNDLE: True}}, [OTHER], id="another serves it"),
+        pytest.param({MEMBER: {}, OTHER: {}}, [], id="nobody serves it"),
+        pytest.param({MEMBER: {"t/ns/0x0_0x1": True}, OTHER: {BUNDLE: True}}, [OTHER], id="others are the member's"),
+    ],
+)
+def test_what_the_member_does_not_serve_is_unloaded_from_nobody(
+    bench: Bench, serving: dict[str, dict[str, bool]], by: list[str]
+) -> None:
+    bench.pulsar.serving = serving
+    assert bench.reconcile(decision()) == ["already_moved"]
+    assert bench.reported["served_by"] == by
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize(
+    ("serving", "fields", "rivals"),
+    [
+        pytest.param({MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}}, {}, OTHER, id="both serve it"),
+        pytest.param({MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: False}}, {}, OTHER, id="the other lets it go"),
+        pytest.param(
+            {MEMBER: {BUNDLE: True}, OTHER: {}}, {"owner": OTHER, "reason": "other_owner", "session": None}, OTHER,
+            id="zookeeper names another, and the member has no session",
+        ),
+        pytest.param(
+            {MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}, THIRD: {BUNDLE: True}}, {"owner": THIRD},
+            f"{OTHER}, {THIRD}", id="one that is not registered serves it, too",
+        ),
+    ],
+)  # fmt: skip
+def test_what_may_be_anothers_is_left_alone_until_the_member_lets_go(
+    bench: Bench, serving: dict[str, dict[str, bool]], fields: dict[str, Any], rivals: str
+) -> None:
+    bench.pulsar.serving = serving
+    assert bench.reconcile(decision(**fields)) == ["contested"]
+    assert bench.reported["detail"] == f"{rivals} may own it rightfully"
+    assert bench.metric("_failing") == 1
+    assert bench.reconcile(after=5) == []
+    del serving[MEMBER][BUNDLE]
+    assert bench.reconcile(after=5) == ["already_moved"]
+    assert bench.metric("_failing") == 0
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize("reason", ["other_owner", "double_ownership"])
+@pytest.mark.parametrize(
+    "serving",
+    [{MEMBER: {BUNDLE: True}, OTHER: {}}, {MEMBER: {BUNDLE: True}, OTHER: {BUNDLE: True}}],
+    ids=["the owner does not serve it yet", "both serve it"],
+)
+def test_what_zookeeper_says_is_another_s_is_unloaded_at_the_member_and_its_owner_has_it(
+    bench: Bench, serving: dict[str, dict[str, bool]], reason: str
+) -> None:
+    bench.pulsar.serving = {member: dict(owned) for member, owned in serving.items()}
+    assert bench.reconcile(decision(owner=OTHER, reason=reason)) == ["done"]
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+    assert bench.pulsar.lookups == ["t/ns/a"]
+    assert bench.pulsar.serving == {MEMBER: {}, OTHER: {BUNDLE: True}}
+
+
+def test_what_a_third_serves_besides_is_left_alone(bench: Bench) -> None:
+    bench.pulsar.listed.append(THIRD)
+    bench.pulsar.serving[THIRD] = {BUNDLE: True}
+    assert bench.reconcile(decision(owner=OTHER, reason="other_owner")) == ["contested"]
+    assert bench.reported["detail"] == f"{THIRD} may own it rightfully"
+
+
+def test_a_member_that_is_not_registered_is_left_to_let_go_by_itself(bench: Bench) -> None:
+    bench.pulsar.listed = [OTHER]
+    assert bench.reconcile(decision(owner=OTHER, reason="other_owner"))[0] in ("contested", "failed")
+    assert bench.pulsar.unloads == []
+
+
+def test_an_owner_that_does_not_answer_keeps_nobody_from_letting_go(bench: Bench) -> None:
+    bench.pulsar.silent = {OTHER}
+    assert bench.reconcile(decision(owner=OTHER, reason="other_owner")) == ["done"]
+
+
+def test_a_bundle_that_moves_between_the_look_and_the_unload_stays_with_its_new_owner(bench: Bench) -> None:
+    def move() -> None:
+        bench.pulsar.serving = {MEMBER: {}, OTHER: {BUNDLE: True}}
+
+    bench.pulsar.before_unload.append(move)
+    assert bench.reconcile(decision()) == ["already_moved"]
+    assert bench.pulsar.unloads == []
+    assert bench.pulsar.serving[OTHER] == {BUNDLE: True}
+
+
+@pytest.mark.parametrize(
+    ("silent", "detail"),
+    [
+        pytest.param(MEMBER, f"broker {MEMBER}: GET /admin/v2/brokers/", id="the member"),
+        pytest.param(OTHER, f"who else serves it is not known: broker {OTHER}: GET", id="another broker"),
+        pytest.param(ANY, "GET /admin/v2/brokers/messaging: no answer in time", id="the list of brokers"),
+    ],
+)
+def test_while_somebody_does_not_say_what_it_serves_nothing_is_done_and_it_is_tried_again(
+    bench: Bench, silent: str, detail: str
+) -> None:
+    bench.pulsar.silent = {silent}
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"].startswith(detail)
+    assert (bench.pulsar.unloads, bench.metric("_failing")) == ([], 1)
+    assert bench.reconcile(after=1) == [], "too early"
+    assert bench.reconcile(after=4) == [], "the same is not said again"
+    bench.pulsar.silent = set()
+    assert bench.reconcile(after=5) == ["done"]
+    assert (bench.reported["attempt"], bench.metric("_failing")) == (3, 0)
+
+
+def test_the_brokers_are_asked_three_times_before_it_counts_as_failed(bench: Bench) -> None:
+    bench.pulsar.silent = {OTHER}
+    bench.reconcile(decision())
+    assert bench.pulsar.surveys == 3
+
+
+def test_a_dead_broker_that_is_no_longer_registered_does_not_stand_in_the_way(bench: Bench) -> None:
+    bench.pulsar.listed = [MEMBER]
+    bench.pulsar.silent = {OTHER}
+    assert bench.reconcile(decision(), decision("t/x/0x0_0x1", member=OTHER, owner=OTHER)) == ["done", "failed"]
+
+
+def test_an_answer_from_another_broker_than_was_asked_is_none() -> None:
+    bench = Bench(member_url="http://{host}:9999")
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == f"another broker than {MEMBER} answers at http://b1:9999"
+
+
+def test_an_unload_without_an_answer_is_not_repeated_but_looked_at(bench: Bench) -> None:
+    bench.pulsar.after_unload.append(fails(httpx.ReadTimeout("slow")))
+    assert bench.reconcile(decision()) == ["failed"]
+    bench.pulsar.serving[MEMBER][BUNDLE] = False
+    assert bench.reconcile(after=5) == ["failed"]
+    assert bench.reported["detail"] == "it is letting go of it, and not done yet"
+    del bench.pulsar.serving[MEMBER][BUNDLE]
+    assert bench.reconcile(after=5) == ["done"]
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+
+
+def test_an_unload_that_failed_is_repeated_no_sooner_than_the_pace_allows(bench: Bench) -> None:
+    bench.pulsar.before_unload.append(fails(httpx.ConnectError("refused")))
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reconcile(after=5) == []
+    assert bench.metric("_failing") == 1
+    assert bench.reconcile(after=5) == ["done"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        pytest.param({"member": "evil:80"}, id="the member"),
+        pytest.param({"member": f"{MEMBER}@evil:80"}, id="a broker as a user"),
+        pytest.param({"member": f"evil/{MEMBER}"}, id="a broker as a path"),
+        pytest.param({"owner": "evil:80"}, id="the owner"),
+        pytest.param({"verdict": "re-own", "member": "evil:80", "owner": "evil:81"}, id="of a bundle to own again"),
+    ],
+)
+def test_who_is_not_registered_is_never_asked_whatever_a_decision_says(bench: Bench, named: dict[str, str]) -> None:
+    bench.admin["token"] = "s3cret"
+    bench.worker = bench.made()
+    bench.reconcile(decision(**named))
+    assert bench.pulsar.asked <= {ANY, MEMBER, OTHER}
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize("listed", ["evil/x:80", "me@evil:80", "evil:0", "evil:99999", "evil", "ev il:80"])
+def test_what_is_registered_as_no_host_and_port_is_not_asked_and_keeps_bundles_where_they_are(
+    bench: Bench, listed: str
+) -> None:
+    bench.pulsar.listed.append(listed)
+    assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == "who else serves it is not known: a broker is registered as what is no host:port"
+    assert bench.pulsar.unloads == []
+
+
+# --- re-own
+
+
+def test_an_orphaned_bundle_is_looked_up_by_one_of_its_topics(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER] = {}
+    assert bench.reconcile(decision(verdict="re-own")) == ["done"]
+    assert bench.pulsar.lookups == ["t/ns/a"]
+    assert bench.events[0]["type"] == "headgate.bundle-re-owned.v1"
+    assert bench.reported["served_by"] == [OTHER]
+
+
+def test_what_a_broker_serves_is_not_looked_up(bench: Bench) -> None:
+    assert bench.reconcile(decision(verdict="re-own", member=OTHER)) == ["already_owned"]
+    assert (bench.reported["served_by"], bench.pulsar.lookups) == ([MEMBER], [])
+
+
+def test_a_bundle_without_topics_is_left_without_an_owner(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER], bench.pulsar.topics = {}, []
+    assert bench.reconcile(decision(verdict="re-own")) == ["no_topics"]
+    assert bench.pulsar.lookups == []
+
+
+def test_a_lookup_that_names_an_owner_that_serves_nothing_is_repeated(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER], bench.pulsar.taker = {}, None
+    assert bench.reconcile(decision(verdict="re-own")) == ["failed"]
+    assert bench.reconcile(after=5) == []
+    bench.pulsar.taker = MEMBER
+    assert bench.reconcile(after=5) == ["done"]
+    assert bench.pulsar.lookups == ["t/ns/a", "t/ns/a"]
+
+
+def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: Bench) -> None:
+    bench.pulsar.serving[MEMBER], bench.pulsar.silent = {}, {MEMBER}
+    assert bench.reconcile(decision(verdict="re-own")) == ["done"]
+
+
+# --- what is not done
+
+
+def test_in_shadow_mode_it_is_said_and_nobody_is_asked(bench: Bench) -> None:
+    bench.pulsar.silent = {ANY, MEMBER, OTHER}
+    orders = decision(mode="shadow"), decision(verdict="re-own", member=OTHER, mode="shadow")
+    assert bench.reconcile(*orders) == ["shadow"] * 2
+    assert bench.pulsar.unloads == []
+
+
+@pytest.mark.parametrize("verdict", ["keep", "wait"])
+def test_other_verdicts_do_nothing(bench: Bench, verdict: str) -> None:
+    assert bench.reconcile(decision(verdict=verdict)) == []
+    assert bench.pulsar.surveys == 0
+
+
+def test_an_expired_decision_is_not_begun(bench: Bench) -> None:
+    assert bench.reconcile(decision(), after=299) == ["expired"]
+    assert bench.pulsar.unloads == []
+
+
+def test_what_fails_until_it_expires_ends_as_expired(bench: Bench) -> None:
+    bench.pulsar.silent = {MEMBER}
+    assert bench.reconcile(decision(), after=297) == ["failed"]
+    assert bench.reconcile(after=2) == ["expired"]
+    assert bench.metric("_failing") == 0
+
+
+def test_the_member_is_left_its_grace_to_do_it_by_itself() -> None:
+    bench = Bench(grace="5s")
+    assert bench.reconcile(decision()) == []
+    assert bench.reconcile(after=3.9) == []
+    assert bench.pulsar.surveys == 0
+    assert bench.reconcile(after=0.1) == ["done"]
+
+
+def test_the_grace_is_not_longer_because_clocks_differ() -> None:
+    bench = Bench(grace="5s")
+    ahead = NOON + timedelta(hours=1)
+    assert bench.reconcile(decision(decided_at=ahead, valid_until=ahead + timedelta(minutes=5))) == []
+    assert bench.reconcile(after=5) == ["done"]
+
+
+# --- the pace
+
+
+def test_each_broker_is_made_to_unload_one_bundle_per_interval_and_the_brokers_do_not_wait_for_each_other(
+    bench: Bench,
+) -> None:
+    bundles = [f"t/ns{number}/0x0_0xf" for number in range(3)]
+    bench.pulsar.serving = {MEMBER: dict.fromkeys(bundles, True), OTHER: {BUNDLE: True}}
+    orders = [decision(bundle) for bundle in bundles]
+    assert bench.reconcile(*orders, decision(member=OTHER)) == ["done", "done"]
+    assert bench.pulsar.unloads == [(MEMBER, bundles[0]), (OTHER, BUNDLE)]
+    assert bench.reconcile(after=9.9) == []
+    assert bench.reconcile(after=0.1) == ["done"]
+    assert bench.metric("_failing") == 0, "to wait for one's turn is no failure"
+    assert bench.reconcile(after=10) == ["done"]
+    assert [bundle for member, bundle in bench.pulsar.unloads if member == MEMBER] == bundles
+
+
+def test_many_decisions_need_one_survey(bench: Bench) -> None:
+    assert set(bench.reconcile(*(decision(f"t/{n}/0x0_0xf") for n in range(50)))) == {"already_moved"}
+    assert bench.pulsar.surveys == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from([MEMBER, OTHER]), st.floats(0, 30)), max_size=40))
+def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[tuple[str, float]]) -> None:
+    now = 0.0
+    pace = BrokerRateLimit(10.0, lambda: now)
+    taken: dict[str, list[float]] = {MEMBER: [], OTHER: []}
+    for member, seconds in wanted:
+        now += seconds
+        if not pace.left_seconds(member):
+            pace.take(member)
+            taken[member].append(now)
+    for times in taken.values():
+        assert all(later - earlier >= 10.0 - 1e-6 for earlier, later in pairwise(times))
+
+
+def test_beyond_sixty_actions_a_minute_the_rest_waits_and_a_metric_says_so(bench: Bench) -> None:
+    members = [f"b{number}:8080" for number in range(62)]
+    bench.pulsar.listed = members
+    bench.pulsar.serving = {member: {f"t/{member[:-5]}/0x0_0xf": True} for member in members}
+    orders = [decision(f"t/{member[:-5]}/0x0_0xf", member=member) for member in members]
+    assert bench.reconcile(*orders) == ["done"] * 60
+    assert (bench.metric("_held"), bench.metric("_failing")) == (1, 0)
+    assert bench.reconcile(after=59) == []
+    assert bench.reconcile(after=1) == ["done"] * 2
+    assert bench.metric("_held") == 0
+
+
+# --- the fence
+
+
+def test_a_later_decision_to_do_the_same_overtakes_one_that_waits(bench: Bench) -> None:
+    bench.pulsar.silent = {MEMBER}
+    bench.reconcile(decision())
+    bench.pulsar.silent = set()
+    assert bench.reconcile(decision(sequence=2)) == ["superseded", "done"]
+
+
+def test_a_later_decision_overtakes_one_that_waits(bench: Bench) -> None:
+    bench.pulsar.silent = {MEMBER}
+    bench.reconcile(decision())
+    bench.pulsar.silent = set()
+    assert bench.reconcile(decision(sequence=2, verdict="keep")) == ["superseded"]
+    assert bench.reconcile(after=10) == []
+    assert bench.pulsar.unloads == []
+
+
+def test_a_late_or_repeated_decision_does_nothing(bench: Bench) -> None:
+    assert bench.reconcile(decision(sequence=5, verdict="keep")) == []
+    assert bench.reconcile(decision(sequence=4)) == ["superseded"]
+    assert bench.reported["detail"] == "sequence 5 is in force: keep"
+    assert bench.reconcile(decision(sequence=4, verdict="keep")) == []
+    assert bench.pulsar.unloads == []
+
+
+def test_after_a_lost_checkpoint_a_valid_decision_succeeds_an_expired_one(bench: Bench) -> None:
+    bench.reconcile(decision(sequence=9, verdict="keep", valid_until=NOON))
+    assert bench.reconcile(decision(sequence=1)) == ["done"]
+
+
+def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serves_it_again(bench: Bench) -> None:
+    orders = decision(), decision(verdict="re-own", member=OTHER)
+    bench.reconcile(orders[0])
+    bench.pulsar.serving[MEMBER][BUNDLE] = True
+    bench.worker = bench.made()
+    known = bench.worker
+    for order in orders:
+        known.recall(order, NOON)
+    since = [known.pending_since]
+    for order in orders:
+        known.recall_done(order.decision_id)
+    since.append(known.pending_since)
+    assert since == [NOON, None]
+    assert bench.reconcile() == []
+    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
+
+
+def test_what_was_not_done_before_a_restart_is_done_after_it_unless_it_has_expired(bench: Bench) -> None:
+    bench.worker.recall(decision(), NOON)
+    bench.worker.recall(decision("t/old/0x0_0xf", valid_until=NOON), NOON)
+    assert bench.reconcile() == ["done"]
+
+
+# --- and more
+
+
+def test_whatever_goes_wrong_the_next_decision_finds_somebody_at_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "asked_of", broken)
+        assert bench.reconcile(decision()) == ["failed"]
+    assert bench.reported["detail"] == "ZeroDivisionError"
+    assert bench.reconcile(after=5) == ["done"]
+
+
+def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("stale-token")
+    bench.admin["token_file"] = str(file)
+    bench.pulsar.token = "fresh-token"
+    bench.worker = bench.made()
+    assert bench.reconcile(decision()) == ["failed"]
+    assert "401" in bench.reported["detail"]
+    file.write_text("fresh-token")
+    assert bench.reconcile(after=5) == ["done"]
+    assert "-token" not in json.dumps(bench.events)
+
+
+BROKERS = (MEMBER, OTHER, THIRD)
+BELIEFS = st.sampled_from([None, True, False, "silent"])
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(BROKERS, BELIEFS)), st.sampled_from([None, *BROKERS]), st.booleans())
+def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve_or_what_is_another_s(
+    beliefs: dict[str, Any], owner: str | None, unsure: bool
+) -> None:
+    owned = {m: {} if b is None else {BUNDLE: b} for m, b in beliefs.items() if b != "silent"}
+    survey = Survey(frozenset(BROKERS), owned, {m: "silent" for m, b in beliefs.items() if b == "silent"})
+    found = judge(decision(owner=owner), survey, unsure=unsure)
+    alone = beliefs == {MEMBER: True, OTHER: None, THIRD: None}
+    assert (found is None) == (alone and owner in (None, MEMBER))
+    named = judge(decision(owner=owner, reason="other_owner"), survey, unsure=unsure)
+    others = {m: b for m, b in beliefs.items() if m not in (MEMBER, owner)}
+    assert (named is None) == (
+        beliefs[MEMBER] is True and set(others.values()) == {None} and (owner != MEMBER or alone)
+    )
+    if found is not None and found.outcome is UnloadOutcome.DONE:
+        assert unsure
+        assert beliefs[MEMBER] is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"member_url": "b1:8080"}, id="no address"),
+        pytest.param({"member_url": "http://b1:8080"}, id="one broker for all"),
+        pytest.param({"per_broker_interval": "0s"}, id="no pace"),
+        pytest.param({"interval": "1s"}, id="no such setting"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="UnloadSettings"):
+        UnloadSettings.model_validate(settings)

@@ -1,0 +1,172 @@
+"""The metrics of the switching policy, from the policy's own decisions, in virtual time."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from connectors.exporter.loop_view import LoopView
+from connectors.kafka.tail import Record
+from connectors.switching.view import SwitchingView
+from policies.decisions import Decision
+from policies.observations import Observation
+from policies.switching import SwitchCommand, SwitchingSettings, SwitchRecord
+from policies.switching.events import BrokerSeen
+from policies.switching.readings import CommandName
+from policies.switching.state import ENDED, LedgerStage, SwitchStage
+from policies.units import from_millis, to_millis
+from policies.wire import observation_event
+from tests.connectors.exporter.loop import PREFIX, START, Series, decided, series
+from tests.policies.switching.wire import CLUSTER, WireWorld
+
+DECIDED = f"{PREFIX}.decided.switches"
+
+
+def switched_to(stage: SwitchStage) -> WireWorld:
+    world = WireWorld()
+    world.to(stage)
+    return world
+
+
+def shown(decisions: Iterable[Decision]) -> LoopView:
+    view = LoopView(PREFIX, {})
+    view.take([decided(decision) for decision in decisions], live=True)
+    return view
+
+
+def of(view: LoopView, name: str) -> Series:
+    return series(view, name, START)
+
+
+def at(stage: SwitchStage) -> LoopView:
+    """What there is to see once a switch has come to a stage."""
+    return shown(switched_to(stage).published)
+
+
+DONE = at(SwitchStage.DONE)
+TRIGGERED = switched_to(SwitchStage.TRIGGERED).records()[-1]
+
+
+def changed(stage: SwitchStage, **fields: Any) -> LoopView:
+    """A record as the policy makes it, with fields that take long to come by."""
+    return shown([TRIGGERED.model_copy(update={"verdict": stage, **fields})])
+
+
+def test_before_the_first_switch_only_the_registry_shows() -> None:
+    view = at(SwitchStage.PRECHECKED)
+    assert of(view, "headgate_switch_stage") == of(view, "headgate_switch_ledgers") == {}
+    assert of(view, "headgate_bookkeeper_cluster_active") == {(CLUSTER, "old"): 1, (CLUSTER, "new"): 0}
+    assert of(view, "headgate_switch_epoch") == {(CLUSTER,): 0}
+
+
+SHOWN = [
+    stage for stage in SwitchStage if stage not in (SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
+]
+
+
+@pytest.mark.parametrize("stage", SHOWN)
+def test_exactly_the_present_stage_is_1(stage: SwitchStage) -> None:
+    assert of(at(stage), "headgate_switch_stage") == {(CLUSTER, "old", "new", stage.value): 1}
+
+
+def test_ledgers_are_counted_at_every_stage_also_where_there_are_none() -> None:
+    ledgers = of(at(SwitchStage.BUILD), "headgate_switch_ledgers")
+    assert ledgers.keys() == {(CLUSTER, stage.value) for stage in LedgerStage}
+    assert {stage: count for (_, stage), count in ledgers.items() if count} == {"pending": 1, "copying": 2}
+    done = {stage: count for (_, stage), count in of(DONE, "headgate_switch_ledgers").items() if count}
+    assert done == {"cleaned": 3}
+
+
+def test_the_active_cluster_is_the_target_from_the_directive_on() -> None:
+    for stage in (SwitchStage.TRIGGERED, SwitchStage.BUILD, SwitchStage.DONE):
+        active = of(at(stage), "headgate_bookkeeper_cluster_active")
+        assert active == {(CLUSTER, "old"): 0, (CLUSTER, "new"): 1}
+
+
+def test_an_active_cluster_that_is_not_registered_is_shown_all_the_same() -> None:
+    active = of(changed(SwitchStage.HOLD, registry={"old": "standby"}), "headgate_bookkeeper_cluster_active")
+    assert active == {(CLUSTER, "old"): 0, (CLUSTER, "new"): 1}
+
+
+def test_brokers_are_counted_as_live_and_as_acked() -> None:
+    world = switched_to(SwitchStage.TRIGGERED)
+    assert of(shown(world.published), "headgate_switch_brokers") == {(CLUSTER, "live"): 2, (CLUSTER, "acked"): 0}
+    world.now_ms += 1000
+    world.tell(
+        BrokerSeen("b1", sequence=99, epoch=1, failed=False, writes=("new",), reads=("old",), at_ms=world.now_ms)
+    )
+    assert of(shown(world.published), "headgate_switch_brokers") == {(CLUSTER, "live"): 2, (CLUSTER, "acked"): 1}
+
+
+def test_brokers_that_were_never_read_are_not_none() -> None:
+    unknown = TRIGGERED.brokers.model_copy(update={"live": None})
+    assert of(changed(SwitchStage.TRIGGERED, brokers=unknown), "headgate_switch_brokers") == {(CLUSTER, "acked"): 0}
+
+
+TROUBLES = {
+    "halted": ({"halted": "INV-2: …"}, set(SwitchStage)),
+    "blocked": ({"blocked": "an id generator is unknown"}, {SwitchStage.TRIGGERED}),
+    "degraded": ({"degraded": True}, set(SwitchStage) - ENDED - {SwitchStage.DONE_WITH_FAILURES}),
+}
+
+
+@pytest.mark.parametrize(("name", "fields", "where"), [(n, *rest) for n, rest in TROUBLES.items()], ids=TROUBLES)
+@pytest.mark.parametrize("stage", SwitchStage)
+def test_a_trouble_shows_at_the_stages_at_which_its_alert_fires(
+    name: str, fields: dict[str, Any], where: set[SwitchStage], stage: SwitchStage
+) -> None:
+    view = changed(stage, **fields)
+    found = {trouble: of(view, f"headgate_switch_{trouble}") for trouble in TROUBLES}
+    assert found == {trouble: {(CLUSTER,): float(trouble == name and stage in where)} for trouble in TROUBLES}
+
+
+def test_a_switch_that_goes_well_is_in_no_trouble() -> None:
+    assert [of(DONE, f"headgate_switch_{name}") for name in TROUBLES] == [{(CLUSTER,): 0}] * 3
+
+
+def test_a_deleted_record_takes_the_clusters_series_with_it() -> None:
+    view = at(SwitchStage.HOLD)
+    view.take([Record(DECIDED, f"{CLUSTER}/ledgers/1".encode(), None, to_millis(START))], live=True)
+    assert of(view, "headgate_switch_stage")
+    view.take([Record(DECIDED, CLUSTER.encode(), None, to_millis(START))], live=True)
+    assert not any(of(view, family.name) for family in SwitchingView.families)
+
+
+def test_the_compacted_topic_alone_gives_the_same_picture() -> None:
+    world = switched_to(SwitchStage.DONE)
+    compacted = {d.record_key(): d for d in world.published}
+    view = shown(d for d in compacted.values() if isinstance(d, SwitchRecord))
+    for family in SwitchingView.families:
+        assert of(view, family.name) == of(DONE, family.name)
+        assert of(view, family.name)
+
+
+def test_a_step_that_something_caused_is_measured_and_a_record_is_not() -> None:
+    world, view = switched_to(SwitchStage.BUILD), LoopView(PREFIX, {})
+    view.take([observed(o) for _, batch in world.inputs for o in batch], live=True)
+    view.take([decided(d) for d in world.records()], live=True)
+    assert of(view, "headgate_decision_latency_seconds") == {}
+    view.take([decided(d) for d in world.published], live=True)
+    assert of(view, "headgate_decision_latency_seconds")["switching", "appended_to_decided", "sum"] == 0
+
+
+def observed(observation: Observation) -> Record:
+    value = observation_event(observation.reading, id=observation.id, source="test", time=observation.at)
+    return Record(f"{PREFIX}.observed.switches", CLUSTER.encode(), value, observation.at_ms)
+
+
+def test_an_age_counts_from_what_was_read_and_not_from_what_was_asked() -> None:
+    view = LoopView(PREFIX, {})
+    asked = SwitchCommand(cluster=CLUSTER, command=CommandName.CLEANUP, idempotency_key="k")
+    value = observation_event(asked, id="o1", source="test", time=START)
+    view.take([Record(f"{PREFIX}.commands", CLUSTER.encode(), value, to_millis(START))], live=True)
+    assert of(view, "headgate_observation_age_seconds") == {}
+    seen = switched_to(SwitchStage.REGISTERED).inputs[0][1][0]
+    view.take([observed(seen)], live=True)
+    later = from_millis(seen.at_ms) + timedelta(seconds=3)
+    assert series(view, "headgate_observation_age_seconds", later) == {(CLUSTER,): 3}
+
+
+def test_no_history_of_what_was_heard_is_needed() -> None:
+    assert SwitchingView(SwitchingSettings()).history == timedelta(0)

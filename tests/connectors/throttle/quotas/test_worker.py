@@ -1,0 +1,485 @@
+"""Keeping one cluster's quotas as decided: the journal, the fence, expiry, failures, release; in virtual time."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from threading import Event
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaTimeoutError, PolicyViolationError
+from prometheus_client import CollectorRegistry
+
+from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
+from policies.decisions import Mode
+from policies.errors import UserError
+from policies.throttle.quota_orders import QuotaOrder
+from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.units import format_instant
+from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
+from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, Journal, Kafka, applied, order
+
+EVERYBODY = {"client_id": "default", "base": 1_000_000}
+
+
+class Bench:
+    """One cluster's worker, with its clock in hand; what it says and writes down outlives it."""
+
+    def __init__(self, *entities: dict[str, Any], **settings: Any) -> None:
+        self.clock = VirtualClock(still=True)
+        self.kafka = Kafka()
+        self.journal = Journal(self.kafka.acts)
+        self.registry = CollectorRegistry()
+        self.metrics = QuotaMetrics(self.registry)
+        self.events: list[dict[str, Any]] = []
+        self.settings: QuotaSettings | None = QuotaSettings.model_validate(
+            {"entities": entities or (EVERYBODY,), "attempts": 2, "max_told_wait": "none", **settings}
+        )
+        self.worker = self.made()
+
+    def made(self) -> QuotaWorker:
+        """A worker that knows nothing yet."""
+        watched = WatchedQuotas(CLUSTER, KAFKA, self.settings, fallback_factor=0.25)
+        return QuotaWorker(
+            watched, self.journal.write, self._publish, self.metrics, clock=self.clock, connect=self.kafka.connect
+        )
+
+    def _publish(self, key: str, value: bytes) -> None:
+        assert key == CLUSTER
+        self.events.append(json.loads(value)["data"])
+
+    def reconcile(self, *orders: QuotaOrder, after: float = 0.0) -> list[tuple[str, str]]:
+        """Time passes, decisions come in, and what is due is done; what was said of it: outcome and reason."""
+        self.clock.advance(after)
+        before = len(self.events)
+        for one in orders:
+            self.worker.arrived(one, self.clock.now())
+        self.worker.reconcile(Event())
+        return [(event["outcome"], event["reason"]) for event in self.events[before:]]
+
+    def restart(self) -> None:
+        """Another worker, which learns what was written down."""
+        self.worker = self.made()
+        for _, note in self.journal.notes:
+            self.worker.recall_record(note, NOON)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"headgate_quota_{name}", {"cluster": CLUSTER, **labels})
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- how much at most
+
+
+def test_of_a_flood_of_decisions_what_raises_waits_and_what_lowers_never_does(bench: Bench) -> None:
+    for number in range(1, 61):
+        bench.reconcile(order(0.5 if number % 2 else 1.0, number), after=0.1)
+    sets = bench.kafka.acts.count("set")
+    assert sets == 60
+    assert bench.reconcile(order(0.2, 61), after=0.1) == [("applied", "decided")]
+    assert bench.metric("held") == 0
+    assert bench.reconcile(order(0.9, 62), after=0.1) == []
+    assert bench.metric("held") == 1
+    assert bench.reconcile(order(0.1, 63), after=0.1) == [("applied", "decided")]
+    assert bench.reconcile(order(0.9, 64), after=0.1) == []
+    assert bench.kafka.rates[ANY] == 100_000
+    assert 0 < (bench.worker.pause_seconds() or 0) <= 60
+    assert bench.reconcile(after=60) == [("applied", "decided")]
+    assert bench.kafka.rates[ANY] == 900_000
+    assert bench.metric("held") == 0
+
+
+def test_a_flood_does_not_keep_what_was_there_from_being_put_back(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    for number in range(1, 62):
+        bench.reconcile(order(0.5 if number % 2 else 0.4, number), after=0.1)
+    assert bench.worker.release(Event()) == []
+    assert bench.kafka.rates[ANY] == 900_000
+
+
+# --- the journal
+
+
+def test_what_was_there_before_is_written_down_before_the_quota_is_touched(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    assert bench.reconcile(order(0.5)) == [("applied", "decided")]
+    assert (bench.kafka.acts, bench.kafka.rates) == (["write", "set"], {ANY: 500_000})
+    _, note = bench.journal.notes[0]
+    assert (note.held, note.baseline_bytes_per_second, note.sequence) == (True, 900_000, 1)
+
+
+def test_what_was_carried_out_is_said_with_what_and_when(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5))
+    assert bench.events[-1]["explanation"] == (
+        "producer_byte_rate of client-id=<default> on payments was set by the quota actuator at "
+        f"{format_instant(NOON)} to 500 kB/s a broker (before: 900 kB/s), for factor 0.50."
+    )
+    bench.kafka.refuses[ANY] = PolicyViolationError()
+    bench.reconcile(order(0.0, 2))
+    assert "could not be set to 65.5 kB/s, for factor 0.00" in bench.events[-1]["explanation"]
+
+
+def test_it_is_forgotten_only_after_it_has_been_put_back(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5))
+    assert bench.reconcile(order(1.0, 2)) == [("applied", "decided")]
+    assert (bench.kafka.acts[2:], bench.kafka.rates) == (["set", "write"], {ANY: 900_000})
+    assert bench.journal.held == {str(ANY): False}
+
+
+def test_what_cannot_be_written_down_is_not_done(bench: Bench) -> None:
+    bench.journal.fails = 2
+    assert bench.reconcile(order(0.5)) == [("failed", "decided")]
+    assert (bench.events[-1]["detail"], bench.kafka.acts) == ("no answer in time", [])
+    assert bench.metric("failing") == 1
+    assert bench.reconcile(after=5) == [("applied", "decided")]
+    assert bench.metric("failing") == 0
+
+
+def test_killed_after_writing_down_and_before_setting_it_still_restores_exactly(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.kafka.refuses[ANY] = PolicyViolationError()
+    bench.reconcile(order(0.5))
+    bench.kafka.refuses.clear()
+    bench.restart()
+    assert bench.reconcile(order(1.0, 2)) == [("unchanged", "decided")]
+    assert (bench.kafka.rates, bench.journal.held) == ({ANY: 900_000}, {str(ANY): False})
+
+
+def test_after_a_restart_it_goes_on_from_what_was_written_down(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5, 4))
+    bench.restart()
+    assert bench.reconcile(order(1.0, 3)) == [("refused", "fenced"), ("unchanged", "decided")]
+    bench.reconcile(order(1.0, 5))
+    assert bench.kafka.rates == {ANY: 900_000}
+
+
+@pytest.mark.parametrize(("is_own", "baseline"), [(True, 900_000), (False, 800_000)])
+def test_what_another_actuator_writes_down_is_believed_and_its_own_is_known_already(
+    bench: Bench, is_own: bool, baseline: int
+) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5))
+    event_id = bench.journal.notes[0][0] if is_own else "another"
+    bench.worker.learned(event_id, applied(baseline_bytes_per_second=800_000, sequence=1))
+    bench.reconcile(order(1.0, 2))
+    assert bench.kafka.rates == {ANY: baseline}
+
+
+# --- the fence
+
+
+def test_a_late_decision_is_refused_by_name_and_changes_nothing(bench: Bench) -> None:
+    bench.reconcile(order(0.5, 7))
+    assert bench.reconcile(order(1.0, 6)) == [("refused", "fenced")]
+    assert (bench.events[-1]["sequence"], bench.events[-1]["detail"]) == (6, "sequence 7 is in force")
+    assert bench.kafka.rates == {ANY: 500_000}
+
+
+def test_a_repeated_decision_is_nothing_to_speak_of(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    assert bench.reconcile(order(0.5), order(0.5)) == []
+    assert bench.kafka.acts == ["write", "set"]
+
+
+def test_an_expired_decision_in_force_gives_way_to_a_valid_one_with_a_lower_number(bench: Bench) -> None:
+    bench.reconcile(order(0.5, 9))
+    assert bench.reconcile(order(0.75, 1, valid_seconds=600), after=180) == [("applied", "decided")]
+    assert bench.kafka.rates == {ANY: 750_000}
+
+
+# --- expiry
+
+
+def test_without_a_successor_the_fallback_holds_from_the_end_of_the_decision_on(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    bench.reconcile(after=170)
+    assert bench.worker.pause_seconds() == 10.0, "until it expires"
+    assert bench.reconcile(after=9.9) == []
+    assert bench.reconcile(after=0.1) == [("applied", "stale")]
+    assert (bench.kafka.rates, bench.events[-1]["factor"]) == ({ANY: 250_000}, 0.25)
+
+
+def test_the_rate_of_the_fallback_is_written_down_with_each_other_so_that_it_needs_no_journal(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    bench.journal.fails = 100
+    assert bench.reconcile(after=180) == [("applied", "stale")]
+
+
+def test_an_expired_decision_in_shadow_mode_goes_on_applying_nothing(bench: Bench) -> None:
+    bench.reconcile(replace(order(0.5), mode=Mode.SHADOW))
+    assert bench.reconcile(after=200) == []
+    assert bench.kafka.rates == {}
+
+
+def test_an_expired_decision_from_before_the_start_means_the_fallback(bench: Bench) -> None:
+    bench.worker.recall(order(0.5, valid_seconds=0), NOON)
+    assert bench.reconcile() == [("applied", "stale")]
+
+
+# --- shadow mode
+
+
+def test_shadow_mode_says_what_it_would_and_takes_back_what_was_applied(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    assert bench.reconcile(replace(order(0.25, 2), mode=Mode.SHADOW)) == [("applied", "shadow")]
+    assert bench.kafka.rates == {}
+    assert bench.reconcile(after=5) == [("unchanged", "shadow")]
+    assert bench.events[-1]["rate_bytes_per_second"] == 250_000
+
+
+# --- when it looks
+
+
+def test_a_heartbeat_does_not_trouble_kafka(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    looks = bench.kafka.looks
+    assert bench.reconcile(order(0.5, 2)) == []
+    assert bench.kafka.looks == looks
+
+
+def test_what_was_just_set_is_looked_at_soon_and_then_at_the_interval(bench: Bench) -> None:
+    pauses = []
+    bench.reconcile(order(0.5, valid_seconds=3600))
+    for _ in range(3):
+        pauses.append(bench.worker.pause_seconds())
+        bench.reconcile(after=pauses[-1])
+    assert pauses == [5.0, 60.0, 60.0]
+
+
+def test_a_change_by_hand_is_overruled_and_put_back_in_the_end(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    bench.kafka.rates[ANY] = 700_000
+    assert bench.reconcile(after=5) == [("applied", "changed_by_hand")]
+    bench.reconcile(order(1.0, 2))
+    assert bench.kafka.rates == {ANY: 700_000}
+
+
+def test_nothing_is_done_without_a_decision(bench: Bench) -> None:
+    assert bench.reconcile() == []
+    assert (bench.kafka.looks, bench.worker.pause_seconds()) == (0, 60.0)
+
+
+def test_it_is_measured_from_the_decisions_append_until_the_quota_is_set(bench: Bench) -> None:
+    bench.worker.arrived(order(0.5), NOON)
+    bench.reconcile(after=2)
+    assert bench.metric("apply_seconds_sum") == 2.0
+    bench.reconcile(order(0.5, 2))  # a heartbeat: what is found missing later was not its doing
+    bench.kafka.rates.clear()
+    assert bench.reconcile(after=60) == [("applied", "missing")]
+    assert bench.metric("apply_seconds_count") == 1
+
+
+# --- failures
+
+
+def test_a_call_that_fails_is_tried_again_and_reported_once_until_all_is_well(bench: Bench) -> None:
+    bench.kafka.fails = [KafkaTimeoutError("slow") for _ in range(4)]
+    assert bench.reconcile(order(0.5)) == [("failed", "decided")]
+    assert (bench.events[-1]["attempt"], bench.events[-1]["entity"], bench.metric("failing")) == (2, None, 1)
+    assert len(bench.clock.waits) == 1, "between two attempts"
+    assert bench.worker.pause_seconds() == 5.0
+    assert bench.reconcile(after=5) == [], "the same is not said again"
+    assert bench.reconcile(after=5) == [("applied", "decided")]
+    assert bench.metric("failing") == 0
+
+
+def test_something_new_is_tried_at_once_and_a_heartbeat_is_not(bench: Bench) -> None:
+    bench.kafka.fails = [KafkaTimeoutError("slow") for _ in range(2)]
+    bench.reconcile(order(0.5))
+    assert bench.reconcile(order(0.5, 2)) == []
+    assert bench.reconcile(order(0.25, 3)) == [("applied", "decided")]
+
+
+def test_after_a_failure_it_connects_anew_and_leaves_nothing_open(bench: Bench) -> None:
+    bench.kafka.fails = [KafkaTimeoutError("slow")]
+    bench.reconcile(order(0.5))
+    assert bench.kafka.clients == 1
+    stop = Event()
+    stop.set()
+    bench.worker.run(stop)
+    assert bench.kafka.clients == 0
+
+
+def test_one_entity_that_is_refused_does_not_keep_the_others_back() -> None:
+    bench = Bench(EVERYBODY, {"user": "alice", "base": 400_000})
+    bench.kafka.refuses[ALICE] = PolicyViolationError()
+    assert [outcome for outcome, _ in bench.reconcile(order(0.5))] == ["applied", "failed"]
+    assert bench.events[-1]["entity"] == str(ALICE)
+    assert bench.kafka.rates == {ANY: 500_000}
+    bench.kafka.refuses.clear()
+    assert [outcome for outcome, _ in bench.reconcile(after=5)] == ["applied"]
+    assert bench.kafka.rates == {ANY: 500_000, ALICE: 200_000}
+
+
+def test_an_unexpected_error_is_reported_and_somebody_stays_at_work(bench: Bench) -> None:
+    bench.kafka.fails = [ZeroDivisionError()]
+    assert bench.reconcile(order(0.5)) == [("failed", "decided")]
+    assert bench.reconcile(after=5) == [("applied", "decided")]
+
+
+# --- obstacles
+
+
+def refused(bench: Bench) -> str:
+    with pytest.raises(UserError) as refusal:
+        bench.worker.preflight()
+    assert bench.kafka.clients == 0
+    return str(refusal.value)
+
+
+def test_settings_that_do_not_fit_are_refused_all_at_once_with_their_place() -> None:
+    bench = Bench({"user": "default"}, EVERYBODY, exclude=["bob"])
+    bench.kafka.callbacks = {1: "io.example.Callback", 2: "io.example.Callback"}
+    said = refused(bench).splitlines()
+    assert [line.removeprefix("clusters.payments.quotas: ")[:30] for line in said] == [
+        "broker 1, 2 has client.quota.c", "entity user=<default> would sl", "entity client-id=<default> wou",
+        "entity user=<default> has neit",
+    ]  # fmt: skip
+
+
+def test_what_fits_passes(bench: Bench) -> None:
+    bench.worker.preflight()
+
+
+def test_a_cluster_that_does_not_answer_is_looked_at_later(bench: Bench) -> None:
+    bench.kafka.fails = [KafkaTimeoutError("slow")]
+    bench.worker.preflight()
+    assert bench.kafka.clients == 0
+
+
+def test_where_brokers_heed_no_quotas_none_is_set_and_what_was_set_is_put_back(bench: Bench) -> None:
+    bench.kafka.callbacks = {1: "io.example.Callback"}
+    assert bench.reconcile(order(0.5)) == [("refused", "quota_callback")]
+    assert bench.kafka.rates == {}
+
+
+# --- release
+
+
+def test_release_puts_back_all_there_was_whatever_is_decided(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5))
+    bench.restart()
+    assert bench.worker.release(Event()) == []
+    assert (bench.kafka.rates, bench.kafka.clients) == ({ANY: 900_000}, 1), "the one of the worker before"
+    assert (bench.events[-1]["outcome"], bench.events[-1]["reason"]) == ("applied", "released")
+
+
+def test_release_needs_no_settings_any_more(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    bench.settings = None
+    bench.restart()
+    assert bench.worker.release(Event()) == []
+    assert bench.kafka.rates == {}
+
+
+def test_what_cannot_be_put_back_is_named(bench: Bench) -> None:
+    bench.reconcile(order(0.5))
+    bench.kafka.refuses[ANY] = PolicyViolationError()
+    assert bench.worker.release(Event()) == [ANY]
+
+
+def test_where_nothing_is_held_release_asks_nobody(bench: Bench) -> None:
+    assert bench.worker.release(Event()) == []
+    assert bench.kafka.looks == 0
+
+
+def test_an_entity_that_left_the_settings_is_put_back() -> None:
+    bench = Bench(EVERYBODY, {"user": "alice", "base": 400_000})
+    bench.reconcile(order(0.5))
+    bench.settings = QuotaSettings.model_validate({"entities": [EVERYBODY]})
+    bench.restart()
+    bench.reconcile()
+    assert bench.kafka.rates == {ANY: 500_000}
+    assert bench.journal.held == {str(ANY): True, str(Entity(user="alice")): False}
+
+
+def test_when_it_stops_quotas_stay_as_they_are(bench: Bench) -> None:
+    stop = Event()
+    bench.reconcile(order(0.5))
+    stop.set()
+    bench.worker.run(stop)
+    assert bench.kafka.rates == {ANY: 500_000}
+
+
+# --- on the way down
+
+
+def descent(bench: Bench, *, seconds: float) -> list[tuple[float, int | None]]:
+    """(seconds since now, rate) of each change, as the worker wakes itself."""
+    start = bench.clock.monotonic()
+    seen: list[tuple[float, int | None]] = []
+    while (at := bench.clock.monotonic() - start) < seconds:
+        bench.worker.reconcile(Event())
+        rate = bench.kafka.rates.get(ANY)
+        if not seen or seen[-1][1] != rate:
+            seen.append((at, rate))
+        bench.clock.advance(max(0.1, min(bench.worker.pause_seconds(), 5.0)))
+    return seen
+
+
+@pytest.mark.parametrize("before", [10_000_000, None], ids=["a quota in force", "only a base"])
+def test_a_sudden_stop_goes_down_in_steps_that_tell_nobody_to_wait_too_long(before: int | None) -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    if before is not None:
+        bench.kafka.rates[ANY] = before
+    assert bench.reconcile(order(0.0, valid_seconds=3600)) == [("applied", "stepping")]
+    steps = descent(bench, seconds=90)
+    rates = [10_000_000, *(rate for _, rate in steps if rate is not None)]
+    assert rates[-1] == 65_536
+    assert steps[-1][0] <= 5 * 11 + 5
+    assert all(b * 11 / a <= 30.0 for b, a in pairwise(rates))
+    assert all(after - at >= 11.0 for (at, _), (after, _) in pairwise(steps))
+    assert [e["reason"] for e in bench.events] == ["stepping"] * (len(steps) - 1) + ["decided"]
+    bench.reconcile(order(1.0, 2, valid_seconds=3600))
+    assert bench.kafka.rates.get(ANY) == before
+
+
+def test_a_step_down_is_not_begun_anew_after_a_restart_sooner_than_the_window_is_empty() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    bench.reconcile(order(0.0, valid_seconds=3600))
+    first = bench.kafka.rates[ANY]
+    bench.restart()
+    bench.reconcile(order(0.0, 2, valid_seconds=3600), after=1.0)
+    assert bench.kafka.rates[ANY] == first
+    assert descent(bench, seconds=90)[-1][1] == 65_536
+
+
+def test_a_slow_descent_of_the_factor_is_followed_without_steps() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    for number, factor in enumerate((0.9, 0.8, 0.7, 0.6, 0.5), 1):
+        assert bench.reconcile(order(factor, number), after=1.0) == [("applied", "decided")]
+
+
+def test_a_quota_that_is_tighter_already_is_not_loosened_by_a_step() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    bench.kafka.rates[ANY] = 100_000
+    bench.reconcile(order(0.0, valid_seconds=3600))
+    assert bench.kafka.rates[ANY] == 65_536
+
+
+# --- a cluster that may be another process's
+
+
+def test_while_the_cluster_may_be_anothers_nothing_is_written_down_or_altered_and_then_at_once(bench: Bench) -> None:
+    bench.worker.may_act = lambda: False
+    assert bench.reconcile(order(0.5)) == []
+    assert (bench.kafka.rates.get(ANY), bench.kafka.acts) == (None, [])
+    assert 0 < bench.worker.pause_seconds() <= 1.0, "it asks again soon, and not all the time"
+    bench.worker.may_act = lambda: True
+    assert bench.reconcile(after=1.0) == [("applied", "decided")]
+
+
+def test_a_process_that_is_frozen_within_an_attempt_leaves_alone_what_is_anothers_when_it_wakes(bench: Bench) -> None:
+    asked = iter([True, False])
+    bench.worker.may_act = lambda: next(asked)
+    assert bench.reconcile(order(0.5)) == []
+    assert bench.kafka.rates.get(ANY) is None

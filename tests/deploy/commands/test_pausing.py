@@ -1,0 +1,112 @@
+"""`headgate pause` and `resume`: what is refused before anything is sent."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.commands import pausing
+from deploy.commands.pausing import PauseRequest, command_pause
+from deploy.commands.root import app
+from deploy.commands.sending import actor
+from deploy.settings.application import Settings
+from policies.decisions import Issuer, Mode, Standing
+from policies.errors import UserError
+from policies.maintenance import PauseCommand, Quiet
+from policies.units import to_millis
+from streaming.standing import LastStanding, emit_standing
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+NOWHERE: dict[str, Any] = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}
+WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "request_", "message"),
+    [
+        (WATCHED, PauseRequest("trottle", None, HOUR), "'trottle' is no policy: write one of isolation, sessions"),
+        (WATCHED, PauseRequest("switching", None, HOUR), "policy switching is paused by `headgate switch pause`"),
+        (WATCHED, PauseRequest("throttle", "orders", HOUR), "name no cluster 'orders'; those they name: payments"),
+        (WATCHED, PauseRequest("throttle", None, timedelta(days=31)), "--for: a pause lasts 30d at most; for longer"),
+        (NOWHERE, PauseRequest("throttle", None, HOUR), "the settings name no cluster: give the file that the loop"),
+        ({}, PauseRequest("throttle", "orders", None), "those they name: embedded"),
+    ],
+)
+def test_what_cannot_be_paused_is_refused_before_anything_is_sent(
+    settings: dict[str, Any], request_: PauseRequest, message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        list(command_pause(Settings.model_validate(settings), request_))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [("2", "--for: '2' is not a duration: write it as 30s"), ("0s", "--for: must be longer than 0s")],
+)
+def test_a_length_that_is_none_is_refused(length: str, message: str) -> None:
+    result = CliRunner().invoke(app, ["pause", "throttle", "--for", length])
+    assert message in str(result.exception)
+
+
+def test_a_reason_longer_than_the_wire_takes_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(UserError, match="--reason: String should have at most 2000 characters"):
+        list(command_pause(Settings.model_validate(WATCHED), PauseRequest("throttle", None, HOUR, "x" * 2001)))
+
+
+def test_a_user_that_has_a_number_only_is_known_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.setattr("os.getuid", lambda: 4711)
+    assert actor().startswith("4711@")
+
+
+class Reader:
+    """What a loop says: of one cluster a policy spoke before, and it answers for that one alone."""
+
+    def __init__(self, *_: object) -> None:
+        self.answered = False
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def now(self) -> "Reader":
+        return self
+
+    def poll(self) -> "Reader":
+        self.answered = True
+        return self
+
+    def standings(self) -> list[Standing]:
+        issuer = Issuer("isolation", "messaging", Mode.SHADOW if self.answered else Mode.ACTIVE, "cafe")
+        quiet = Quiet(to_millis(NOON) + 3_600_000, "paused") if self.answered else None
+        _, said = emit_standing(issuer, LastStanding(), to_millis(NOON) + self.answered, quiet)
+        return [Standing.model_validate(json.loads(said.value)["data"])]
+
+
+@pytest.mark.parametrize("cluster", [None, "messaging"])
+def test_who_names_no_cluster_waits_for_those_alone_of_which_the_policy_spoke(
+    monkeypatch: pytest.MonkeyPatch, cluster: str | None
+) -> None:
+    sent: list[PauseCommand] = []
+    monkeypatch.setattr(pausing, "InForceReader", Reader)
+    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands))
+    settings = Settings.model_validate({**WATCHED, "clusters": {"messaging": {}, "moving": {}, "payments": {}}})
+    request = PauseRequest("isolation", cluster, HOUR, timeout_seconds=0.5)
+    assert [each.cluster for each in command_pause(settings, request)] == ["messaging"]
+    told = {each.cluster for each in sent}
+    assert told == ({"messaging", "moving", "payments"} if cluster is None else {"messaging"})
+
+
+def test_who_names_a_cluster_is_told_that_the_policy_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "InForceReader", Reader)
+    monkeypatch.setattr(pausing, "send", lambda *_, **__: None)
+    with pytest.raises(UserError, match="has not answered for payments within"):
+        list(command_pause(Settings.model_validate(WATCHED), PauseRequest("isolation", "payments", HOUR, "", 0.1)))

@@ -1,0 +1,205 @@
+"""`headgate placement`: where namespaces may place their data, from one reading, and what a change would make of it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deploy.commands import placement
+from deploy.commands.placement import PlacementQuery, show_placement
+from deploy.settings.application import Settings
+from policies.errors import UserError
+from policies.isolation.readings import (
+    BookieAffinity,
+    BookieRacks,
+    BookieRegistration,
+    Bookies,
+    BrokerIsolation,
+    NamespaceAffinity,
+    RackInfo,
+)
+from policies.isolation.rules import RuleSet
+from policies.isolation.what_if import parse_change
+from policies.observations import Outcome, Reading
+
+CLUSTER: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
+GROUPS = {"red": ("r1", "r2", "r3"), "blue": ("b1", "b2")}
+NAMESPACES = {
+    "t/red": NamespaceAffinity(primary=("red",), ensemble_size=2),
+    "t/both": NamespaceAffinity(primary=("blue",), secondary=("red",), ensemble_size=3),
+}
+
+
+def readings() -> list[Reading]:
+    """Two groups of bookies, all writable, and two namespaces with affinity."""
+    members = [bookie for group in GROUPS.values() for bookie in group]
+    racks = {group: {bookie: RackInfo(rack="/a") for bookie in bookies} for group, bookies in GROUPS.items()}
+    return [
+        Bookies(**CLUSTER, writable=tuple(BookieRegistration(bookie=each) for each in members), known=tuple(members)),
+        BookieRacks(**CLUSTER, groups=racks),
+        BookieAffinity(**CLUSTER, namespaces=NAMESPACES),
+    ]
+
+
+class FakeCollector:
+    """Publishes what is given, as one that polls a cluster once."""
+
+    given: list[Reading]
+
+    def __init__(
+        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], _metrics: Any
+    ) -> None:
+        self._publish = publish
+
+    def poll_once(self) -> None:
+        for reading in self.given[:-1]:
+            self._publish(reading)
+
+    def poll_affinity_once(self) -> None:
+        self._publish(self.given[-1])
+
+
+@pytest.fixture(autouse=True)
+def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
+    FakeCollector.given = readings()
+    monkeypatch.setattr(placement, "ZooKeeperBookieCollector", FakeCollector)
+    return FakeCollector
+
+
+SETTINGS = Settings.model_validate(
+    {
+        "clusters": {
+            "c1": {"zookeeper": {"servers": "127.0.0.1:1"}, "bookies": {}},
+            "kafka-only": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}},
+        }
+    }
+)
+
+
+def verdicts(capsys: pytest.CaptureFixture[str], **query: Any) -> dict[str, tuple[str, list[str]]]:
+    """By namespace: the verdict, and the bookies it may place data on."""
+    show_placement(SETTINGS, PlacementQuery("c1", **query), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    return {each["namespace"]: (each["verdict"], sorted(each["candidates"])) for each in found}
+
+
+def test_all_namespaces_with_affinity_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verdicts(capsys) == {
+        "t/red": ("isolated", ["r1", "r2", "r3"]),
+        "t/both": ("spills_to_secondary", ["b1", "b2", "r1", "r2", "r3"]),
+    }
+
+
+def test_of_one_namespace_only_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(verdicts(capsys, namespace="t/red")) == ["t/red"]
+
+
+@pytest.mark.parametrize("namespace", ["red", "t/", "/red", ""])
+def test_what_is_no_namespace_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, namespace: str
+) -> None:
+    monkeypatch.setattr(placement, "read_cluster", lambda *_: pytest.fail("was read"))
+    with pytest.raises(UserError, match=f"--namespace: '{namespace}' is none: write it as tenant/namespace"):
+        show_placement(SETTINGS, PlacementQuery("c1", namespace), as_json=False)
+
+
+def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    ((verdict, candidates),) = verdicts(capsys, namespace="t/plain").values()
+    assert verdict == "unconstrained"
+    assert set(candidates) == {bookie for group in GROUPS.values() for bookie in group}
+
+
+def test_a_change_that_somebody_thinks_of_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = tuple(parse_change(f"remove={bookie}") for bookie in ("r1", "r2"))
+    ((verdict, _),) = verdicts(capsys, namespace="t/red", changes=changes, rules=RuleSet.STRICT).values()
+    assert verdict == "infeasible"
+
+
+def test_another_ensemble_size_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    ((verdict, _),) = verdicts(capsys, namespace="t/both", ensemble_size=2).values()
+    assert verdict == "isolated"
+
+
+def test_a_person_sees_each_bookie_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    shown = capsys.readouterr().out
+    assert all(bookie in shown for group in GROUPS.values() for bookie in group)
+    assert "isolated: t/red" in shown
+
+
+def test_a_person_sees_all_namespaces_and_what_belongs_to_no_group(
+    capsys: pytest.CaptureFixture[str], collector: type[FakeCollector]
+) -> None:
+    bookies = collector.given[0]
+    assert isinstance(bookies, Bookies)
+    loose = bookies.model_copy(update={"writable": (*bookies.writable, BookieRegistration(bookie="loose"))})
+    collector.given[0] = loose
+    show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
+    shown = capsys.readouterr().out
+    assert "2 namespaces with affinity, 6 writable bookies" in shown
+    assert "in no group: loose" in shown
+
+
+BROKERS = (
+    BrokerIsolation(
+        pulsar_cluster="eu", name="reds", namespaces=("t/re.",), primary=("b1.*",), secondary=("b2.*",), min_available=2
+    ),
+    BrokerIsolation(pulsar_cluster="eu", name="late", namespaces=("t/.*",), primary=("b9",)),
+    BrokerIsolation(pulsar_cluster="eu", name="not Python's", namespaces=("(?<name", "t/both"), primary=("b3",)),
+)
+
+
+def with_brokers(collector: type[FakeCollector], policies: tuple[BrokerIsolation, ...] | None) -> None:
+    collector.given[2] = BookieAffinity(**CLUSTER, namespaces=NAMESPACES, broker_policies=policies)
+
+
+def test_which_brokers_serve_a_namespace_is_shown_beside_its_bookies(
+    capsys: pytest.CaptureFixture[str], collector: type[FakeCollector]
+) -> None:
+    with_brokers(collector, BROKERS)
+    show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
+    found = {each["namespace"]: each["broker_policies"] for each in json.loads(capsys.readouterr().out)}
+    assert {name: [p["name"] for p in policies] for name, policies in found.items()} == {
+        "t/red": ["reds"], "t/both": ["late"],
+    }  # fmt: skip
+    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    assert "brokers: b1.*, then b2.* when fewer than 2 of them are there (policy reds of eu)" in _one_line(capsys)
+    show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
+    assert "brokers b9 (policy late of eu): t/both" in _one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("policies", "said"), [(None, "could not be read"), ((), "any, no namespace isolation policy")]
+)
+def test_where_no_policy_names_brokers_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+    collector: type[FakeCollector],
+    policies: tuple[BrokerIsolation, ...] | None,
+    said: str,
+) -> None:
+    with_brokers(collector, policies)
+    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    assert said in _one_line(capsys)
+
+
+def _one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: type[FakeCollector]) -> None:
+    collector.given[1] = BookieRacks(cluster="c1", outcome=Outcome.TIMEOUT, detail="zk-1 hangs")
+    with pytest.raises(UserError, match=r"clusters\.c1: cannot be read \(headgate\.bookie-racks\.v1: timeout, zk-1"):
+        show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ("c2", "--cluster: the settings name no cluster c2"),
+        ("kafka-only", r"clusters\.kafka-only\.bookies: is not set"),
+    ],
+)
+def test_a_cluster_whose_bookies_are_not_watched_is_refused(cluster: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        show_placement(SETTINGS, PlacementQuery(cluster), as_json=True)

@@ -1,0 +1,151 @@
+"""`headgate promise`: what is sent, what is awaited, and what is said when nothing comes."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from deploy.commands import promise, sending
+from deploy.commands.promise import PromiseRequest, give_promise
+from deploy.settings.application import Settings
+from policies.errors import UserError
+from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState
+from policies.isolation.rules import RuleSet
+from policies.observations import Observation
+from policies.wire import decision_event
+from streaming.host import reading_reader
+from tests.policies.isolation.scenario import GROUPS, START, everything
+
+SETTINGS = Settings.model_validate(
+    {
+        "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+        "clusters": {"c1": {"zookeeper": {"servers": "127.0.0.1:1"}, "bookies": {}}},
+    }
+)
+
+
+class FakeLoop:
+    """The query, as the topics show it: steps the policy with what is published, and gives what it decides."""
+
+    def __init__(self, *, is_running: bool = True) -> None:
+        self.is_running = is_running
+        self.sent: list[dict[str, Any]] = []
+        self._policy = IsolationPolicy("c1", IsolationSettings())
+        self._state: IsolationState | None = None
+        self._new: list[Any] = []
+        self._now = START
+        self._step(everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
+
+    def _step(self, observations: Sequence[Observation]) -> None:
+        step = self._policy.step(self._state, observations, self._now)
+        self._state = step.state
+        for decision in step.decisions:
+            key = decision.record_key().encode()
+            self._new += [
+                SimpleNamespace(key=key, value=decision_event(decision)),
+                SimpleNamespace(key=key, value=None),
+            ]
+
+    def publish(self, topic: str, key: str, record: bytes) -> None:
+        self.sent.append({"topic": topic, "key": key, **json.loads(record)})
+        if self.is_running:
+            event = reading_reader().read(record)
+            self._now += timedelta(seconds=1)
+            self._step([Observation(event.id, self._now, event.data)])
+
+    def poll(self, _seconds: float) -> list[Any]:
+        new, self._new = self._new, []
+        return new
+
+
+class FakeTail:
+    """The decided topic."""
+
+    loop: FakeLoop
+    problem = None
+
+    def __init__(self, *_given: Any) -> None:
+        self.caught_up = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing to close."""
+
+    def poll(self, seconds: float) -> list[Any]:
+        self.caught_up = True
+        return self.loop.poll(seconds)
+
+
+class FakePublisher(FakeTail):
+    """The observed topic."""
+
+    def __init__(self, _connection: Any, published: Counter, **_given: Any) -> None:
+        self._published = published
+
+    def publish(self, topic: str, key: str, record: bytes) -> None:
+        self._published.labels(topic).inc()
+        self.loop.publish(topic, key, record)
+
+    def flush(self, _seconds: float) -> None:
+        """All has arrived."""
+
+
+def published(registry: CollectorRegistry) -> Counter:
+    return Counter("headgate_records_published", "As the real one.", ("topic",), registry=registry)
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
+    FakeTail.loop = FakeLoop()
+    monkeypatch.setattr(promise, "Tail", FakeTail)
+    monkeypatch.setattr(sending, "Publisher", FakePublisher)
+    monkeypatch.setattr(sending, "PublisherMetrics", published)
+    return FakeTail.loop
+
+
+def test_it_is_sent_with_who_and_why_and_answered_by_the_placement_it_leads_to(loop: FakeLoop) -> None:
+    request = PromiseRequest("c1", "acme/a", RuleSet.CURRENT, "until the new bookies are there", 5.0)
+    placement = give_promise(SETTINGS, request)
+    assert (placement.promise, placement.verdict) == ("current", "spills_to_secondary")
+    (sent,) = loop.sent
+    assert (sent["topic"], sent["key"], sent["subject"]) == ("headgate.observed.bookies", "c1", "c1/acme/a")
+    assert (sent["data"]["promise"], sent["data"]["reason"]) == ("current", "until the new bookies are there")
+    assert "@" in sent["data"]["actor"]
+    assert give_promise(SETTINGS, PromiseRequest("c1", "acme/a", None, "", 5.0)).promise == "strict"
+
+
+def test_where_nothing_is_decided_that_is_said(loop: FakeLoop) -> None:
+    with pytest.raises(UserError, match=r"nothing was decided on acme/none by this promise within 0\.1 s"):
+        give_promise(SETTINGS, PromiseRequest("c1", "acme/none", RuleSet.CURRENT, "", 0.1))
+    assert len(loop.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (PromiseRequest("c1", "acme", None), "--namespace: 'acme' is none: write it as tenant/namespace"),
+        (PromiseRequest("c1", "acme/", None), "--namespace: 'acme/' is none"),
+        (PromiseRequest("c1", "", None), "--namespace: '' is none"),
+        (PromiseRequest("c1", f"acme/{'a' * 600}", None), "--namespace: String should have at most 512 characters"),
+        (PromiseRequest("c1", "acme/a", None, "x" * 3000), "--reason: String should have at most"),
+    ],
+)
+def test_what_no_record_takes_is_a_mistake_and_nothing_is_sent(
+    loop: FakeLoop, request_: PromiseRequest, said: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        give_promise(SETTINGS, request_)
+    assert loop.sent == []
+
+
+def test_a_cluster_that_the_settings_do_not_name_is_refused(loop: FakeLoop) -> None:
+    with pytest.raises(UserError, match="--cluster: the settings name no cluster c2"):
+        give_promise(SETTINGS, PromiseRequest("c2", "acme/a", RuleSet.CURRENT))
+    assert loop.sent == []

@@ -1,0 +1,26 @@
+"""What is read from the topics to be replayed."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from connectors.kafka.history import AppendedRecord
+from deploy.commands import recordings
+from deploy.settings.application import Settings
+from policies.canary import CANARY
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def test_the_canarys_readings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: Any) -> Iterator[AppendedRecord]:
+        for number, key in enumerate((b"payments", CANARY.encode(), b"payments")):
+            yield AppendedRecord(NOON, f"headgate.observed.log-dirs/0/{number}", number, b"{}", key)
+
+    monkeypatch.setattr(recordings, "read_history", read)
+    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:9092"}})
+    found = list(recordings.events_of_topics(settings, NOON, NOON))
+    assert [each.place[-1] for each in found] == ["0", "2"]
+    assert {each.topic for each in found} == {"observed.log-dirs"}

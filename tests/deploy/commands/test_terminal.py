@@ -1,0 +1,176 @@
+"""What a person sees while the loop runs: news, and nothing twice."""
+
+import re
+from io import StringIO
+from typing import Any, Literal
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from deploy.commands.console import SafeConsole
+from deploy.commands.terminal import Terminal
+from policies.decisions import Alert, Decision
+from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
+
+RUN = Run(throttle(SOFT_AND_HARD)).feed([members(0, 3), log_dirs(1, 3, 4 * GB), log_dirs(11, 3, GB)])
+INITIAL, SLOWED, STOPPED = RUN.decisions
+WARNED = next(a for a in RUN.alerts if a.alert == "volume-below-soft-limit")
+
+RESOLVED = Run(throttle(SOFT_AND_HARD)).feed([log_dirs(1, 3, 4 * GB), log_dirs(11, 3, 50 * GB)]).alerts[-1]
+
+
+class Screen:
+    """A terminal that is ready, what it has shown since, and its clock."""
+
+    def __init__(self, *history: Decision, colours: bool = False) -> None:
+        self._file = StringIO()
+        self.seconds = 5.0
+        system: Literal["standard"] | None = "standard" if colours else None
+        console = Console(
+            file=self._file, width=60, soft_wrap=True, highlight=False, force_terminal=colours, color_system=system
+        )
+        self.terminal = Terminal(console, lambda: self.seconds)
+        self.show(*history, caught_up=False)
+        self.before = self.text
+        self.terminal.ready()
+        self._ready_at = len(self.text.splitlines(keepends=True)[0])
+
+    def show(self, *decisions: Decision, caught_up: bool = True) -> "Screen":
+        for decision in decisions:
+            self.terminal.decision(decision, caught_up)
+        return self
+
+    @property
+    def text(self) -> str:
+        return self._file.getvalue()
+
+    @property
+    def lines(self) -> list[str]:
+        """After the one that says it is ready."""
+        return self.text[self._ready_at :].splitlines()
+
+
+def again(decision: Decision, **fields: Any) -> Decision:
+    """A later decision on the same subject."""
+    return decision.model_copy(update={"sequence": decision.sequence + 1, **fields})
+
+
+def test_a_step_has_the_seconds_since_the_start() -> None:
+    screen = Screen()
+    screen.seconds += 2.345
+    screen.terminal.step("Kafka is ready")
+    screen.seconds += 100
+    screen.terminal.step("the query runs")
+    assert screen.text.splitlines() == [
+        "   0.0 s  ready; Ctrl-C stops",
+        "   2.3 s  Kafka is ready",
+        " 102.3 s  the query runs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "start"),
+    [
+        (INITIAL, "08:00:00  throttle initial  Producers of payments may write freely: no volume has been read yet"),
+        (
+            SLOWED,
+            "08:00:01  throttle lower  Producers of payments should be slowed to 0.75: broker 3 /data/a has",
+        ),
+        (
+            STOPPED,
+            "08:00:11  throttle lower  Producers of payments should be stopped: broker 3 /data/a has 1.0 GB",
+        ),
+        (WARNED, "08:00:01  warning: volume-below-soft-limit  broker 3 /data/a of payments has 4.0 GB free"),
+    ],
+    ids=["initial", "slowed", "stopped", "alert"],
+)
+def test_a_decision_is_one_line_however_long(decision: Decision, start: str) -> None:
+    (line,) = Screen().show(decision).lines
+    assert line.startswith(start)
+
+
+def test_the_end_of_an_alert_is_told() -> None:
+    (line,) = Screen().show(RESOLVED).lines
+    assert line.startswith("08:00:11  resolved: volume-below-soft-limit  volume-below-soft-limit of ")
+
+
+def test_what_is_already_in_force_is_not_repeated() -> None:
+    screen = Screen().show(SLOWED, again(SLOWED), again(SLOWED, explanation="in other words"), WARNED, again(WARNED))
+    assert len(screen.lines) == 2
+
+
+def test_a_change_there_and_back_is_told_each_time() -> None:
+    assert len(Screen().show(SLOWED, STOPPED, SLOWED).lines) == 3
+
+
+def test_subjects_and_kinds_do_not_mix() -> None:
+    other = again(SLOWED, cluster="orders", subject="orders")
+    named = again(WARNED, alert="volume-fills-soon")
+    assert len(Screen().show(SLOWED, other, WARNED, named).lines) == 4
+
+
+def test_history_is_silent_and_what_is_in_force_from_it_is_told_once_all_is_ready() -> None:
+    screen = Screen(INITIAL, SLOWED, WARNED)
+    assert screen.before == ""
+    assert [line.split("  ")[1] for line in screen.lines] == ["warning: volume-below-soft-limit", "throttle lower"]
+    assert len(screen.show(again(SLOWED), again(WARNED), STOPPED).lines) == 3
+
+
+def test_of_thousands_in_force_the_first_are_told_and_the_rest_counted() -> None:
+    many = [again(SLOWED, subject=f"payments-{number}") for number in range(2_000)]
+    screen = Screen(*many, WARNED)
+    assert screen.lines[0].split("  ")[1] == "warning: volume-below-soft-limit"
+    assert len(screen.lines) == 21
+    assert screen.lines[-1].endswith("1981 more decisions are in force")
+
+
+def test_an_alert_that_ended_in_history_is_not_told() -> None:
+    assert Screen(WARNED, RESOLVED).lines == []
+
+
+@pytest.mark.parametrize("text", ["[bold]loud[/bold]", "[/]", "[link=http://x]", "\\[red]"])
+def test_what_decisions_say_is_never_taken_for_markup(text: str) -> None:
+    screen = Screen().show(again(SLOWED, explanation=text), again(WARNED, alert=text))
+    screen.terminal.step(text)
+    assert [text in line for line in screen.lines] == [True, True, True]
+
+
+def test_the_severity_shows_in_colour_on_a_real_terminal() -> None:
+    assert isinstance(WARNED, Alert)
+    assert "\x1b[33mwarning: volume-below-soft-limit\x1b[0m" in Screen(colours=True).show(WARNED).text
+    assert "\x1b" not in Screen().show(WARNED).text
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_persons_terminal_wraps_by_words_and_further_lines_begin_below_the_first_word(width: int) -> None:
+    file = StringIO()
+    terminal = Terminal(Console(file=file, width=width, highlight=False))
+    terminal.decision(SLOWED, caught_up=False)
+    terminal.ready()
+    first, *others = [line.rstrip() for line in file.getvalue().splitlines()[1:]]
+    assert first.startswith("08:00:01  throttle lower  Producers of payments")
+    assert {line[:10] for line in others} == {" " * 10}
+    assert max(map(len, [first, *others])) <= width
+    assert " ".join(line[10:] for line in [first, *others]).endswith(SLOWED.explanation)
+
+
+HOSTILE = "a\x1b]0;pwned\x07\x1b[2J\x9b\u202e\r\n09:00:00  throttle recovered"
+
+
+def test_a_name_that_others_chose_neither_moves_the_cursor_nor_begins_a_line() -> None:
+    screen = Screen().show(again(STOPPED, explanation=f"Producers of {HOSTILE}"))
+    (line,) = screen.lines
+    assert not set(line) & set("\x1b\x07\x9b\u202e\r")
+    assert "\\x1b[2J" in line
+
+
+def test_tables_and_errors_of_any_command_spell_it_out_too_and_keep_their_own_styles() -> None:
+    file = StringIO()
+    console = SafeConsole(file=file, width=200, force_terminal=True, color_system="standard")
+    table = Table("name")
+    table.add_row(HOSTILE)
+    console.print(table, HOSTILE, style="red")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+    assert "\x1b[" in file.getvalue()
+    assert not set(shown) & set("\x1b\x07\x9b\u202e\r")

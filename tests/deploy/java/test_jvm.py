@@ -1,0 +1,275 @@
+"""Finding Java, and running servers that leave nothing behind; with stand-ins for the Java launcher."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, find_java, run_java, tail
+from policies.errors import UserError
+from tests.system.processes import is_running
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 120.0
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+
+# Java's command line as far as we use it: `-version`, or flags, `-cp`, a class path, a main class and its arguments.
+FAKE_JAVA = f"""#!{sys.executable} -S
+import os, signal, sys
+if sys.argv[1:] == ["-version"]:
+    print('openjdk version "17.0.15" 2025-04-15', file=sys.stderr)
+    sys.exit()
+main = sys.argv[sys.argv.index("-cp") + 2]
+if main == "Stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("main", main, flush=True)
+os.write(os.open(os.environ["FAKE_JAVA_STARTED"], os.O_RDWR), b"1")
+if main == "Failing":
+    sys.exit(3)
+signal.sigtimedwait((), 120)
+"""
+
+
+def has_ended(pid: int) -> bool:
+    """Wait for the end of a process, also of one that is no child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return is_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_readable(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], PATIENCE_SECONDS)[0])
+
+
+def install_java(home: Path, script: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(script)
+    java.chmod(0o755)
+    return java
+
+
+def java_that_says(line: str, exit_code: int = 0) -> str:
+    return f"#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Da=b' >&2\necho '{line}' >&2\nexit {exit_code}\n"
+
+
+@dataclass(frozen=True)
+class FakeJava:
+    """What stands in for Java tells through a pipe that it has started."""
+
+    started: int
+
+    def await_start(self) -> None:
+        assert is_readable(self.started), "the process has not started"
+        os.read(self.started, 1)
+
+    def start(self, run_dir: Path, main_class: str = "Server") -> JvmProcess:
+        process = JvmProcess(JvmCommand(main_class, (Path("a.jar"), Path("b.jar"))), run_dir)
+        self.await_start()
+        return process
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJava]:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    install_java(tmp_path / "jdk", FAKE_JAVA)
+    os.mkfifo(tmp_path / "started")
+    monkeypatch.setenv("FAKE_JAVA_STARTED", str(tmp_path / "started"))
+    descriptor = os.open(tmp_path / "started", os.O_RDWR)
+    yield FakeJava(descriptor)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'openjdk version "17.0.15" 2025-04-15',
+        'java version "21" 2023-09-19 LTS',
+        'openjdk version "24-ea" 2025-03-18',
+    ],
+    ids=["17", "21", "early access"],
+)
+def test_java_17_and_newer_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    java = install_java(tmp_path, java_that_says(line))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java() == java
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [('openjdk version "1.8.0_402"', "8"), ('openjdk version "11.0.22" 2024-01-16', "11")],
+    ids=["8", "11"],
+)
+def test_older_java_is_refused_with_its_version_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, version: str
+) -> None:
+    java = install_java(tmp_path, java_that_says(line))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=f"{java} is Java {version}: install Java 17"):
+        find_java()
+
+
+def test_java_is_taken_from_path_without_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = install_java(tmp_path, java_that_says('openjdk version "17"'))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{java.parent}:{os.environ['PATH']}")
+    assert find_java() == java
+
+
+def test_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"none was found: install Java 17 .*apt-get install .* or set JAVA_HOME"):
+        find_java()
+
+
+def test_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=f"JAVA_HOME is {tmp_path}, but there is no {tmp_path}/bin/java"):
+        find_java()
+
+
+def test_launcher_without_a_java_behind_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = install_java(tmp_path, java_that_says("Unable to locate a Java Runtime.", exit_code=1))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=f"{java} is no working Java"):
+        find_java()
+
+
+def test_run_gives_lines_and_exit_code(fake_java: FakeJava) -> None:
+    lines: list[str] = []
+    assert run_java(["-cp", "x", "Failing"], on_line=lines.append) == 3
+    assert lines == ["main Failing"]
+
+
+def test_run_ends_the_program_when_its_reader_fails(fake_java: FakeJava) -> None:
+    def fail(line: str) -> None:
+        raise RuntimeError(line)
+
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="main Server"):
+        run_java(["-cp", "x", "Server"], on_line=fail)
+    assert time.monotonic() - began < 60  # the program by itself takes 120
+
+
+def test_server_runs_until_terminated(fake_java: FakeJava, tmp_path: Path) -> None:
+    process = fake_java.start(tmp_path / "run")
+    assert process.is_alive
+    assert os.getsid(process.pid) == process.pid
+    assert (tmp_path / "run" / "jvm.pid").read_text() == f"{process.pid}\n"
+    process.terminate(grace_seconds=20)
+    assert process.exit_code == -signal.SIGTERM
+    assert not is_running(process.pid)
+
+
+def test_server_that_does_not_heed_is_killed_after_the_grace(fake_java: FakeJava, tmp_path: Path) -> None:
+    process = fake_java.start(tmp_path / "run", "Stubborn")
+    process.terminate(grace_seconds=0.1)
+    assert process.exit_code == -signal.SIGKILL
+
+
+def test_server_that_ends_by_itself_shows_code_and_words(fake_java: FakeJava, tmp_path: Path) -> None:
+    process = fake_java.start(tmp_path / "run", "Failing")
+    assert process.wait(20)
+    assert process.exit_code == 3
+    assert process.console_tail() == ["main Failing"]
+    process.terminate(grace_seconds=1)
+    process.kill()
+
+
+def test_server_outlives_the_thread_that_started_it(fake_java: FakeJava, tmp_path: Path) -> None:
+    processes: list[JvmProcess] = []
+    thread = threading.Thread(target=lambda: processes.append(fake_java.start(tmp_path / "run")))
+    thread.start()
+    thread.join()
+    try:
+        assert not processes[0].wait(0.3)
+    finally:
+        processes[0].kill()
+
+
+def test_old_temporary_files_are_cleared_at_start(fake_java: FakeJava, tmp_path: Path) -> None:
+    (tmp_path / "run" / "tmp").mkdir(parents=True)
+    (tmp_path / "run" / "tmp" / "libnative.so").touch()
+    process = fake_java.start(tmp_path / "run")
+    process.kill()
+    assert list((tmp_path / "run" / "tmp").iterdir()) == []
+
+
+def parent_that_starts_a_server(
+    fake_java: FakeJava, run_dir: Path, *, tied: bool
+) -> tuple["subprocess.Popen[str]", int]:
+    """Start a Python process which starts a server; return it and the server's pid."""
+    script = (
+        "import signal; from pathlib import Path; import deploy.java.jvm as jvm\n"
+        f"jvm._ON_LINUX = {tied}\n"
+        f"process = jvm.JvmProcess(jvm.JvmCommand('Server', ()), Path({str(run_dir)!r}))\n"
+        "print(process.pid, flush=True); signal.sigtimedwait((), 120)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.stdout.close()
+    fake_java.await_start()
+    return parent, pid
+
+
+@on_linux
+def test_server_dies_with_a_killed_parent(fake_java: FakeJava, tmp_path: Path) -> None:
+    parent, pid = parent_that_starts_a_server(fake_java, tmp_path / "run", tied=True)
+    assert is_running(pid)
+    parent.kill()
+    parent.wait()
+    assert has_ended(pid)
+
+
+@on_linux
+def test_next_start_awaits_the_end_of_a_server_that_is_just_dying(fake_java: FakeJava, tmp_path: Path) -> None:
+    parent, pid = parent_that_starts_a_server(fake_java, tmp_path / "run", tied=True)
+    parent.kill()
+    parent.wait()
+    end_orphan(tmp_path / "run")
+    assert not is_running(pid)
+
+
+@on_linux
+def test_orphan_is_found_by_its_run_dir_and_ended(fake_java: FakeJava, tmp_path: Path) -> None:
+    parent, pid = parent_that_starts_a_server(fake_java, tmp_path / "run", tied=False)
+    parent.kill()
+    parent.wait()
+    assert is_running(pid)
+    assert end_orphan(tmp_path / "run") == pid
+    assert not is_running(pid)
+    assert end_orphan(tmp_path / "run") is None
+
+
+def test_process_that_got_the_pid_of_an_old_server_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "jvm.pid").write_text(f"{os.getpid()}\n")
+    assert end_orphan(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "what"], ids=["no file", "empty", "no number"])
+def test_run_dir_without_a_pid_has_no_orphan(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "jvm.pid").write_text(text)
+    assert end_orphan(tmp_path) is None
+
+
+def test_tail_gives_the_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert tail(log) == []
+    log.write_text("".join(f"line {number}\n" for number in range(50_000)))
+    assert tail(log, 2) == ["line 49998", "line 49999"]

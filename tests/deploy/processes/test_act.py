@@ -1,0 +1,141 @@
+"""Which actuators the settings ask for: none unless a block allows it, and one for all clusters alike."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+
+from connectors.component import Part
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from connectors.registration import ActuatorContext, PolicyConnectors
+from deploy.processes import act
+from deploy.processes.act import Actuators
+from deploy.processes.connections import Connections
+from deploy.settings.application import Settings
+from policies.errors import UserError
+from policies.shares import SHARE_COUNT, share_of
+
+NOWHERE = "127.0.0.1:1"
+KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
+ZOOKEEPER = {"zookeeper": {"servers": NOWHERE}}
+PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
+QUOTAS = {**KAFKA, "quotas": {"entities": [{"client_id": "default", "base": 1_000_000}]}}
+BOOKIES = {**ZOOKEEPER, "bookies": {}}
+SWITCHING = {**ZOOKEEPER, "bookkeeper": {"bootstrap": "old", "clusters": {"old": {}}}, "switching": {}}
+QUARANTINE_ON = {"isolation": {"quarantine": "on"}}
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    with Publisher(KafkaConnection(bootstrap_servers=NOWHERE), PublisherMetrics(CollectorRegistry())) as publisher:
+        yield publisher
+
+
+def names(
+    publisher: Publisher, tmp_path: Path, clusters: dict[str, Any], policies: dict[str, Any] | None = None
+) -> list[str]:
+    """Of the parts that carry decisions out, each of which can say whether it is ready."""
+    settings = Settings.model_validate(
+        {"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": clusters, "policies": policies or {}}
+    )
+    with Connections(settings) as connections:
+        actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
+        work = actuators.work()
+        if work is None:
+            return []
+        units = work.units(work.of_shares(frozenset(range(SHARE_COUNT))))
+        parts = [
+            part
+            for policy, held in units.items()
+            for part in actuators.parts_of(policy, held, CollectorRegistry(), lambda _: True)
+        ]
+        assert all(part.ready is not None and part.ready() is not None for part in parts), "none has read anything yet"
+        return [part.name for part in parts]
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "quotas": ({"c1": QUOTAS}, {}, ["quota actuator"]),
+    "quotas of two clusters": ({"c1": QUOTAS, "c2": QUOTAS}, {}, ["quota actuator"]),
+    "bookies with quarantine on": ({"c1": BOOKIES}, QUARANTINE_ON, ["quarantine actuator"]),
+    "unload": ({"c1": {**PULSAR, "unload": {}}}, {}, ["unload actuator"]),
+    "switching": ({"c1": SWITCHING}, {}, ["switch executor"]),
+    "all of them": (
+        {"c1": QUOTAS, "c2": BOOKIES, "c3": {**PULSAR, "unload": {}}, "c4": SWITCHING},
+        QUARANTINE_ON,
+        ["quota actuator", "quarantine actuator", "unload actuator", "switch executor"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("clusters", "policies", "expected"), CASES.values(), ids=CASES)
+def test_each_kind_has_one_actuator_for_all_clusters_that_allow_it(
+    publisher: Publisher, tmp_path: Path, clusters: dict[str, Any], policies: dict[str, Any], expected: list[str]
+) -> None:
+    assert names(publisher, tmp_path, clusters, policies) == expected
+
+
+@pytest.mark.parametrize(
+    ("clusters", "policies"),
+    [
+        ({}, {}),
+        ({"c1": KAFKA}, {}),
+        ({"c1": BOOKIES}, {}),
+        ({"c1": BOOKIES}, {"isolation": {"quarantine": "on", "clusters": {"c1": {"quarantine": "off"}}}}),
+        ({"c1": PULSAR}, {}),
+        ({"c1": {**SWITCHING, "switching": None}}, {}),
+    ],
+    ids=["no cluster", "Kafka", "quarantine off", "quarantine off for this one", "Pulsar", "BookKeeper"],
+)
+def test_without_leave_nothing_is_carried_out(
+    publisher: Publisher, tmp_path: Path, clusters: dict[str, Any], policies: dict[str, Any]
+) -> None:
+    assert names(publisher, tmp_path, clusters, policies) == []
+
+
+def test_quotas_of_what_is_no_kafka_cluster_are_a_mistake(publisher: Publisher, tmp_path: Path) -> None:
+    with pytest.raises((UserError, ValidationError), match=r"needs kafka\.bootstrap_servers"):
+        names(publisher, tmp_path, {"c1": {**ZOOKEEPER, "quotas": QUOTAS["quotas"]}})
+
+
+def test_a_policys_actuators_are_made_anew_only_where_one_of_their_clusters_comes_or_goes(
+    publisher: Publisher, tmp_path: Path
+) -> None:
+    clusters = {f"k{n}": QUOTAS for n in range(20)} | {f"u{n}": {**PULSAR, "unload": {}} for n in range(2)}
+    settings = Settings.model_validate({"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": clusters})
+    with Connections(settings) as connections:
+        work = Actuators(settings, CollectorRegistry(), publisher, connections).work()
+        assert work is not None
+    everything = frozenset(range(SHARE_COUNT))
+    unloaded = {share_of(name) for name in clusters if name.startswith("u")}
+    given_up = next(share_of(name) for name in clusters if share_of(name) not in unloaded)
+    before, after = (work.units(work.of_shares(shares)) for shares in (everything, everything - {given_up}))
+    assert before["sessions"] == after["sessions"] == {"u0", "u1"}
+    assert before["throttle"] > after["throttle"]
+    assert "isolation" not in before
+
+
+def test_actuators_know_what_is_theirs_and_what_others_see_to(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[ActuatorContext] = []
+
+    def noted(context: ActuatorContext) -> Iterator[Part]:
+        seen.append(context)
+        yield from ()
+
+    connectors = PolicyConnectors(actuators=noted, acts_on=lambda _block, name, _cluster: name != "c3")
+    monkeypatch.setattr(act, "connectors_of", lambda _kind: connectors)
+    settings = Settings.model_validate(
+        {"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": {"c1": QUOTAS, "c2": QUOTAS, "c3": KAFKA}}
+    )
+    with Connections(settings) as connections:
+        actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
+        actuators.parts_of("throttle", frozenset({"c1"}), CollectorRegistry(), lambda name: name == "c1")
+    (context,) = seen
+    assert set(context.clusters) == {"c1"}
+    assert context.elsewhere == {"c2"}
+    assert [context.may_act(name) for name in ("c1", "c2")] == [True, False]

@@ -1,0 +1,98 @@
+"""Which collectors the settings ask for: those of each watched cluster, and none of what is not named."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import Publisher, PublisherMetrics
+from deploy.processes.collect import Collectors
+from deploy.processes.connections import Connections
+from deploy.settings.application import Settings
+from policies.errors import UserError
+from policies.shares import SHARE_COUNT, share_of
+
+NOWHERE = "127.0.0.1:1"
+KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
+ZOOKEEPER = {"zookeeper": {"servers": NOWHERE}}
+BOOKIES = {**ZOOKEEPER, "bookies": {}}
+PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    with Publisher(KafkaConnection(bootstrap_servers=NOWHERE), PublisherMetrics(CollectorRegistry())) as publisher:
+        yield publisher
+
+
+def names(publisher: Publisher, clusters: dict[str, Any]) -> list[str]:
+    """Of the parts that collect."""
+    settings = Settings.model_validate({"clusters": clusters})
+    with Connections(settings) as connections:
+        collectors = Collectors(settings, CollectorRegistry(), publisher, connections)
+        held = collectors.work().of_shares(frozenset(range(SHARE_COUNT)))
+        return [part.name for cluster in settings.clusters if cluster in held for part in collectors.parts_of(cluster)]
+
+
+CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a Kafka cluster": (KAFKA, ["collector of c1"]),
+    "bookies by ZooKeeper": ({**ZOOKEEPER, "bookies": {}}, ["bookie collector of c1"]),
+    "bookies by Pulsar": (
+        {**PULSAR, "pulsar_bookies": {"bookie_url": "http://{host}:8000"}},
+        ["bookie collector of c1"],
+    ),
+    "sessions": ({**ZOOKEEPER, "sessions": {}}, ["session collector of c1"]),
+    "ownership": (
+        {**ZOOKEEPER, "sessions": {}, "ownership": {}},
+        ["session collector of c1", "ownership collector of c1"],
+    ),
+    "health": (
+        {**ZOOKEEPER, **PULSAR, "sessions": {}, "health": {"member_url": "http://{member}"}},
+        ["session collector of c1", "health collector of c1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "expected"), CASES.values(), ids=CASES)
+def test_each_block_of_a_cluster_asks_for_its_collector(
+    publisher: Publisher, cluster: dict[str, Any], expected: list[str]
+) -> None:
+    assert names(publisher, {"c1": cluster}) == expected
+
+
+def test_every_cluster_has_collectors_of_its_own(publisher: Publisher) -> None:
+    assert names(publisher, {"payments": KAFKA, "orders": KAFKA}) == ["collector of payments", "collector of orders"]
+
+
+@pytest.mark.parametrize("clusters", [{}, {"c1": ZOOKEEPER}, {"c1": PULSAR}], ids=["no cluster", "ZooKeeper", "Pulsar"])
+def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(publisher: Publisher, clusters: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="clusters: nothing is watched"):
+        names(publisher, clusters)
+
+
+def test_a_process_collects_the_clusters_of_its_shares_each_by_itself(publisher: Publisher) -> None:
+    names_of_clusters = [f"c{number}" for number in range(30)]
+    settings = Settings.model_validate({"clusters": dict.fromkeys(names_of_clusters, KAFKA)})
+    with Connections(settings) as connections:
+        work = Collectors(settings, CollectorRegistry(), publisher, connections).work()
+    shares = [frozenset(range(5)), frozenset(range(5, SHARE_COUNT))]
+    held = [work.of_shares(each) for each in shares]
+    assert held[0] | held[1] == set(names_of_clusters)
+    assert not held[0] & held[1]
+    assert all(share_of(cluster) in shares[0] for cluster in held[0])
+    assert work.units(held[0]) == {cluster: {cluster} for cluster in held[0]}
+
+
+def test_processes_share_only_with_those_that_collect_the_same(publisher: Publisher) -> None:
+    def group(**clusters: dict[str, Any]) -> str:
+        settings = Settings.model_validate({"clusters": clusters})
+        with Connections(settings) as connections:
+            return Collectors(settings, CollectorRegistry(), publisher, connections).work().group.name
+
+    log_dirs = group(c1=KAFKA, c2=KAFKA)
+    assert log_dirs == group(c2=KAFKA, c1=KAFKA)
+    assert log_dirs == group(c1=KAFKA, c2=KAFKA, c3={}), "watched by others"
+    others = [group(c1=KAFKA), group(c1=KAFKA, c3=KAFKA), group(c1=BOOKIES, c2=BOOKIES)]
+    assert len({log_dirs, *others}) == 4

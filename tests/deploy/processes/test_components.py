@@ -1,0 +1,132 @@
+"""The parts as processes of their own: each needs the topics, runs only its part, and says what is missing."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connectors.component import Part
+from connectors.kafka.topic_admin import TopicReport
+from connectors.kafka.topics import TIMESTAMPS, TopicDifference
+from deploy.processes import components as parts
+from deploy.query import spark_sessions
+from deploy.settings.application import Settings
+from policies.errors import UserError
+
+NOWHERE = "127.0.0.1:1"
+
+
+class World:
+    """A Kafka whose topics are all there, or not, and what was run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.missing: tuple[str, ...] = ()
+        self.differences: tuple[TopicDifference, ...] = ()
+        self.ran: list[list[str]] = []
+        self.stopped_sessions = 0
+        self.settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap_servers": NOWHERE},
+                "http": {"host": "127.0.0.1", "port": 0},
+                "data_dir": str(tmp_path),
+                "clusters": {"payments": {"kafka": {"bootstrap_servers": NOWHERE}}},
+            }
+        )
+        monkeypatch.setattr(
+            parts, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
+        )
+        monkeypatch.setattr(parts, "run_parts", self._run)
+        monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
+        monkeypatch.setattr(parts, "publishing", self._publishing)
+        monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
+        monkeypatch.setattr(spark_sessions, "fetched_jars", lambda *_, **__: ())
+        monkeypatch.setattr(spark_sessions, "start_session", lambda *_: object())
+        monkeypatch.setattr(spark_sessions, "stop_session", self._stop_session)
+        monkeypatch.setattr(spark_sessions, "is_alive", lambda _session: True)
+
+    def _run(self, run: Sequence[Part], _stop: threading.Event, **_told: Any) -> None:
+        self.ran.append([part.name for part in run])
+
+    def _stop_session(self, _session: SparkSession) -> None:
+        self.stopped_sessions += 1
+
+    @contextmanager
+    def _publishing(self, *_: Any) -> Iterator[Any]:
+        class Nowhere:
+            def publish(self, topic: str, key: str, value: bytes) -> None:
+                raise AssertionError("nothing runs here")
+
+            def patient(self) -> "Nowhere":
+                return self
+
+        yield Nowhere()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    return World(monkeypatch, tmp_path)
+
+
+COMMANDS = {
+    "collect": parts.run_collectors,
+    "decide": parts.run_query,
+    "export": parts.run_exporter,
+    "act": parts.run_actuators,
+    "release": parts.release,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, command: Any) -> None:
+    world.missing = ("headgate.audit", "headgate.commands")
+    with pytest.raises(UserError, match=r"headgate\.audit, headgate\.commands\. Create them with `headgate topics"):
+        command(world.settings)
+    assert world.ran == []
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page", "canary"])],
+)
+def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
+    COMMANDS[command](world.settings)
+    assert world.ran == [names]
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_without_append_times_no_part_runs_and_the_command_that_mends_it_is_named(world: World, command: Any) -> None:
+    topic = "headgate.observed.sessions"
+    world.differences = (TopicDifference(topic, TIMESTAMPS, "LogAppendTime", "CreateTime", "do it"),)
+    with pytest.raises(UserError, match=r"observed\.sessions: message\.timestamp\.type is CreateTime.*: do it"):
+        command(world.settings)
+    assert world.ran == []
+
+
+def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
+    world.missing = ("headgate.audit",)
+    with pytest.raises(UserError):
+        parts.run_query(world.settings)
+    assert world.stopped_sessions == 1
+
+
+def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
+    with pytest.raises(UserError, match="none has `quotas`, `unload`, `switching`, or `bookies`"):
+        parts.run_actuators(world.settings)
+    assert world.ran == []
+
+
+def test_an_exporter_without_a_canary_writes_nothing_and_opens_no_producer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "publishing", lambda *_: pytest.fail("a producer was opened"))
+    parts.run_exporter(world.settings.model_copy(update={"canary": False}))
+    assert world.ran == [["exporter", "status page"]]
+
+
+def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
+    with pytest.raises(UserError, match="nothing is watched; name a Kafka cluster"):
+        parts.run_collectors(world.settings.model_copy(update={"clusters": {}}))

@@ -1,0 +1,119 @@
+"""Deciding in turn: what runs while it is this process's, on which checkpoint, and what is ready for the next time."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.component import Part
+from connectors.kafka.topic_admin import TopicReport
+from connectors.shares.lease import ShareLease
+from deploy.processes import decide
+from deploy.processes.decide import Decider
+from deploy.query.sole_use import sole_query
+from deploy.settings.application import Settings
+
+SECONDS = 30.0
+Make = Callable[..., Settings]
+
+
+class Sessions:
+    """Spark, of which only is noted when it is started ahead, and how often something is done with it until then."""
+
+    def __init__(self) -> None:
+        self.ahead = self.used = 0
+
+    def open(self) -> Any:
+        raise AssertionError("no query is started here")
+
+    def start_ahead(self) -> None:
+        self.ahead += 1
+
+    def while_untaken(self, _use: Any) -> None:
+        self.used += 1
+
+
+class Publisher:
+    """Takes nothing here."""
+
+    def publish(self, topic: str, key: str, value: bytes | None) -> None:
+        raise AssertionError("nothing runs here")
+
+    patient = publish
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(**more: Any) -> Settings:
+        kafka = {"bootstrap_servers": "127.0.0.1:1"}
+        given = {"kafka": kafka, "data_dir": str(tmp_path / "data"), "clusters": {"c1": {"kafka": kafka}}, **more}
+        return Settings.model_validate(given)
+
+    return made
+
+
+def decider(settings: Settings, sessions: Sessions | None = None) -> Decider:
+    sessions, publisher = sessions or Sessions(), Publisher()
+    return Decider(settings, TopicReport(), CollectorRegistry(), sessions, publisher)  # type: ignore[arg-type]
+
+
+def held_lease() -> ShareLease:
+    lease = ShareLease(5.0, lambda: 0.0)
+    lease.take([0])
+    lease.renewed(0.0)
+    return lease
+
+
+@pytest.mark.parametrize(
+    ("clusters", "retirement"), [({"c1": {}}, ["retirement"]), ({}, [])], ids=["some cluster", "every cluster"]
+)
+def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str, Any], retirement: list[str]) -> None:
+    parts = decider(make(clusters=clusters)).parts(CollectorRegistry(), held_lease())
+    assert [part.name for part in parts] == ["ticker", "query", "batch log", *retirement]
+
+
+def test_queries_take_turns_by_their_checkpoint(make: Make, tmp_path: Path) -> None:
+    first, same, other = (
+        decider(make(**more)).work()
+        for more in ({}, {"http": {"port": 1}}, {"stream": {"checkpoint_dir": str(tmp_path / "x")}})
+    )
+    assert first.group == same.group
+    assert first.group.name != other.group.name
+    assert (first.units(first.of_shares(frozenset())), first.of_shares(frozenset({1}))) == ({}, frozenset())
+    assert list(first.units(first.of_shares(frozenset({0})))) == ["query"]
+
+
+def test_it_waits_until_the_query_before_has_ended_and_decides_then(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, began = make(), threading.Event()
+
+    def run(stop: threading.Event) -> None:
+        began.set()
+        assert stop.wait(SECONDS)
+
+    monkeypatch.setattr(decide, "query_parts", lambda *_: [Part("toy", run)])
+    work, lease = decider(settings).work(), held_lease()
+    with work.open("query", frozenset(), lease) as (query,):
+        assert query.ready is not None
+        thread = threading.Thread(target=query.run, args=(query.stop,))
+        with sole_query(settings):
+            thread.start()
+            assert not began.wait(0.5)
+            assert query.ready() == "waits until the query before has ended"
+        assert began.wait(SECONDS)
+        assert query.ready() is None
+        query.stop.set()
+        thread.join(SECONDS)
+
+
+@pytest.mark.parametrize(("is_lost", "ahead"), [(True, 1), (False, 0)], ids=["stands by again", "ends"])
+def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(make: Make, is_lost: bool, ahead: int) -> None:
+    sessions, lease = Sessions(), held_lease()
+    with decider(make(), sessions).work().open("query", frozenset(), lease):
+        if is_lost:
+            lease.lose()
+    assert (sessions.ahead, sessions.used) == (ahead, 1 + ahead), "and warmed up, as the first one was"

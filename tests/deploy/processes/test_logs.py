@@ -1,0 +1,153 @@
+"""Logging: structlog's events and the standard library's records come out alike, one line each, and no secret."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from pydantic import SecretStr
+
+from connectors.kafka.headers import Unbelieved
+from connectors.redaction import secret
+from deploy.processes.logs import set_up_logging
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Logging is the whole process's: other tests find it as it was."""
+    root, loggers = logging.getLogger(), ("kafka", "headgate.librdkafka", "connectors.kafka.tail", "py4j", "pyspark")
+    handlers, levels = root.handlers[:], {name: logging.getLogger(name).level for name in ("root", *loggers)}
+    root_level, config = root.level, structlog.get_config()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(root_level)
+    for name in loggers:
+        logging.getLogger(name).setLevel(levels[name])
+    structlog.configure(**config)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What came out on standard error, each line as JSON; nothing on standard output."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    return [json.loads(line) for line in err.splitlines()]
+
+
+def test_events_and_records_are_json_lines_with_level_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging()
+    structlog.get_logger("ours").warning("topic is not as planned", topic="headgate.audit")
+    logging.getLogger("theirs").warning("it takes %s s", 3)
+    ours, theirs = lines(capsys)
+    assert (ours["event"], ours["level"], ours["topic"]) == ("topic is not as planned", "warning", "headgate.audit")
+    assert (theirs["event"], theirs["level"]) == ("it takes 3 s", "warning")
+    assert ours["timestamp"].endswith("Z")
+    assert theirs["timestamp"].endswith("Z")
+
+
+def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging()
+    try:
+        int("no number")
+    except ValueError:
+        structlog.get_logger("ours").exception("it failed")
+    (line,) = lines(capsys)
+    assert "ValueError: invalid literal" in line["exception"]
+
+
+@pytest.mark.parametrize(("verbose", "shown"), [(False, ["info"]), (True, ["debug", "info"])], ids=["usual", "verbose"])
+def test_debug_shows_only_when_asked_for(capsys: pytest.CaptureFixture[str], verbose: bool, shown: list[str]) -> None:
+    set_up_logging(verbose=verbose)
+    logger = structlog.get_logger("ours")
+    logger.debug("a")
+    logger.info("b")
+    assert [line["level"] for line in lines(capsys)] == shown
+
+
+def test_the_kafka_client_is_quiet_even_when_verbose_as_it_logs_passwords(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(verbose=True)
+    logging.getLogger("kafka.conn").error("SASL PLAIN secret")
+    logging.getLogger("headgate.librdkafka").warning("a broker is down")
+    assert lines(capsys) == []
+
+
+SECRET = "hunter2-never-shown"
+HOSTILE = "c1\x1b[2J\x9b31m\u202e\r\nERROR forged"
+
+
+def test_a_command_that_answers_says_at_its_end_alone_what_keeps_it_from_that(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for answers in (True, False):
+        set_up_logging(answers=answers)
+        logging.getLogger("headgate.librdkafka").error("FAIL: Connection refused, answers=%s", answers)
+        structlog.get_logger("connectors.kafka.tail").warning("Kafka does not answer", answers=answers)
+    assert [line["event"] for line in lines(capsys)] == [
+        "FAIL: Connection refused, answers=False",
+        "Kafka does not answer",
+    ]
+
+
+def test_a_command_that_answers_says_all_the_same_what_it_does_not_believe(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(answers=True)
+    Unbelieved().note("decided.throttle", "decided.throttle/0/1: no header")
+    assert [line["last"] for line in lines(capsys)] == ["decided.throttle/0/1: no header"]
+
+
+def fail_with(password: str, message: str = "no route for x") -> None:
+    """Has a password among its variables, as whoever connects has."""
+    raise RuntimeError({"password": password, "message": message}["message"])
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "file"])
+def test_an_exception_shows_no_values_of_variables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
+    set_up_logging()
+    try:
+        fail_with("only-in-" + "a-variable")
+    except RuntimeError:
+        structlog.get_logger("ours").exception("it failed")
+        logging.getLogger("theirs").exception("it failed")
+    said = capsys.readouterr().err
+    assert said.count("RuntimeError: no route for x") == 2
+    assert "only-in-a-variable" not in said
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "file"])
+def test_what_a_library_quotes_of_our_secrets_is_hidden_and_what_a_terminal_obeys_is_spelled_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
+    set_up_logging()
+    assert secret(SecretStr(SECRET), None, "here") == SECRET
+    structlog.get_logger("ours").warning(f"refused {SECRET}", cluster=HOSTILE, errors=[HOSTILE], by={HOSTILE: SECRET})
+    logging.getLogger("theirs").warning("refused %r for %s", SECRET, HOSTILE)
+    try:
+        fail_with("x", HOSTILE + SECRET)
+    except RuntimeError:
+        structlog.get_logger("ours").exception("it failed")
+    said = capsys.readouterr().err
+    assert SECRET not in said
+    own_styles = re.compile(r"\x1b\[[0-9;]*m") if on_terminal else re.compile("(?!)")
+    assert not set("\x1b\x9b\u202e\r") & set(own_styles.sub("", said))
+    assert "c1\\x1b[2J" in said.replace("\\\\", "\\")
+    assert not [line for line in said.splitlines() if line.startswith("ERROR forged")][1:], "of a traceback only"
+
+
+def test_on_a_terminal_lines_end_between_words_and_keep_their_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    set_up_logging()
+    words = ["word" * length for length in (1, 2, 3, 4, 3, 2, 1)]
+    structlog.get_logger("test").warning(" ".join(words))
+    said = capsys.readouterr().err
+    assert "\x1b[" in said
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert max(map(len, shown)) <= 40
+    assert set(words) <= set(" ".join(shown).split())

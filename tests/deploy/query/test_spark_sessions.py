@@ -1,0 +1,139 @@
+"""Spark sessions: the first one is started ahead of its use, and a stand-by always has one ready."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from deploy.java.class_archives import ClassArchive
+from deploy.query import spark_sessions
+from deploy.query.spark_sessions import SparkSessions
+from deploy.settings.application import Settings
+from streaming.session import class_path_of
+
+SECONDS = 30.0
+"""Nothing here takes so long; a mistake must not hang the suite."""
+
+
+class Spark:
+    """Starts sessions that are only names, and keeps account of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.started: list[str] = []
+        self.stopped: list[str] = []
+        self.dead: set[str] = set()
+        self.began = threading.Event()
+        monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
+        monkeypatch.setattr(spark_sessions, "fetched_jars", lambda *_, **__: ())
+        monkeypatch.setattr(spark_sessions, "start_session", self._start)
+        monkeypatch.setattr(spark_sessions, "stop_session", lambda session: self.stopped.append(str(session)))
+        monkeypatch.setattr(spark_sessions, "is_alive", lambda session: str(session) not in self.dead)
+        self.sessions = SparkSessions(Settings.model_validate({"data_dir": str(tmp_path)}))
+
+    def _start(self, *_: Any) -> SparkSession:
+        self.started.append(f"session {len(self.started) + 1}")
+        self.began.set()
+        return cast("SparkSession", self.started[-1])
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
+    return Spark(monkeypatch, tmp_path)
+
+
+def test_the_first_session_is_started_ahead_and_others_when_they_are_needed(spark: Spark) -> None:
+    assert spark.began.wait(SECONDS), "before anybody asked"
+    assert [str(spark.sessions.open()) for _ in range(2)] == ["session 1", "session 2"]
+    spark.sessions.close()
+    assert spark.stopped == [], "who took a session ends it"
+
+
+def test_who_stands_by_has_a_session_ahead_again_and_none_that_has_died_meanwhile(spark: Spark) -> None:
+    first = str(spark.sessions.open())
+    spark.sessions.start_ahead()
+    spark.sessions.start_ahead()
+    second = str(spark.sessions.open())
+    spark.sessions.start_ahead()
+    spark.dead = {"session 3"}
+    third = str(spark.sessions.open())
+    assert [first, second, third] == ["session 1", "session 2", "session 4"]
+    assert spark.stopped == ["session 3"], "what is left of it"
+
+
+def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:
+    spark.sessions.close()
+    assert (spark.started, spark.stopped) == (["session 1"], ["session 1"])
+
+
+def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_sessions, "_UNTAKEN_SECONDS", 0.0)
+    used, ended = threading.Event(), threading.Event()
+
+    def use(session: SparkSession, taken: threading.Event) -> None:
+        assert str(session) == "session 1"
+        used.set()
+        assert taken.wait(SECONDS)
+        ended.set()
+
+    spark.sessions.while_untaken(use)
+    assert used.wait(SECONDS)
+    assert str(spark.sessions.open()) == "session 1", "nobody waits for what is done meanwhile"
+    assert ended.wait(SECONDS)
+
+
+def test_a_session_that_is_taken_at_once_is_used_by_nobody_else(spark: Spark) -> None:
+    used: list[SparkSession] = []
+    spark.sessions.while_untaken(lambda session, taken: used.append(session))
+    spark.sessions.open()
+    spark.sessions.while_untaken(lambda session, taken: used.append(session))
+    spark.sessions.close()
+    assert used == []
+
+
+def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_sessions, "_UNTAKEN_SECONDS", 0.0)
+    tried = threading.Event()
+
+    def use(_session: SparkSession, _taken: threading.Event) -> None:
+        tried.set()
+        raise Py4JError("the topic is not there")
+
+    spark.sessions.while_untaken(use)
+    assert tried.wait(SECONDS)
+    assert str(spark.sessions.open()) == "session 1"
+    spark.sessions.start_ahead()
+    assert str(spark.sessions.open()) == "session 2"
+
+
+def test_what_was_loaded_is_archived_beside_what_others_have_loaded(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted: list[tuple[str, Path, str]] = []
+    made = lambda all_: wanted.extend((each.name, each.folder, path) for each, path in all_)  # noqa: E731
+    monkeypatch.setattr(spark.sessions._archiving, "begin", made)
+    monkeypatch.setattr(spark_sessions, "class_path_of", lambda session: f"path of {session}")
+    spark.sessions.archive()
+    assert wanted == [], "nobody has taken the session yet"
+    spark.sessions.open()
+    folder = tmp_path / "class-archives"
+    spark.sessions.archive((ClassArchive("kafka", folder, Path("/java"), ()), "kafka.jar"))
+    assert wanted == [("kafka", folder, "kafka.jar"), ("spark", folder, "path of session 1")]
+
+
+def test_a_jvm_that_has_died_by_then_is_no_reason_to_fail(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    def died(_session: SparkSession) -> str:
+        raise Py4JError("it has died")
+
+    monkeypatch.setattr(spark_sessions, "class_path_of", died)
+    spark.sessions.open()
+    spark.sessions.archive()
+
+
+def test_a_session_that_was_stopped_has_no_class_path() -> None:
+    stopped = cast("SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=None)))
+    with pytest.raises(Py4JError, match="was stopped"):
+        class_path_of(stopped)

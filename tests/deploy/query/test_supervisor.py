@@ -1,0 +1,385 @@
+"""The supervisor's care for the query, in virtual time: failures counted, pauses, giving up, new wiring, draining.
+
+Spark is stood in for by small fakes: what matters here is what the supervisor does with what they say.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import StreamingQueryException
+
+from deploy.query import supervisor
+from deploy.query.clock_notes import ClockNotes
+from deploy.query.health import QueryHealth
+from deploy.query.supervisor import QuerySupervisor
+from policies.errors import UserError
+from policies.units import parse_duration
+from streaming.batch_clock import BatchClock
+from streaming.host import PolicyHost
+from streaming.progress import BatchProgress
+from streaming.query import Wiring
+from streaming.settings import StreamSettings
+
+WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
+RENEWED = Wiring({"bootstrap.servers": "loop:9093"}, "headgate", Path("/nowhere"))
+IDLE = BatchProgress(0, 0.1, 0, 0.0, 0, 0.0, 0, 0)
+
+FAILED = StreamingQueryException("[STREAM_FAILED] Query failed\n\n at org.apache.spark")
+"""As Spark raises it from `awaitTermination`."""
+
+
+class Time:
+    """The module `time`, as far as it is used, and what happens as it passes."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.passed: list[Callable[[float], None]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for told in self.passed:
+            told(self.now)
+
+
+class Stop(threading.Event):
+    """An event whose waiting takes virtual time; set at a given moment."""
+
+    def __init__(self, time: Time, at_seconds: float = float("inf")) -> None:
+        super().__init__()
+        self._time = time
+        self._at = time.now + at_seconds
+        self.pauses: list[float] = []
+        time.passed.append(self._look)
+
+    def _look(self, now: float) -> None:
+        if now >= self._at:
+            self.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.pauses.append(timeout)
+        self._time.sleep(timeout)
+        return self.is_set()
+
+
+@dataclass
+class Course:
+    """How one start of the query goes: after so many seconds of work (batches each second) it ends."""
+
+    seconds: float = float("inf")
+    end: Exception | None = None
+    """What it raises at the end; without it, it ends by itself."""
+    silent: bool = False
+    """Whether it never finishes a batch."""
+    at_start: Exception | None = None
+    """Raised instead of starting at all."""
+
+
+@dataclass
+class Query:
+    """A running query, as the supervisor uses it."""
+
+    course: Course
+    loop: "Loop"
+    began: float
+    isActive: bool = True  # noqa: N815 - Spark's name
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
+        self.loop.time.sleep(timeout)
+        if self.loop.time.now - self.began < self.course.seconds:
+            if not self.course.silent:
+                self.loop.health.on_batch(IDLE)
+            return False
+        self.isActive = False
+        if self.course.end is not None:
+            raise self.course.end
+        return True
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        self.loop.said.append("drained")
+        assert self.loop.may_drain.wait(30)
+
+    def stop(self) -> None:
+        self.isActive = False
+        self.loop.may_drain.set()
+        self.loop.said.append("query stopped")
+
+
+@dataclass
+class Session:
+    """A Spark session, as the supervisor uses it."""
+
+    alive: bool = True
+    listeners: list[Any] = field(default_factory=list)
+
+    @property
+    def streams(self) -> "Session":
+        return self
+
+    def addListener(self, listener: Any) -> None:  # noqa: N802 - Spark's name
+        self.listeners.append(listener)
+
+
+class Loop:
+    """A supervisor with everything around it."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *courses: Course,
+        stop_after: float = float("inf"),
+        wiring: Callable[[float], Wiring] = lambda seconds: WIRING,
+        restart_limit: int = 3,
+    ) -> None:
+        self.time = Time()
+        self.courses = list(courses)
+        self.said: list[str] = []
+        self.started_with: list[Wiring] = []
+        self.sessions: list[Session] = []
+        self.may_drain = threading.Event()
+        self.may_drain.set()
+        self.is_ours = True
+        self.registry = CollectorRegistry()
+        self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
+        self.stop = Stop(self.time, stop_after)
+        self.notes = ClockNotes(None)
+        began = self.time.now
+        self.supervisor = QuerySupervisor(
+            self._open_session,  # type: ignore[arg-type]  # a stand-in
+            lambda: wiring(self.time.now - began),
+            PolicyHost(),
+            StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
+            Path(WIRING.checkpoint_dir),
+            self.health,
+            lambda: self.said.append("ticked"),
+            lambda: self.said.append("timers set anew"),
+            self.notes,
+            lambda number: None,
+            lambda: self.is_ours,
+        )
+        monkeypatch.setattr(supervisor, "time", self.time)
+        monkeypatch.setattr(supervisor, "start_query", self._start_query)
+        monkeypatch.setattr(supervisor, "is_alive", lambda session: session.alive)
+        monkeypatch.setattr(supervisor, "stop_session", lambda session: self.said.append("session stopped"))
+
+    def run(self) -> "Loop":
+        self.supervisor.run(self.stop)
+        return self
+
+    def _open_session(self) -> Session:
+        self.said.append("session opened")
+        self.sessions.append(Session())
+        return self.sessions[-1]
+
+    def _start_query(self, session: Session, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> Query:
+        assert session is self.sessions[-1]
+        course = self.courses.pop(0) if self.courses else Course()
+        if course.at_start is not None:
+            raise course.at_start
+        self.said.append("query started")
+        self.started_with.append(wiring)
+        if isinstance(course.end, Py4JNetworkError):
+            session.alive = False  # found out at the next start
+        return Query(course, self, self.time.now)
+
+    @property
+    def restarts(self) -> float | None:
+        return self.registry.get_sample_value("headgate_query_restarts_total")
+
+
+# Without failures
+
+
+def test_it_runs_until_it_is_stopped_and_closes_what_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, stop_after=100).run()
+    expected = ["session opened", "ticked", "query started", "drained", "query stopped", "session stopped"]
+    assert loop.said == expected, "the tick is there when the query first looks"
+    assert (loop.restarts, loop.stop.pauses, loop.health.problem()) == (0, [], None)
+
+
+def test_it_starts_nothing_when_it_is_stopped_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch)
+    loop.stop.set()
+    assert loop.run().said == []
+
+
+def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.05)
+    loop = Loop(monkeypatch, stop_after=10)
+    loop.may_drain.clear()
+    loop.run()
+    assert loop.said[-3:] == ["drained", "query stopped", "session stopped"]
+
+
+def test_a_jvm_lost_while_draining_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: Query) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    monkeypatch.setattr(Query, "processAllAvailable", lost)
+    loop = Loop(monkeypatch, stop_after=10).run()
+    assert (loop.restarts, loop.said[-1]) == (0, "session stopped")
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("course", "reason"),
+    [
+        (Course(5, FAILED), "[STREAM_FAILED] Query failed"),
+        (Course(5), "the query ended by itself"),
+        (Course(silent=True), "no progress for 181 s"),
+        (Course(at_start=OSError("no space left")), "no space left"),
+        (Course(at_start=ConnectionRefusedError()), "ConnectionRefusedError"),
+    ],
+    ids=["failed", "ended", "stalled", "could not start", "without words"],
+)
+def test_a_failure_starts_the_query_again_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, course: Course, reason: str
+) -> None:
+    said: list[str | None] = []
+    loop = Loop(monkeypatch, course, stop_after=400)
+    loop.time.passed.append(lambda now: said.append(loop.health.problem()))
+    loop.run()
+    assert f"the query failed and is being started again: {reason}" in said
+    assert loop.restarts == 1
+    assert loop.health.problem() is None
+    assert loop.said[-4:] == ["query started", "drained", "query stopped", "session stopped"]
+    assert loop.said.count("session opened") == 1, "the session is kept"
+
+
+def test_a_lost_jvm_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, Course(5, Py4JNetworkError("Answer from Java side is empty")), stop_after=60).run()
+    assert loop.said.count("session opened") == loop.said.count("session stopped") == 2
+    assert [len(session.listeners) for session in loop.sessions] == [1, 1]
+
+
+def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 8, restart_limit=8, stop_after=500).run()
+    assert loop.stop.pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_it_gives_up_after_too_many_failures_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=3)
+    with pytest.raises(UserError, match=r"^The query failed 4 times in a row; the last time: \[STREAM_FAILED\]"):
+        loop.run()
+    assert loop.restarts == 3
+    assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
+
+
+def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").touch()
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 2, restart_limit=0)
+    with pytest.raises(UserError, match=r"offsets/0: .*: `headgate checkpoint reset` says what it would do$"):
+        loop.run()
+
+
+def test_what_is_damaged_does_not_mend_by_itself_so_the_second_failure_is_the_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/0").touch()
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=9)
+    with pytest.raises(UserError, match="failed 2 times"):
+        loop.run()
+
+
+def test_without_restarts_the_first_failure_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="failed 1 times"):
+        Loop(monkeypatch, Course(1, FAILED), restart_limit=0).run()
+
+
+def test_failures_long_apart_are_not_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(61, FAILED)] * 9, restart_limit=1, stop_after=1000).run()
+    assert loop.restarts == 9
+    assert set(loop.stop.pauses) == {1}
+
+
+def test_a_query_that_never_finishes_a_batch_is_given_up_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(silent=True)] * 9, restart_limit=2, stop_after=10_000)
+    with pytest.raises(UserError, match=r"failed 3 times in a row; the last time: no progress for 181 s"):
+        loop.run()
+
+
+def test_a_stop_during_a_pause_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=9, stop_after=20).run()
+    assert loop.said[-1] == "session stopped"
+    assert loop.time.now < 1000 + 40
+
+
+def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, Course(1, ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+    assert loop.said[-2:] == ["query stopped", "session stopped"]
+
+
+# Wiring
+
+
+def renewed_at(seconds: float) -> Callable[[float], Wiring]:
+    return lambda passed: RENEWED if passed >= seconds else WIRING
+
+
+def test_changed_wiring_starts_the_query_again_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, wiring=renewed_at(30), stop_after=60).run()
+    assert loop.started_with == [WIRING, RENEWED]
+    assert (loop.restarts, loop.stop.pauses) == (0, [])
+    assert loop.said.count("session opened") == 1
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(("ahead_ms", "expected"), [(-DAY_MS, 1), (DAY_MS, 0), (0, 0)])
+def test_timers_are_set_anew_before_the_query_starts_by_a_clock_that_was_set_back(
+    monkeypatch: pytest.MonkeyPatch, ahead_ms: int, expected: int
+) -> None:
+    other = replace(RENEWED, clock=BatchClock(ahead_ms))
+    loop = Loop(monkeypatch, wiring=lambda passed: other if passed >= 30 else WIRING, stop_after=60).run()
+    assert loop.said.count("timers set anew") == expected
+    last_start = loop.said[: -1 - loop.said[::-1].index("query started")]
+    assert last_start[-1] == ("timers set anew" if expected else "ticked")
+
+
+def test_files_that_cannot_be_used_for_a_moment_do_not_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wiring(passed: float) -> Wiring:
+        if 10 <= passed < 15:
+            raise UserError("tls.key_file: key.pem cannot be read: No such file or directory.")
+        return renewed_at(15)(passed)
+
+    loop = Loop(monkeypatch, wiring=wiring, stop_after=60).run()
+    assert loop.started_with == [WIRING, RENEWED]
+    assert loop.restarts == 0
+
+
+def test_files_that_cannot_be_used_at_the_start_are_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wiring(passed: float) -> Wiring:
+        raise UserError("tls.key_file: key.pem cannot be read: No such file or directory.")
+
+    loop = Loop(monkeypatch, wiring=wiring)
+    with pytest.raises(UserError, match=r"^tls\.key_file"):
+        loop.run()
+    assert loop.said == []
+
+
+COURSES: Sequence[Course] = (Course(3, FAILED), Course(5), Course(2, FAILED), Course())
+
+
+def test_the_wiring_is_read_anew_for_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, *COURSES, wiring=renewed_at(4), stop_after=60, restart_limit=5).run()
+    assert loop.started_with == [WIRING, RENEWED, RENEWED, RENEWED]

@@ -1,0 +1,566 @@
+"""A settings file's mistakes: all at once, each with its line and path, and never a secret among them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import yaml
+
+from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
+from policies.canary import CANARY
+from policies.errors import UserError
+from policies.throttle import ThrottleSettings
+from policies.units import parse_duration
+
+SECRET = "hunter2-and-more"
+
+Written = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """Writes a file that errors call `headgate.yaml`."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> Path:
+        file = Path("headgate.yaml")
+        file.write_text(dedent(text))
+        return file
+
+    return write
+
+
+def mistakes(file: Path | None) -> list[str]:
+    with pytest.raises(UserError) as raised:
+        load_settings(file)
+    return str(raised.value).splitlines()
+
+
+def throttle(settings: Settings) -> ThrottleSettings:
+    block = settings.policy_settings()["throttle"]
+    assert isinstance(block, ThrottleSettings)
+    return block
+
+
+# Good files
+
+
+def test_without_a_file_there_are_the_defaults() -> None:
+    assert load_settings(None) == Settings()
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing but a comment\n", "---\n", "{}\n"])
+def test_an_empty_file_is_the_defaults(written: Written, text: str) -> None:
+    assert load_settings(written(text)) == Settings()
+
+
+def test_a_file_with_policies_alone_is_enough(written: Written) -> None:
+    file = written("""\
+        policies:
+          throttle:
+            hard: {available_bytes_below: 1GB}
+    """)
+    settings = load_settings(file)
+    assert settings.kafka is None
+    assert throttle(settings).hard is not None
+
+
+def test_the_example_of_the_design_is_good(written: Written) -> None:
+    file = written("""\
+        kafka: {bootstrap_servers: "127.0.0.1:9092"}          # the loop's own topics
+        clusters:                                             # what is watched
+          payments: {kafka: {bootstrap_servers: "kafka-1:9092", poll_interval: 10s}}
+        policies:
+          throttle:
+            hard: {available_bytes_below: 1GB}
+            soft: {available_ratio_below: 0.05}
+            clusters: {"dev-*": {fallback_factor: 0.5}}
+    """)
+    settings = load_settings(file)
+    assert settings.loop_kafka().servers() == ["127.0.0.1:9092"]
+    payments = settings.clusters["payments"].kafka
+    assert payments is not None
+    assert payments.poll_interval == parse_duration("10s")
+    assert throttle(settings).for_cluster("dev-1").fallback_factor == 0.5
+    assert throttle(settings).for_cluster("payments").fallback_factor == 1.0
+    assert throttle(settings).for_cluster("dev-1").hard == throttle(settings).hard
+
+
+@pytest.mark.parametrize(
+    ("cluster", "throttle_block", "has_actuator"),
+    [
+        ("payments", "{}", False),
+        ("carried", "{}", True),
+        ("elsewhere", "{}", None),
+        ("payments", "{has_actuator: true}", True),
+        ("payments", '{clusters: {"pay*": {has_actuator: true, fallback_factor: 0.5}}}', True),
+        ("payments", '{clusters: {"pay*": {fallback_factor: 0.5}}}', False),
+    ],
+)
+def test_whether_anything_carries_a_factor_out_is_known_of_watched_clusters(
+    written: Written, cluster: str, throttle_block: str, has_actuator: bool | None
+) -> None:
+    file = written(f"""\
+        clusters:
+          payments: {{kafka: {{bootstrap_servers: "kafka-1:9092"}}}}
+          carried:
+            kafka: {{bootstrap_servers: "kafka-1:9092"}}
+            quotas: {{entities: [{{client_id: default, base: 10MB}}]}}
+        policies:
+          throttle: {throttle_block}
+    """)
+    own = throttle(load_settings(file)).for_cluster(cluster)
+    assert own.has_actuator is has_actuator
+    assert own.fallback_factor == (0.5 if "fallback" in throttle_block else 1.0)
+
+
+# Bad files
+
+BAD = [
+    ("unknown name", "brokers: 3", ["headgate.yaml:1: brokers: no such setting here; there is embedded.brokers"]),
+    ("unknown name within", "http:\n  porte: 1", ["headgate.yaml:2: http.porte: no such setting; did you mean port?"]),
+    (
+        "unknown policy",
+        "policies:\n  throttle: {}\n  weather: {}",
+        [
+            "headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation, "
+            "sessions, switching"
+        ],
+    ),
+    (
+        "duration without its unit",
+        "policies:\n  throttle:\n    validity: 300",
+        [
+            "headgate.yaml:3: policies.throttle.validity: 300 is not a duration: "
+            "write it with its unit, as 30s, 5m or 1h30m"
+        ],
+    ),
+    (
+        "too large",
+        "http: {port: 65536}",
+        ["headgate.yaml:1: http.port: input should be less than or equal to 65535"],
+    ),
+    (
+        "a name for a number",
+        "embedded:\n  ports:\n    - 9092\n    - kafka",
+        [
+            "headgate.yaml:4: embedded.ports.1: input should be a valid integer, unable to parse string as an integer",
+        ],
+    ),
+    (
+        "what is needed",
+        "clusters:\n  payments:\n    kafka:\n      poll_interval: 10s",
+        ["headgate.yaml:3: clusters.payments.kafka.bootstrap_servers: is needed"],
+    ),
+    (
+        "no server",
+        "kafka:\n  bootstrap_servers: kafka-1",
+        [
+            "headgate.yaml:2: kafka.bootstrap_servers: its entry 1 is not host:port, such as kafka-1.example.org:9092",
+        ],
+    ),
+    (
+        "two kinds of limit",
+        "policies:\n  throttle:\n    hard: {available_bytes_below: 1GB, available_ratio_below: 0.1}",
+        [
+            "headgate.yaml:3: policies.throttle.hard: needs exactly one of available_bytes_below and "
+            "available_ratio_below, has available_bytes_below and available_ratio_below"
+        ],
+    ),
+    (
+        "limits the wrong way round",
+        "policies:\n  throttle:\n    hard: {available_ratio_below: 0.2}\n    soft: {available_ratio_below: 0.1}",
+        [
+            "headgate.yaml:2: policies.throttle: soft.available_ratio_below (0.1) must lie above "
+            "hard.available_ratio_below (0.2): producers are slowed before they are stopped"
+        ],
+    ),
+    (
+        "in an override",
+        "policies:\n  throttle:\n    clusters:\n      dev-*:\n        fallback_factor: 2",
+        ["headgate.yaml:5: policies.throttle.clusters.dev-*.fallback_factor: input should be less than or equal to 1"],
+    ),
+    (
+        "an override in an override",
+        "policies:\n  throttle:\n    clusters:\n      dev-*: {clusters: {a: {}}}",
+        ["headgate.yaml:4: policies.throttle.clusters.dev-*.clusters: no such setting: overrides hold none themselves"],
+    ),
+    ("a list", "- kafka", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
+    ("a word", "kafka", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
+    (
+        "names that are none",
+        "1: 2",
+        [
+            "headgate.yaml:1: the name 1 is a number to YAML: "
+            "must hold settings by name, such as `kafka:` or `policies:`"
+        ],
+    ),
+    (
+        "a block that is a word",
+        "http: fast",
+        ["headgate.yaml:1: http: must hold settings by name, such as http: {host: …}"],
+    ),
+    (
+        "a secret block that is a list",
+        "kafka: [a]",
+        ["headgate.yaml:1: kafka: must hold settings by name, such as kafka: {bootstrap_servers: …}"],
+    ),
+    ("clusters that are a list", "clusters: [a]", ["headgate.yaml:1: clusters: must hold settings by name"]),
+    (
+        "no YAML",
+        "kafka: {bootstrap_servers: [",
+        ["headgate.yaml:1: the file ends within what is opened here: a } or ] is missing"],
+    ),
+    (
+        "a tab",
+        "kafka:\n\tbootstrap_servers: x",
+        ["headgate.yaml:2: is indented with a tab: YAML takes ordinary spaces"],
+    ),
+    (
+        "a list within itself",
+        "embedded:\n  ports: &a [*a]",
+        ["headgate.yaml:2: embedded.ports.0: input should be a valid integer"],
+    ),
+    ("set twice", "http: {}\nkafka: null\nhttp: {}", ["headgate.yaml:3: http is set twice"]),
+    ("set twice within", "http:\n  port: 1\n  port: 2", ["headgate.yaml:3: port is set twice"]),
+    ("set twice in a list", "embedded:\n  ports: [{a: 1, a: 2}]", ["headgate.yaml:2: a is set twice"]),
+    (
+        "an alias that is a value",
+        "kafka:\n  bootstrap_servers: *kafka",
+        ["headgate.yaml:2: found undefined alias (not shown): put a value that begins with *, & or ! in quotes"],
+    ),
+    (
+        "no space after the colon",
+        "http: {port:9408}",
+        ["headgate.yaml:1: http.(not a name): no such setting: is a space missing after the colon?"],
+    ),
+    (
+        "code",
+        "kafka: !!python/object/apply:os.getcwd []",
+        [
+            "headgate.yaml:1: could not determine a constructor for the tag (not shown): "
+            "put a value that begins with *, & or ! in quotes"
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_a_mistake_is_told_with_its_line_and_path(written: Written, text: str, expected: list[str]) -> None:
+    assert mistakes(written(text)) == expected
+
+
+HTTPS = {"admin_url": "https://p:8443"}
+
+
+@pytest.mark.parametrize("block", ["health", "unload"])
+@pytest.mark.parametrize(
+    ("pulsar", "url", "good"),
+    [
+        pytest.param({**HTTPS, "token": SECRET}, None, False, id="a token, and a default in the clear"),
+        pytest.param({**HTTPS, "token": SECRET}, "https://{host}:8443", True, id="a token, encrypted"),
+        pytest.param({**HTTPS, "token": SECRET}, "http://{member}", True, id="a token, in the clear on purpose"),
+        pytest.param(HTTPS, None, True, id="no token"),
+        pytest.param({"admin_url": "http://p:8080", "token": SECRET}, None, True, id="all in the clear on purpose"),
+    ],
+)
+def test_a_token_goes_in_the_clear_only_where_the_settings_say_so(
+    written: Written, block: str, pulsar: dict[str, str], url: str | None, good: bool
+) -> None:
+    cluster = {"pulsar": pulsar, block: {} if url is None else {"member_url": url}}
+    file = written(yaml.safe_dump({"clusters": {"c1": cluster}}))
+    if good:
+        load_settings(file)
+    else:
+        (said,) = mistakes(file)
+        assert f"{block}.member_url: would send the token over plain http" in said
+        assert SECRET not in said
+
+
+def test_all_mistakes_are_told_at_once(written: Written) -> None:
+    file = written("""\
+        kafka:
+          bootstrap_servers: nowhere
+        http:
+          port: -1
+          hots: 0.0.0.0
+        policies:
+          throttle:
+            validity: 0s
+            clusters:
+              dev-*: {min_hold: soon}
+        stream: {shuffle_partitions: 0}
+    """)
+    assert [line.split(": ", 2)[:2] for line in mistakes(file)] == [
+        ["headgate.yaml:2", "kafka.bootstrap_servers"],
+        ["headgate.yaml:8", "policies.throttle.validity"],
+        ["headgate.yaml:10", "policies.throttle.clusters.dev-*.min_hold"],
+        ["headgate.yaml:11", "stream.shuffle_partitions"],
+        ["headgate.yaml:4", "http.port"],
+        ["headgate.yaml:5", "http.hots"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (lambda file: None, "No such file or directory)"),
+        (lambda file: file.mkdir(), "Is a directory)"),
+        (lambda file: file.write_bytes(b"kafka: \xff"), "not UTF-8 text): save it as UTF-8"),
+    ],
+    ids=["missing", "a folder", "not text"],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, prepare: Callable[[Path], object], reason: str) -> None:
+    file = tmp_path / "headgate.yaml"
+    prepare(file)
+    assert mistakes(file) == [f"{file}: cannot be read ({reason}"]
+
+
+def test_executors_elsewhere_must_reach_the_loops_kafka(written: Written) -> None:
+    here = "kafka: {{bootstrap_servers: '{0}'}}\nstream: {{master: yarn, checkpoint_dir: 'hdfs://n:8020/h'}}\n"
+    (mistake,) = mistakes(written(here.format("127.0.0.1:9092,localhost:9093")))
+    assert "127.0.0.1:9092,localhost:9093 is not to be reached by executors of yarn" in mistake
+    load_settings(written(here.format("127.0.0.1:9092,kafka-1:9092")))
+
+
+def test_a_checkpoint_that_is_elsewhere_is_no_folder_of_ours(written: Written) -> None:
+    given = load_settings(written("stream: {checkpoint_dir: 'hdfs://n:8020/headgate'}"))
+    assert given.checkpoint().uri == "hdfs://n:8020/headgate"
+    with pytest.raises(UserError, match="hdfs://n:8020/headgate is no folder of this machine"):
+        given.checkpoint_dir()
+
+
+# Secrets
+
+LEAKS = {
+    "in a property of Spark's": f"stream: {{spark: {{spark.authenticate.secret: {SECRET}}}}}",
+    "in a property's name": f"stream: {{spark: {{password:{SECRET}: 1}}}}",
+    "in a property that is a block": f"stream: {{spark: {{spark.x: {{password: {SECRET}}}}}}}",
+    "under a mistyped name": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{pasword: {SECRET}}}}}",
+    "one level too high": f"kafka: {{bootstrap_servers: 'k:1', password: {SECRET}}}",
+    "at the top": f"password: {SECRET}",
+    "as the whole block": f"kafka: {{bootstrap_servers: 'k:1', sasl: {SECRET}}}",
+    "as a list": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: PLAIN, password: [{SECRET}]}}}}",
+    "next to a mistake": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: MAGIC, password: {SECRET}}}}}",
+    "next to what is missing": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: PLAIN, password: {SECRET}}}}}",
+    "of a watched cluster": f"clusters: {{payments: {{kafka: {{sasl: {{password: {SECRET}}}}}}}}}",
+    "in the servers": f"kafka: {{bootstrap_servers: 'user:{SECRET}@kafka'}}",
+    "in a token endpoint": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{token_endpoint: 'https://u:{SECRET}@idp/'}}}}",
+    "in a broken line": f"kafka:\n  sasl: {{password: {SECRET}\nhttp: {{}}",
+    "after a stray quote": f'kafka:\n  sasl:\n    password: "{SECRET}\nhttp: {{}}',
+    "after an alias sign": f"kafka:\n  sasl:\n    password: *{SECRET}",
+    "after an ampersand, twice": f"kafka:\n  sasl:\n    password: &{SECRET}\n    username: *{SECRET}x",
+    "after a tag sign": f"kafka:\n  sasl:\n    password: !{SECRET}",
+    "after a tag's signs": f"kafka:\n  sasl:\n    password: !{SECRET}!x",
+    "without a space": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: PLAIN, password:{SECRET}}}}}",
+    "without a space, twice": f"kafka: {{sasl: {{password:{SECRET}, password:{SECRET}}}}}",
+    "set twice": f"kafka:\n  sasl:\n    password: {SECRET}\n    password: {SECRET}",
+    "instead of a file name": f"kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: PLAIN, username: u, "
+    f"password: {SECRET}, password_file: /nowhere}}}}",
+}
+
+
+@pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS.keys())
+def test_a_secret_is_never_shown(written: Written, text: str) -> None:
+    said = mistakes(written(text))
+    assert said
+    assert SECRET not in "\n".join(said)
+
+
+def test_a_good_file_shows_no_secret_either(written: Written) -> None:
+    file = written(f"""\
+        kafka:
+          bootstrap_servers: "k:9092"
+          sasl: {{mechanism: PLAIN, username: headgate, password: {SECRET}}}
+    """)
+    settings = load_settings(file)
+    assert settings.loop_kafka().for_confluent()["sasl.password"] == SECRET
+    assert SECRET not in repr(settings) + str(settings) + settings.model_dump_json()
+
+
+# The environment
+
+
+def test_the_environment_wins_over_the_file(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written("""\
+        kafka: {bootstrap_servers: "file:9092", sasl: {mechanism: SCRAM-SHA-512, username: headgate}}
+        http: {port: 1000, host: 0.0.0.0}
+    """)
+    monkeypatch.setenv("HEADGATE_KAFKA__SASL__PASSWORD", SECRET)
+    monkeypatch.setenv("HEADGATE_HTTP__PORT", "2000")
+
+    settings = load_settings(file)
+
+    assert settings.loop_kafka().for_confluent()["sasl.password"] == SECRET
+    assert settings.loop_kafka().servers() == ["file:9092"]
+    assert (settings.http.port, settings.http.host) == (2000, "0.0.0.0")
+
+
+def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_KAFKA__BOOTSTRAP_SERVERS", "env:9092")
+    monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__HARD__AVAILABLE_BYTES_BELOW", "1GB")
+    settings = load_settings(None)
+    assert settings.loop_kafka().servers() == ["env:9092"]
+    assert throttle(settings).hard is not None
+
+
+def test_a_mistake_in_the_environment_names_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_HTTP__PORT", "many")
+    assert mistakes(None) == [
+        "environment: HEADGATE_HTTP__PORT: input should be a valid integer, unable to parse string as an integer"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        ("HEADGATE_HTTP", '{"port": true}'),
+        ("HEADGATE_EMBEDDED", '{"ports": [1, true]}'),
+        ("headgate_embedded__ports", "[true]"),
+    ],
+)
+def test_a_switch_for_a_number_is_a_mistake_in_blocks_of_the_environment_too(
+    name: str, block: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, block)
+    with pytest.raises(UserError, match=rf"^environment: {name}: needs a number, and true is none$"):
+        load_settings(None)
+
+
+def test_a_cluster_whose_name_has_capitals_is_named_by_variables_too(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(
+        "clusters: {Payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
+        "policies: {throttle: {clusters: {'Pay*': {min_hold: 1s}}}}"
+    )
+    monkeypatch.setenv("HEADGATE_CLUSTERS__PAYMENTS__KAFKA__POLL_INTERVAL", "20s")
+    monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__CLUSTERS__PAY*__MIN_HOLD", "7s")
+    settings = load_settings(file)
+    assert list(settings.clusters) == ["Payments"]
+    assert settings.clusters["Payments"].kafka.poll_interval == parse_duration("20s")
+    assert settings.policies.throttle.for_cluster("Payments").min_hold == parse_duration("7s")
+
+
+def test_of_two_clusters_that_differ_in_capitals_alone_a_variable_names_neither(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written("clusters: {Pay: {kafka: {bootstrap_servers: 'k:1'}}, PAY: {kafka: {bootstrap_servers: 'k:2'}}}")
+    monkeypatch.setenv("HEADGATE_CLUSTERS__PAY__KAFKA__POLL_INTERVAL", "20s")
+    with pytest.raises(UserError) as told:
+        load_settings(file)
+    assert str(told.value) == (
+        "environment: HEADGATE_CLUSTERS__PAY__KAFKA__POLL_INTERVAL: clusters.pay.kafka.bootstrap_servers: is needed"
+    )
+
+
+@pytest.mark.parametrize("name", ["HEADGATE_KAFKA__SASL__PASSWORT", "HEADGATE_KAFKA__SASL", "HEADGATE_KAFKA"])
+def test_a_secret_in_a_wrong_place_of_the_environment_is_not_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, SECRET)
+    said = mistakes(None)
+    assert SECRET not in "\n".join(said)
+
+
+# What follows from them
+
+
+def test_the_loops_kafka_must_be_set_where_it_is_needed() -> None:
+    with pytest.raises(UserError, match=r"kafka.bootstrap_servers is not set: .*HEADGATE_KAFKA__BOOTSTRAP_SERVERS"):
+        load_settings(None).loop_kafka()
+
+
+def test_the_checkpoint_lies_in_the_data_dir_unless_told_otherwise(written: Written) -> None:
+    assert load_settings(written("data_dir: /srv/headgate")).checkpoint_dir() == Path("/srv/headgate/checkpoint")
+    assert load_settings(written("stream: {checkpoint_dir: /srv/state}")).checkpoint_dir() == Path("/srv/state")
+
+
+def test_the_fingerprint_changes_with_any_setting_but_a_secret(written: Written) -> None:
+    def fingerprint(password: str, port: int = 1) -> str:
+        sasl = f"{{mechanism: PLAIN, username: u, password: {password}}}"
+        text = f"kafka: {{bootstrap_servers: 'k:1', sasl: {sasl}}}\nhttp: {{port: {port}}}"
+        return load_settings(written(text)).fingerprint()
+
+    assert fingerprint("one") == fingerprint("two") != fingerprint("one", port=2)
+
+
+@pytest.mark.parametrize("place", ["/proc/nope", __file__], ids=["cannot be made", "is a file"])
+def test_a_data_folder_that_cannot_be_used_is_named(place: str) -> None:
+    with pytest.raises(UserError, match=r"data_dir: .* cannot be made .*; name another folder"):
+        Settings(data_dir=Path(place)).made_data_dir()
+
+
+def test_the_data_folder_is_for_our_own_user_alone(tmp_path: Path) -> None:
+    for name, left in (("new", None), ("empty", ()), ("used", ("spark.log",))):
+        folder = tmp_path / name
+        if left is not None:
+            folder.mkdir()
+            folder.chmod(0o755)
+            for file in left:
+                (folder / file).touch()
+        Settings(data_dir=folder).made_data_dir()
+        assert folder.stat().st_mode & 0o777 == 0o700, name
+
+
+def test_a_folder_that_holds_others_data_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/of-somebody-else").touch()
+    (tmp_path / "shared").chmod(0o1777)
+    Settings(data_dir=tmp_path / "shared").made_data_dir()
+    assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
+
+
+def repr_short(value: str) -> str:
+    return ascii(value[:8])
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 5000, "9" * 5000, "no JSON", "\udc80"], ids=repr_short)
+def test_a_block_in_the_environment_that_is_none_is_a_mistake_that_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HEADGATE_CLUSTERS", value)
+    (said,) = mistakes(None)
+    assert said.startswith("environment: ")
+    assert value[:5] not in said
+
+
+def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> None:
+    said = mistakes(written("\n".join(f"k{number}: 1" for number in range(5000))))
+    assert len(said) == 101
+    assert said[-1].endswith("and 4900 more mistakes")
+
+
+# The canary
+
+
+def test_the_canary_is_decided_on_and_is_no_watched_cluster(written: Written) -> None:
+    settings = load_settings(written("clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}"))
+    assert settings.decided_on() == frozenset({"payments", CANARY})
+    assert settings.watched() == frozenset({"payments"})
+    assert settings.policy_host().knows(CANARY)
+    assert CANARY not in throttle(settings).clusters
+
+
+def test_switched_off_there_is_no_canary(written: Written) -> None:
+    settings = load_settings(written("{canary: false, clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}}"))
+    assert settings.decided_on() == settings.watched() == frozenset({"payments"})
+    assert not settings.policy_host().knows(CANARY)
+
+
+def test_where_every_cluster_is_taken_so_is_the_canary() -> None:
+    settings = load_settings(None)
+    assert settings.decided_on() is None
+    assert settings.policy_host().knows(CANARY)
+
+
+def test_no_cluster_may_have_the_canarys_name(written: Written) -> None:
+    (mistake,) = mistakes(written(f"clusters: {{{CANARY}: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}"))
+    assert "'headgate-canary' is the name of Headgate's own canary: give the cluster another one" in mistake

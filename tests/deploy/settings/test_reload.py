@@ -1,0 +1,118 @@
+"""SIGHUP reads the settings again, good or bad."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from deploy.settings.application import Settings
+from deploy.settings.file import load_settings
+from deploy.settings.reload import SettingsReload
+from policies.errors import UserError
+
+DEADLINE_SECONDS = 300.0
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    """Whatever a test does with the signal, the next one finds it as it was."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+class EndsAfter(threading.Event):
+    """The part's stop event: not set until it was looked at so often, and never waited for."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._left = looks
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.set()
+        return True
+
+
+class World:
+    """The part that reads settings again, and settings that are good or bad."""
+
+    def __init__(self) -> None:
+        self.loads: list[Callable[[], Settings]] = []
+        self.registry = CollectorRegistry()
+        self.end_run = threading.Event()
+        self.reload = SettingsReload(lambda: self.loads.pop(0)())
+        self._run = self.reload.watch(self.registry, self.end_run)
+
+    def asked(self, load: Callable[[], Settings]) -> None:
+        """SIGHUP comes while the settings are these, and the part runs until it has looked at them."""
+        self.loads.append(load)
+        signal.raise_signal(signal.SIGHUP)
+        assert self.reload._asked.wait(DEADLINE_SECONDS)
+        self._run(EndsAfter(1))
+
+    def successful(self) -> float | None:
+        return self.registry.get_sample_value("headgate_settings_last_reload_successful")
+
+
+def bad() -> Settings:
+    raise UserError("http.port: must be a number")
+
+
+def good() -> Settings:
+    return Settings.model_validate({"http": {"port": 7777}})
+
+
+def test_without_a_signal_nothing_is_read_again() -> None:
+    world = World()
+    world._run(EndsAfter(1))
+    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 1, None)
+
+
+def test_good_settings_end_the_run_and_are_what_the_next_one_begins_with() -> None:
+    world = World()
+    world.asked(good)
+    assert world.end_run.is_set()
+    taken = world.reload.take()
+    assert taken is not None
+    assert taken.http.port == 7777
+    assert world.reload.take() is None, "once"
+
+
+def test_bad_settings_change_nothing_and_a_metric_says_so() -> None:
+    world = World()
+    world.asked(bad)
+    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 0, None)
+
+
+def nested(tmp_path: Path) -> Callable[[], Settings]:
+    file = tmp_path / "nested.yaml"
+    file.write_text("a: " + "[" * 1000 + "]" * 1000)
+    return lambda: load_settings(file)
+
+
+def failing() -> Settings:
+    raise RecursionError
+
+
+@pytest.mark.parametrize("load", [nested, lambda _: failing], ids=["nested a thousand deep", "a fault of ours"])
+def test_settings_that_cannot_be_read_at_all_end_nothing(
+    tmp_path: Path, load: Callable[[Path], Callable[[], Settings]]
+) -> None:
+    world = World()
+    world.asked(load(tmp_path))
+    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 0, None)
+
+
+def test_good_ones_after_bad_ones_count() -> None:
+    world = World()
+    world.asked(bad)
+    world.asked(good)
+    assert world.end_run.is_set()
+    assert world.reload.take() is not None
