@@ -17,7 +17,7 @@ from policies.least_first import LeastFirst
 from policies.printable import printable_line
 from policies.settings import PolicySettings
 from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
-from policies.units import from_millis, millis_of, to_millis
+from policies.units import InstantMs, from_millis, millis_of, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
 """Begins the summary of an alert that is kept because nothing tells whether it is over."""
@@ -59,13 +59,13 @@ class AlertEntry(Struct, array_like=True, frozen=True):
     reason: str
     summary: str
     labels: dict[str, str]
-    since_ms: int
-    said_ms: int | None
+    since_ms: InstantMs
+    said_ms: InstantMs | None
     count: int = 1
     """Of how many it was the case when it was said last, or of the fewest since."""
     is_unknown: bool = False
     """Whether it was last said as something that is not known now."""
-    repeat_at_ms: int | None = None
+    repeat_at_ms: InstantMs | None = None
     """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
 
     def as_unknown(self) -> Condition:

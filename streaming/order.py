@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from policies.signatures import REPEATED_MS, Signatures
-from policies.units import from_millis
+from policies.units import InstantMs, from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.dead_letters import ObservedRecord
 
@@ -31,8 +31,8 @@ class Place(Struct, array_like=True, frozen=True):
     topic: str
     partition: int
     offset: int
-    at_ms: int
-    signed_ms: int = 0
+    at_ms: InstantMs
+    signed_ms: InstantMs = 0
     """When the newest record there was signed, as far as it was appended by then; 0: nobody asked."""
 
 

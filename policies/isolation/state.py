@@ -15,6 +15,7 @@ from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership
 from policies.isolation.rules import RuleSet
+from policies.units import InstantMs
 
 NEVER = -1
 
@@ -22,9 +23,9 @@ NEVER = -1
 class ReadingStatus(Struct, array_like=True, frozen=True):
     """How one kind of reading fares: `read_*` is the last good one, `tried_*` the last attempt."""
 
-    read_ms: int = NEVER
+    read_ms: InstantMs = NEVER
     read_id: str = ""
-    tried_ms: int = NEVER
+    tried_ms: InstantMs = NEVER
     tried_id: str = ""
     outcome: str = ""
 
@@ -43,18 +44,18 @@ class BookieState(Struct, array_like=True, frozen=True):
 
     bookie: str
     presence: Presence
-    since_ms: int
+    since_ms: InstantMs
     """Since when it has this presence and this assignment."""
     assigned: bool | None = None
     """Whether it is in a group other than the quarantine group; None while no groups have been read."""
     session: str | None = None
     czxid: int | None = None
-    registered_ms: int | None = None
+    registered_ms: InstantMs | None = None
     """When its last registration was made, or first seen."""
-    missing_ms: int | None = None
+    missing_ms: InstantMs | None = None
     """When a reading first lacked it, until another confirms that its session is gone, or it is back."""
     has_cookie: bool = False
-    joined_in_place_ms: int | None = None
+    joined_in_place_ms: InstantMs | None = None
     """When it joined for the first time, if it had been put into a group before."""
 
     @property
@@ -93,7 +94,7 @@ class GivenPromise(Struct, array_like=True, frozen=True):
     namespace: str
     rules: str
     """Empty: it was taken back, so that an older one that comes late does not hold again."""
-    at_ms: int
+    at_ms: InstantMs
     id: str
 
 
@@ -106,9 +107,9 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     bookies: tuple[BookieState, ...] = ()
     groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     cohorts: tuple[Cohort, ...] = ()
-    vanished_ms: int | None = None
+    vanished_ms: InstantMs | None = None
     """When most bookies were first gone at once, until that is confirmed or refuted."""
-    groups_vanished_ms: int | None = None
+    groups_vanished_ms: InstantMs | None = None
     """When most members of groups were first gone at once, until that is confirmed or refuted."""
     bookies_left: int = 0
     """How many bookies the reading named that is not believed yet."""
@@ -150,9 +151,9 @@ class PublishedPlacements(Struct, array_like=True, frozen=True):
 
     fingerprint: str
     namespaces: tuple[str, ...]
-    published_ms: int = 0
+    published_ms: InstantMs = 0
     """When; they are repeated before they run out."""
-    repeat_at_ms: int | None = None
+    repeat_at_ms: InstantMs | None = None
     """When at the latest: other settings make them hold no longer. None: not known."""
 
 
@@ -162,13 +163,13 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
     bookie: str
     session: str | None
     czxid: int | None
-    registered_ms: int
+    registered_ms: InstantMs
     verdict: QuarantineVerdict
     reason: QuarantineReason
     mode: Mode
-    since_ms: int
+    since_ms: InstantMs
     """When it was first decided."""
-    published_ms: int
+    published_ms: InstantMs
     """When it was last published."""
     carried_out: bool = False
     """Whether the bookie has been in the quarantine group since."""
@@ -178,7 +179,7 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
     """The first names, where the order is about many; `bookie` is then empty."""
     count: int = 1
     """How many it is about; as was said last."""
-    repeat_at_ms: int | None = None
+    repeat_at_ms: InstantMs | None = None
     """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
 
     @property
@@ -194,7 +195,7 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
 class IsolationState(Struct, array_like=True, frozen=True):
     """Everything the policy remembers of one cluster."""
 
-    started_ms: int
+    started_ms: InstantMs
     cluster: BookieClusterState = BookieClusterState()
     published: tuple[PublishedPlacements, ...] = ()
     orders: tuple[QuarantineOrder, ...] = ()

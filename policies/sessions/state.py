@@ -13,6 +13,7 @@ from policies.sessions.decisions import (
 )
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import DEFAULT_TIMEOUT_MS, monitor_ms
+from policies.units import InstantMs
 
 NEVER = -1
 SESSIONS = ""
@@ -23,9 +24,9 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     """What is known of one member's session."""
 
     status: SessionStatus
-    since_ms: int
+    since_ms: InstantMs
     """When its status began."""
-    read_ms: int
+    read_ms: InstantMs
     """When it was last read."""
     state: SessionState
     """As last read."""
@@ -33,19 +34,19 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     past: tuple[str, ...] = ()
     """Sessions it had before; what is read of them says nothing of it now."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
-    connected_ms: int | None = None
+    connected_ms: InstantMs | None = None
     """When it was last read as connected."""
-    disconnected_ms: int | None = None
+    disconnected_ms: InstantMs | None = None
     """Since when it is disconnected, while its session is not lost."""
-    lost_ms: int | None = None
+    lost_ms: InstantMs | None = None
     """When it last lost its session."""
-    reestablished_ms: int | None = None
+    reestablished_ms: InstantMs | None = None
     """When it was established again after that; None until then."""
-    losses: tuple[int, ...] = ()
+    losses: tuple[InstantMs, ...] = ()
     """When it lost its session, as far as `settle` reaches back from the last loss."""
     unsettled: bool = False
     """Whether it flaps: until its status has stayed the same for `settle`."""
-    before_ms: int = NEVER
+    before_ms: InstantMs = NEVER
     """When it was read before `read_ms`."""
 
     @property
@@ -71,20 +72,20 @@ class SessionTrack(Struct, array_like=True, frozen=True):
 class Health(Struct, array_like=True, frozen=True):
     """What a member's own health endpoint said last."""
 
-    at_ms: int
+    at_ms: InstantMs
     id: str
     outcome: str
     healthy: bool | None
     listed: bool | None
-    down_ms: int = NEVER
+    down_ms: InstantMs = NEVER
     """When it last did not say that it is healthy."""
-    before_ms: int = NEVER
+    before_ms: InstantMs = NEVER
     """When it was read before `at_ms`."""
-    answered_ms: int = NEVER
+    answered_ms: InstantMs = NEVER
     """When it last did anything but refuse a connection: a process that does not answer in time is slow, not dead."""
-    listed_ms: int = NEVER
+    listed_ms: InstantMs = NEVER
     """When the cluster last listed it."""
-    unlisted_ms: int = NEVER
+    unlisted_ms: InstantMs = NEVER
     """Since when the cluster has not listed it; `NEVER` while it does, or nobody can say."""
 
 
@@ -93,9 +94,9 @@ class LastPublishedOrder(Struct, array_like=True, frozen=True):
 
     verdict: SessionVerdict
     reason: SessionReason
-    published_ms: int
+    published_ms: InstantMs
     fingerprint: str = ""
-    lost_ms: int | None = None
+    lost_ms: InstantMs | None = None
     """The loss it was about."""
     is_shadow: bool = False
     """Whether it was published only: nobody was to carry it out."""
@@ -113,29 +114,29 @@ class Member(Struct, array_like=True, frozen=True):
     track: SessionTrack | None = None
     """Its session; None while none was ever read."""
     read_id: str = ""
-    tried_ms: int = NEVER
+    tried_ms: InstantMs = NEVER
     """When somebody last tried to read its session, and how that ended."""
     tried_id: str = ""
     outcome: str = ""
     health: Health | None = None
     attempts: int = 0
     """Failed attempts to reconnect since the loss, as it reported them."""
-    attempted: tuple[int, str] = (NEVER, "")
+    attempted: tuple[InstantMs, str] = (NEVER, "")
     """When it reported the last of them, and in which observation."""
     fleet_wide: bool = False
     """Whether its last loss was one of the fleet."""
     recovering: bool = False
     """From its re-establishment until every bundle is settled."""
-    awaited_ms: int | None = None
+    awaited_ms: InstantMs | None = None
     """When it was done with its bundles, and its load data began to be awaited; None when it is not."""
-    republished_ms: int = NEVER
+    republished_ms: InstantMs = NEVER
     """When it last reported that it has published its load data."""
     events: tuple[SessionEvent, ...] = ()
     """What happened since the last decision about it."""
     last_published: LastPublishedOrder | None = None
-    seen_ms: int = NEVER
+    seen_ms: InstantMs = NEVER
     """When anything was last heard of it."""
-    attempted_before_ms: int = NEVER
+    attempted_before_ms: InstantMs = NEVER
     """When it reported the failed attempt before the last."""
 
     @property
@@ -155,7 +156,7 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     """The last good reading of a node."""
 
     path: str
-    read_ms: int
+    read_ms: InstantMs
     read_id: str
     exists: bool = True
     ephemeral: bool = True
@@ -163,12 +164,12 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     session: str | None = None
     czxid: int | None = None
     version: int | None = None
-    changed_ms: int = NEVER
+    changed_ms: InstantMs = NEVER
     """When another owner, or its absence, was first read."""
     prior: str | None = None
     """The owner before the present one."""
     unreadable_times: int = 0
-    before_ms: int = NEVER
+    before_ms: InstantMs = NEVER
     """When it was read before `read_ms`."""
 
 
@@ -177,7 +178,7 @@ class LastPublishedRuling(Struct, array_like=True, frozen=True):
 
     verdict: OwnershipVerdict
     reason: OwnershipReason
-    published_ms: int
+    published_ms: InstantMs
     fingerprint: str = ""
 
 
@@ -186,7 +187,7 @@ class Claim(Struct, array_like=True, frozen=True):
 
     path: str
     member: str
-    since_ms: int
+    since_ms: InstantMs
     """When it lost its session, or said so."""
     last_published: LastPublishedRuling | None = None
 
@@ -205,21 +206,21 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     """A tree, or the sessions as a whole (`SESSIONS`): when it was last read, and how the last attempt ended."""
 
     name: str
-    read_ms: int = NEVER
+    read_ms: InstantMs = NEVER
     read_id: str = ""
-    tried_ms: int = NEVER
+    tried_ms: InstantMs = NEVER
     tried_id: str = ""
     outcome: str = ""
-    since_ms: int = NEVER
+    since_ms: InstantMs = NEVER
     """Since when it has been read without a gap longer than a reading counts, such as while Headgate was away."""
 
 
 class SpentShutdown(Struct, array_like=True, frozen=True):
     """A shutdown or restart that was decided."""
 
-    at_ms: int
+    at_ms: InstantMs
     member: str
-    back_ms: int = NEVER
+    back_ms: InstantMs = NEVER
     """When the member was found back, or gone from the fleet for good; until then it is down by our word."""
     is_shadow: bool = False
     """Whether it was published only."""
@@ -228,7 +229,7 @@ class SpentShutdown(Struct, array_like=True, frozen=True):
 class SessionsState(Struct, array_like=True, frozen=True):
     """Everything the policy remembers of one cluster."""
 
-    started_ms: int
+    started_ms: InstantMs
     members: tuple[Member, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     """Of bundles and registrations."""

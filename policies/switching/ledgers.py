@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from policies.closed_enum import ClosedEnum
+from policies.units import InstantMs
 
 NO_LEDGER = -1
 """The id in a cursor that keeps no ledger."""
@@ -38,7 +39,7 @@ class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
     ack_quorum: int | None = None
     entries_digest: str | None = None
     """Of all entries, in order; None when they were not read."""
-    created_ms: int | None = None
+    created_ms: InstantMs | None = None
     """When ZooKeeper made the metadata, by its own clock."""
     provenance: str | None = None
     """Instance id of the cluster that an executor copied it from, as its journal confirms; empty: it copied it not."""
@@ -53,7 +54,7 @@ class CopyIntent(Struct, array_like=True, frozen=True):
     """Instance id of the cluster it is copied from."""
     target: str
     """Instance id of the cluster it is created in."""
-    at_ms: int
+    at_ms: InstantMs
     """When the intent was first journalled."""
     remap: bool = False
     """Whether it gets a new id in the target, which the executor's journal knows: it says nothing of its own id."""

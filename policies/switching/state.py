@@ -16,6 +16,7 @@ from policies.switching.ledgers import CopyIntent, Ledger
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.references import LedgerKind, Reference, StayingLedgers
+from policies.units import InstantMs
 
 NEVER = -1
 
@@ -174,15 +175,15 @@ class OrchestratorLease(Struct, array_like=True, frozen=True):
 
     token: int
     holder: str
-    valid_until_ms: int
+    valid_until_ms: InstantMs
 
 
 class LiveBrokers(Struct, array_like=True, frozen=True):
     """The live brokers as last read."""
 
     brokers: tuple[str, ...]
-    at_ms: int
-    since_ms: tuple[int, ...] = ()
+    at_ms: InstantMs
+    since_ms: tuple[InstantMs, ...] = ()
     """Of each, when it was first read to be alive; empty in what older versions wrote."""
 
 
@@ -191,16 +192,16 @@ class BrokerReport(Struct, array_like=True, frozen=True):
 
     name: str
     sequence: int
-    at_ms: int
+    at_ms: InstantMs
     acked_epoch: int = NEVER
     failed_epoch: int = NEVER
     writes: tuple[str, ...] = ()
     """Clusters it wrote to since its ack."""
     reads: tuple[str, ...] = ()
     """Clusters it has open readers on."""
-    since_ms: int = NEVER
+    since_ms: InstantMs = NEVER
     """Since when it says of the directive what it says now: of its first such report."""
-    strayed_ms: int = NEVER
+    strayed_ms: InstantMs = NEVER
     """When it last said that it wrote elsewhere than the directive it follows sends it."""
 
 
@@ -212,8 +213,8 @@ class PrecheckResult(Struct, array_like=True, frozen=True):
     ready: bool
     digest: str
     reasons: tuple[FindingReason, ...]
-    checked_ms: int
-    expires_ms: int
+    checked_ms: InstantMs
+    expires_ms: InstantMs
     greatest_id: int = NEVER
     """The greatest id that references outside the target named."""
     bypassed: bool = False
@@ -223,7 +224,7 @@ class PrecheckResult(Struct, array_like=True, frozen=True):
 class InventorySummary(Struct, array_like=True, frozen=True):
     """The last complete inventory, as far as it matters once the plan is made."""
 
-    at_ms: int
+    at_ms: InstantMs
     counts: dict[str, int]
     """References by cluster, those to ledgers that stay among them."""
     old_ids: tuple[int, ...]
@@ -250,15 +251,15 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     epoch: int
     """Of its directive."""
     attempt: int = 1
-    started_ms: int
+    started_ms: InstantMs
     target_floor: int
     """The target's next id when it was triggered: all that brokers allocate there is at least this (INV-3)."""
-    live_ms: int = NEVER
-    hold_ms: int = NEVER
-    cleanup_ms: int = NEVER
-    ended_ms: int = NEVER
-    rollback_until_ms: int = NEVER
-    cleanup_from_ms: int = NEVER
+    live_ms: InstantMs = NEVER
+    hold_ms: InstantMs = NEVER
+    cleanup_ms: InstantMs = NEVER
+    ended_ms: InstantMs = NEVER
+    rollback_until_ms: InstantMs = NEVER
+    cleanup_from_ms: InstantMs = NEVER
     tasks: tuple[LedgerTask, ...] = ()
     """Sorted by id; where they are many, `blocks` has them all."""
     awaiting: SwitchAction = SwitchAction.NONE
@@ -275,7 +276,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Once it is over, how many ledgers stand where: the ledgers themselves are of no more use."""
     blocks: tuple[PlanBlock, ...] = ()
     """The ledgers of a plan of many, in the order of their ids."""
-    stage_ms: int = NEVER
+    stage_ms: InstantMs = NEVER
     """Since when it is at its stage."""
     paused: bool = False
     """Whether a person holds it: nothing is ordered until it is resumed."""
@@ -283,7 +284,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Where brokers wrote when it began, which after a rollback need not be its source; empty: the source."""
     moved: bool = False
     """Whether any broker ever said that it follows the directive to the target."""
-    confirm_ms: int = NEVER
+    confirm_ms: InstantMs = NEVER
     """A rollback is over when an inventory begun after this shows it; -1: references are still being taken back."""
     unplanned: tuple[str, ...] = ()
     """Paths that name the cluster which nothing should name any more, and that no ledger of the plan is for; some."""
@@ -326,7 +327,7 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     """The parts of an inventory that have arrived; it counts when its manifest and all its parts are there."""
 
     inventory: str
-    at_ms: int
+    at_ms: InstantMs
     """Of what arrived of it last."""
     parts: tuple[InventoryPart, ...] = ()
     """Sorted by number."""
@@ -334,7 +335,7 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     """By its manifest; None before that has arrived."""
     expected_references: int = 0
     target: str = ""
-    began_ms: int = NEVER
+    began_ms: InstantMs = NEVER
     """When its reading began: it shows nothing older."""
     complete: bool = False
     """Whether it was taken; what comes of it again is dropped."""
@@ -380,15 +381,15 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """The journal of many copies, in the order of its keys."""
     marks: tuple[IdMark, ...] = ()
     """How far each cluster's ids went, sorted by what it is."""
-    directed_ms: int = NEVER
+    directed_ms: InstantMs = NEVER
     """Since when the directive in force is so."""
-    registry_ms: int = NEVER
+    registry_ms: InstantMs = NEVER
     """When it was last read."""
     contested: str = ""
     """What the registry says that nobody here ordered; empty when it says nothing else."""
     contested_by: Directive | None = None
     """Somebody else's directive, where it is that."""
-    recorded_ms: int = NEVER
+    recorded_ms: InstantMs = NEVER
     """When `record` was last published: it is repeated before it runs out."""
     bypassed: bool = False
     """Whether a switch ever began on a precheck that was bypassed: ids of topics cannot be relied on since."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from policies.alerts import AlertBook
 from policies.throttle.trend import Rise, Samples, Trend, TrendLine
+from policies.units import InstantMs
 
 NEVER = -1
 
@@ -32,8 +33,8 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     log_dir: str
     total_bytes: int
     usable_bytes: int
-    read_ms: int
-    missing_ms: int | None = None
+    read_ms: InstantMs
+    missing_ms: InstantMs | None = None
     """When its broker's newer good reading no longer had it."""
     samples: Samples = ()
     fill_bytes_per_second: float | None = None
@@ -53,13 +54,13 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     """What is known of one broker. `read_*` is its last good reading, `tried_*` the last attempt."""
 
     broker: int
-    seen_ms: int
-    read_ms: int = NEVER
+    seen_ms: InstantMs
+    read_ms: InstantMs = NEVER
     read_id: str = ""
-    tried_ms: int = NEVER
+    tried_ms: InstantMs = NEVER
     tried_id: str = ""
     outcome: str = ""
-    left_ms: int | None = None
+    left_ms: InstantMs | None = None
     """When a membership reading first lacked it."""
     volumes: tuple[VolumeState, ...] = ()
 
@@ -67,7 +68,7 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
 class BrokerMembership(Struct, array_like=True, frozen=True):
     """The last good reading of who belongs to the cluster."""
 
-    at_ms: int
+    at_ms: InstantMs
     id: str
     brokers: tuple[int, ...]
     """In order."""
@@ -97,7 +98,7 @@ class Gate(Struct, array_like=True, frozen=True):
     """The factor in force and what its next rise depends on."""
 
     factor: float
-    changed_ms: int | None = None
+    changed_ms: InstantMs | None = None
     stopped_by: tuple[VolumeKey, ...] = ()
     """The volumes that stopped the cluster and have not recovered; empty unless stopped."""
 
@@ -106,17 +107,17 @@ class LastPublishedFactor(Struct, array_like=True, frozen=True):
     """The last published decision, as far as the next one depends on it."""
 
     sequence: int
-    at_ms: int
+    at_ms: InstantMs
     factor: float
     reason: str
     limiting: VolumeKey | None
     noted: tuple[str, ...] = ()
     """Verdicts the audit has had since the factor, its reason or the limiting volume last changed."""
-    full_ms: int | None = None
+    full_ms: InstantMs | None = None
     """When a volume is full, as it was said."""
     mode: str = ""
     """As it was said; empty: not known."""
-    repeat_at_ms: int | None = None
+    repeat_at_ms: InstantMs | None = None
     """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
 
 
@@ -125,7 +126,7 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
 
     broker: int
     log_dir: str
-    forgotten_ms: int
+    forgotten_ms: InstantMs
 
     @property
     def key(self) -> VolumeKey:
@@ -136,7 +137,7 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
 class ThrottleState(Struct, array_like=True, frozen=True):
     """Everything the policy remembers of one cluster."""
 
-    started_ms: int
+    started_ms: InstantMs
     gate: Gate
     cluster: KafkaClusterState = KafkaClusterState()
     last_published: LastPublishedFactor | None = None

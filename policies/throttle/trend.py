@@ -14,7 +14,9 @@ from itertools import combinations
 
 from msgspec import Struct
 
-Samples = tuple[tuple[int, int], ...]
+from policies.units import InstantMs
+
+Samples = tuple[tuple[InstantMs, int], ...]
 """(milliseconds, free bytes), by time."""
 
 SAMPLE_LIMIT = 10
@@ -44,7 +46,7 @@ class TrendLine(Struct, array_like=True, frozen=True, gc=False):
 
     slope: float
     """Bytes per millisecond; below 0 while the volume fills."""
-    at_ms: int
+    at_ms: InstantMs
     level: float
     """Its free bytes at that instant."""
     spread: float
@@ -56,7 +58,7 @@ class TrendLine(Struct, array_like=True, frozen=True, gc=False):
 class Rise(Struct, array_like=True, frozen=True, gc=False):
     """Free space came back: a segment was deleted, or a person cleaned up."""
 
-    at_ms: int
+    at_ms: InstantMs
     trough: int
     """Free bytes before it."""
     peak: int

@@ -1,42 +1,74 @@
 """What is remembered, after a clock was set right: instants go back with it, everything else stays."""
 
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
+import pytest
 from msgspec import Struct
 
 from policies.alerts import AlertBook, AlertEntry
+from policies.policy import PolicyKind
+from policies.registry import POLICIES
 from policies.succession import FARTHEST_AHEAD
-from policies.units import millis_of
+from policies.units import InstantMs, millis_of
 from streaming.leap import turned_back
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
+LENGTHS = {"timeout_ms"}
 
 
 class Inner(Struct, array_like=True, frozen=True):
-    at_ms: int
+    at: InstantMs
     hold_ms: int = 60_000
 
 
 class Outer(Struct, array_like=True, frozen=True):
     inner: Inner | None
-    samples: tuple[tuple[int, int], ...] = ()
+    samples: tuple[tuple[InstantMs, int], ...] = ()
     by_name: dict[str, Inner] = {}
+    attempted: tuple[InstantMs, str] | None = None
+    lost: tuple[InstantMs, ...] = ()
+    ended: dict[str, InstantMs] = {}
     sequence: int = 0
     usable_bytes: int = 0
     is_known: bool = True
-    until_ms: int | None = None
+    until: InstantMs | None = None
+    length_ms: int = 0
 
 
 def test_instants_of_the_leap_go_back_with_the_clock_and_nothing_else_changes() -> None:
     leapt = NOW + DAY_MS
     before = Outer(
-        Inner(leapt), ((leapt - 5, 17), (NOW - 5, leapt + 10**12)), {"a": Inner(leapt + 60_000)},
-        sequence=leapt, usable_bytes=leapt, until_ms=NOW + 1000,
+        Inner(leapt), ((leapt - 5, leapt), (NOW - 5, leapt + 10**12)), {"a": Inner(leapt + 60_000)},
+        (leapt, "id"), (NOW, leapt), {"b": leapt},
+        sequence=leapt, usable_bytes=leapt, until=NOW + 1000, length_ms=leapt,
     )  # fmt: skip
     assert turned_back(before, NOW, DAY_MS) == Outer(
-        Inner(NOW), ((NOW - 5, 17), (NOW - 5, leapt + 10**12)), {"a": Inner(NOW + 60_000)},
-        sequence=leapt, usable_bytes=leapt, until_ms=NOW + 1000,
+        Inner(NOW), ((NOW - 5, leapt), (NOW - 5, leapt + 10**12)), {"a": Inner(NOW + 60_000)},
+        (NOW, "id"), (NOW, NOW), {"b": NOW},
+        sequence=leapt, usable_bytes=leapt, until=NOW + 1000, length_ms=leapt,
     )  # fmt: skip
+
+
+def structs_in(hint: Any) -> Iterator[type[Struct]]:
+    """The structs that a value of a type may hold."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        yield hint
+        for each in get_type_hints(hint).values():
+            yield from structs_in(each)
+    for each in get_args(hint):
+        yield from structs_in(each)
+
+
+@pytest.mark.parametrize("kind", POLICIES.values(), ids=lambda kind: kind.name)
+def test_every_instant_of_a_policys_state_is_declared_as_one(kind: PolicyKind) -> None:
+    """By their names all of them end in `_ms`; a length of time is named here."""
+    for struct in set(structs_in(kind.state)):
+        for name, hint in get_type_hints(struct, include_extras=True).items():
+            if name.endswith("_ms") and name not in LENGTHS:
+                assert "InstantMs" in str(hint) or "An instant" in str(hint), f"{struct.__name__}.{name}"
 
 
 def test_a_state_without_such_instants_is_the_same_object() -> None:

@@ -10,6 +10,7 @@ from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, hit_of
 from policies.switching.references import LedgerKind, Reference, StayingLedgers, owner_of, with_ledger
+from policies.units import InstantMs
 
 
 class TargetPolicy(StrEnum):
@@ -31,7 +32,7 @@ class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
     """The path of its ledgers in its ZooKeeper."""
     layout: Layout | None
     generator: IdGenerator | None
-    read_ms: int
+    read_ms: InstantMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,13 @@
 from msgspec import Struct
 
 from policies.alerts import AlertBook
+from policies.units import InstantMs
 
 
 class LastReading(Struct, array_like=True, frozen=True):
     """The last good reading."""
 
-    at_ms: int
+    at_ms: InstantMs
     id: str
     under_replicated: int
 
@@ -17,7 +18,7 @@ class LastPublishedReplication(Struct, array_like=True, frozen=True):
     """The last published decision, as far as the next one depends on it."""
 
     sequence: int
-    at_ms: int
+    at_ms: InstantMs
     verdict: str
     reason: str
 
@@ -26,6 +27,6 @@ class ReplicationState(Struct, array_like=True, frozen=True):
     """Everything remembered."""
 
     reading: LastReading | None = None
-    well_since_ms: int | None = None
+    well_since_ms: InstantMs | None = None
     last_published: LastPublishedReplication | None = None
     alerts: AlertBook = AlertBook()
