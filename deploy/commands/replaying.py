@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
 from deploy.commands import recordings
 from deploy.settings.application import Settings
-from deploy.whatif.picture import page
 from deploy.whatif.table import timeline_view
 from deploy.whatif.timeline import AGAINST, SETTINGS, lanes
 from policies.decisions import Decision
@@ -23,15 +21,6 @@ from policies.wire import decision_event
 from streaming.recording import Recording
 from streaming.replay import Recorded, Replay, differences, replay_batches
 from streaming.transition import KeyTransition
-
-
-class Shown(NamedTuple):
-    """How a replay is shown; by default as JSON lines."""
-
-    timeline: bool = False
-    """As a table for people, instead of JSON lines."""
-    picture: Path | None = None
-    """As one page of HTML in this file, too."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +46,12 @@ class ReplayRequest:
         return {SETTINGS: self.settings} | ({} if self.against is None else {AGAINST: self.against})
 
 
-def replay_to_stdout(request: ReplayRequest, shown: Shown = Shown()) -> None:  # noqa: B008 - frozen
+def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
     """Replay files, or the observed topics, and print decisions or differences.
+
+    Args:
+        request: the records and settings to replay.
+        timeline: print a table for people instead of JSON lines.
 
     Raises:
         UserError: there is nothing to replay, it cannot be read, or no event in it is valid.
@@ -71,8 +64,8 @@ def replay_to_stdout(request: ReplayRequest, shown: Shown = Shown()) -> None:  #
         raise UserError("--to: must lie after --from")
     if request.in_batches and request.until is not None:
         raise UserError("--until: a run with --batches ends with its last batch")
-    if shown.timeline or shown.picture is not None:
-        _show(request, shown)
+    if timeline:
+        _print_timeline(request)
     elif request.in_batches:
         run = _run(request)
         _print(_as_live(request, run) if request.against is None else _differences_as_live(request, run))
@@ -86,32 +79,14 @@ def replay_to_stdout(request: ReplayRequest, shown: Shown = Shown()) -> None:  #
         _print(map(json.dumps, differences(ours, theirs)))
 
 
-def _show(request: ReplayRequest, shown: Shown) -> None:
-    """For people: what was in force from when to when."""
+def _print_timeline(request: ReplayRequest) -> None:
     if request.in_batches:
         run = _run(request)
         sides = {side: list(_decided_as_live(each, run)) for side, each in request.sides().items()}
         _complain(run.flaws)
     else:
         sides = _replayed(request)
-    found = lanes(sides, request.until)
-    if shown.timeline:
-        Console(highlight=False).print(timeline_view(found))
-    if shown.picture is not None:
-        _write(shown.picture, page(found, f"Replay of {_named(request)}"))
-
-
-def _named(request: ReplayRequest) -> str:
-    if request.since is None:
-        return ", ".join(file.name for file in request.files)
-    return f"the topics since {request.since:%Y-%m-%d %H:%M:%S}"
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files may be no text
-    except OSError as error:
-        raise UserError(f"--picture: {file} cannot be written ({error.strerror}): name another file") from None
+    Console(highlight=False).print(timeline_view(lanes(sides, request.until)))
 
 
 def _replayed(request: ReplayRequest) -> dict[str, list[Decision]]:

@@ -409,12 +409,9 @@ def replay(
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Instead of JSON, show what was in force from when to when.")
     ] = False,
-    picture: Annotated[
-        Path | None, typer.Option(help="Write the timeline to this file, as one self-contained HTML page.")
-    ] = None,
 ) -> None:
     """Run the policies over recorded events and print what they decide, as JSON lines."""
-    from deploy.commands.replaying import ReplayRequest, Shown, replay_to_stdout
+    from deploy.commands.replaying import ReplayRequest, replay_to_stdout
 
     request = ReplayRequest(
         load_settings(settings),
@@ -425,7 +422,7 @@ def replay(
         to=_instant("--to", to),
         in_batches=in_batches,
     )
-    replay_to_stdout(request, Shown(timeline, picture))
+    replay_to_stdout(request, timeline=timeline)
 
 
 def _instant(option: str, text: str | None) -> datetime | None:

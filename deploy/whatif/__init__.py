@@ -1,4 +1,4 @@
 """Shows what other settings would have decided.
 
-`timeline` compares the courses of two replays, `table` prints them in a terminal, `picture` writes an HTML page.
+`timeline` compares the courses of two replays, `table` prints them in a terminal.
 """

@@ -140,12 +140,6 @@ def test_what_stands_on_standard_output_is_utf_8_whatever_the_terminal_would_tak
     assert {json.loads(line)["data"]["cluster"] for line in ended.stdout.decode().splitlines()} == {"💧"}
 
 
-def test_a_picture_of_a_file_whose_name_is_no_text_is_drawn(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
-    odd = recorded(tmp_path, *EVENING, name="evening-\udcff.jsonl")
-    assert headgate("replay", "-s", settings, odd, "--picture", tmp_path / "page.html").status == 0
-    assert "evening-\\udcff.jsonl" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
 def test_files_are_read_one_after_the_other(headgate: Headgate, tmp_path: Path, evening: Path, settings: Path) -> None:
     halves = [recorded(tmp_path, *EVENING[:2], name="a.jsonl"), recorded(tmp_path, *EVENING[2:], name="b.jsonl")]
     assert headgate("replay", "-s", settings, *halves) == headgate("replay", "-s", settings, evening)

@@ -2,7 +2,6 @@
 
 import io
 from datetime import timedelta
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deploy.whatif.picture import page
 from deploy.whatif.table import timeline_view
 from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, lanes
 from policies.canary import CANARY
@@ -89,7 +87,6 @@ def test_differences_say_from_when_and_for_how_long() -> None:
 def test_where_nothing_differs_that_is_said() -> None:
     same = compared(members(0, 3), log_dirs(1, 3, 60 * GB))
     assert shown(same) == "Both decide the same throughout.\n"
-    assert "Both decide the same throughout" in page(same, "x")
     assert shown(lanes({SETTINGS: []})) == "Nothing is decided.\n"
 
 
@@ -105,51 +102,15 @@ def test_the_time_that_differs_is_that_of_the_differences_and_fits_the_range(cou
         assert all(one.end <= other.start for one, other in pairwise(spans))
 
 
-class Well(HTMLParser):
-    """Knows what is opened and not closed, and what would be fetched or run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.foreign: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.foreign += [tag] if tag in ("script", "img", "link") else []
-        self.foreign += [name for name, _ in attrs if name in ("src", "href", "onload")]
-        if tag not in ("meta", "line"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Nothing to close."""
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_needs_nothing_else_and_believes_no_name() -> None:
-    hostile = [lane._replace(cluster="<script>alert(1)</script>", about='"><img src=x>') for lane in compared(*EVENING)]
-    text, parser = page(hostile, "<b>night</b>"), Well()
-    parser.feed(text)
-    assert (parser.open, parser.foreign) == ([], [])
-    assert "url(" not in text
-
-
-def test_a_timeline_and_a_picture_are_made_of_one_replay(headgate: Headgate, tmp_path: Path) -> None:
-    ours, theirs, picture = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "night.html"
+def test_a_timeline_shows_where_two_settings_differ(headgate: Headgate, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "a.yaml", tmp_path / "b.yaml"
     ours.write_text(LIMITS)
     theirs.write_text(STRICTER)
     evening = recorded(tmp_path, *SLOW)
-    ended = headgate("replay", "-s", ours, "--against", theirs, evening, "--timeline", "--picture", picture)
+    ended = headgate("replay", "-s", ours, "--against", theirs, evening, "--timeline")
     assert (ended.status, ended.err) == (0, "")
     assert "differs for" in ended.out
     assert "{" not in ended.out
-    assert "Replay of evening.jsonl" in picture.read_text()
-
-
-def test_a_picture_that_cannot_be_written_is_a_users_mistake(headgate: Headgate, tmp_path: Path) -> None:
-    evening = recorded(tmp_path, *EVENING)
-    ended = headgate("replay", evening, "--picture", tmp_path / "no" / "such.html")
-    assert (ended.status, ended.err.splitlines()[-1][:10]) == (2, "--picture:")
 
 
 @pytest.mark.parametrize("against", [False, True])
