@@ -9,7 +9,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.archives import await_archives
 from bench.processes import cpu_seconds
 from bench.turns import Figures, run
 from deploy.embedded.kafka import EmbeddedKafka
@@ -45,7 +44,6 @@ def measure(given: argparse.Namespace) -> Figures:
         )
         with Headgate(["run", "-s", str(settings)], Path(folder) / "run.log") as headgate:
             await_ready(headgate, PORT)
-            await_archives(Path(folder) / "data", 1)
             time.sleep(given.settle)
             before, began = cpu_seconds(headgate.process.pid), time.monotonic()
             time.sleep(given.seconds)

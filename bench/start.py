@@ -9,7 +9,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.archives import await_archives
 from bench.turns import Figures, run
 from connectors.kafka.topics import TopicSettings
 from tests.system.loop import Headgate, Topic, await_ready, write_settings
@@ -35,19 +34,17 @@ def measure(_: argparse.Namespace) -> Figures:
             http={"port": PORT},
             policies={"throttle": {"heartbeat": "1s"}},
         )
-        _start(folder, settings, is_first=True)
+        _start(folder, settings)  # fetches the jars and formats Kafka's storage
         return _start(folder, settings)
 
 
-def _start(folder: Path, settings: Path, *, is_first: bool = False) -> Figures:
+def _start(folder: Path, settings: Path) -> Figures:
     began_ms = _now_ms()
     with Headgate(["up", "-s", str(settings)], folder / "up.log") as headgate:
         await_ready(headgate, PORT)
         ready_ms = _now_ms()
         with Topic(f"127.0.0.1:{KAFKA_PORT}", TOPIC) as decided:
             first_ms = eventually("a decision", lambda: _first_since(decided, began_ms))
-        if is_first:
-            await_archives(folder / "data", 2)
         headgate.stop()
     return {"to the first decision, s": (first_ms - began_ms) / 1000, "to ready, s": (ready_ms - began_ms) / 1000}
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import structlog
 
-from bench.archives import await_archives
 from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
@@ -105,7 +104,6 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
             with brokers:
                 clusters.advance_new(1)
                 brokers.fill(schemas=ledgers // 4, cursors=ledgers // 2)  # two versions a schema
-                await_archives(folder / "data", 1)  # a first start makes one, which takes a core for a minute
                 planned = len(brokers.ledgers)
                 with _processor("copier alone") as alone_took:
                     rates = [_alone(clusters, brokers, alone, concurrency, folder / "before")] if alone else []

@@ -105,7 +105,6 @@ def at_launch(
     jars: Sequence[Path],
     log_file: Path,
     scratch: Path | None = None,
-    more_flags: Sequence[str] = (),
 ) -> dict[str, str]:
     """What the driver's JVM has to know when it is started.
 
@@ -114,7 +113,6 @@ def at_launch(
         jars: the Kafka connector and what it needs.
         log_file: where Spark's own log goes.
         scratch: where the JVM may leave files while it runs; None: where it does by itself.
-        more_flags: for the JVM, beside those that it always has.
     """
     log4j = Path(__file__).with_name("log4j2-spark.properties")
     flags = (
@@ -124,7 +122,6 @@ def at_launch(
         f"-XX:ErrorFile={log_file.with_suffix('.crash')}",
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         f"-Dheadgate.spark.log={log_file}",
-        *more_flags,
     )
     options = {
         "spark.master": settings.master,

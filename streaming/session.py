@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -32,9 +31,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-def start_session(
-    settings: StreamSettings, jars: Sequence[Path], log_file: Path, jvm_flags: Sequence[str] = ()
-) -> SparkSession:
+def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> SparkSession:
     """Start the JVM, unless spark-submit has, and the session.
 
     Args:
@@ -42,7 +39,6 @@ def start_session(
         jars: the Kafka connector and what it needs.
         log_file: where Spark's own log goes; its directory exists. Beside it is `spark-tmp`, for what Spark and its
             Python workers would leave in /tmp when they are killed.
-        jvm_flags: for the JVM, beside those that it always has.
 
     Raises:
         UserError: where it runs lacks what only its user can give.
@@ -51,7 +47,7 @@ def start_session(
     if is_on_this_machine(settings.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Scratch(log_file.parent / "spark-tmp")
-    launch = at_launch(settings, jars, log_file, scratch.path, jvm_flags)
+    launch = at_launch(settings, jars, log_file, scratch.path)
     with log_file.with_suffix(".console").open("ab") as console, _temporary_files_in(scratch.path):
         # What JVM and Python workers print belongs in a file: the terminal is headgate's.
         launched = SparkConf(loadDefaults=False).setAll(list(launch.items()))
@@ -92,23 +88,6 @@ def set_unless_said(session: SparkSession, properties: Mapping[str, str]) -> Non
     for name, value in properties.items():
         if not given.contains(name):
             session.conf.set(name, value)
-
-
-def spark_jars() -> tuple[Path, ...]:
-    """Those that Spark itself brings."""
-    return tuple(sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")))
-
-
-def class_path_of(session: SparkSession) -> str:
-    """What its JVM loads classes from.
-
-    Raises:
-        Py4JError: it has died, or the session was stopped, as it is where the query failed.
-    """
-    jvm: Any = session.sparkContext._jvm
-    if jvm is None:
-        raise Py4JError("the session was stopped")
-    return str(jvm.System.getProperty("java.class.path"))
 
 
 def stop_session(session: SparkSession) -> None:

@@ -22,8 +22,6 @@ MINIMUM_JAVA = 17
 
 _NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp, which a killed JVM leaves there
 _ON_LINUX = platform.system() == "Linux"
-_LEAST_NICE = 19
-_CHECK_SECONDS = 0.5
 _PF_EXITING = 0x4  # Linux: include/linux/sched.h
 
 _INSTALL = (
@@ -80,23 +78,6 @@ def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int
             process.kill()
             raise
     return process.returncode
-
-
-def run_behind(command: Sequence[str], stop: threading.Event) -> bool:
-    """Run a program behind everything else, and return whether it did its work; it is ended when `stop` is set.
-
-    It gets what time others leave, is the first to go where memory is short, and on Linux ends with the calling thread.
-    """
-    with subprocess.Popen(
-        _tied(command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _LEAST_NICE)
-            Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
-        while process.poll() is None:
-            if stop.wait(_CHECK_SECONDS):
-                process.kill()
-    return process.returncode == 0
 
 
 def _tied(command: Sequence[str]) -> list[str]:

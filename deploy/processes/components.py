@@ -43,7 +43,7 @@ def run_query(settings: Settings) -> None:
             work = Decider(settings, report, registry, sessions, publisher).work()
             shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
             with serving(settings, registry, parts := [shared.part()]):
-                run_parts(parts, stop_on_signals(), on_ready=sessions.archive)
+                run_parts(parts, stop_on_signals())
 
 
 def run_exporter(settings: Settings) -> None:

@@ -1,6 +1,5 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one that it starts itself."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -17,7 +16,6 @@ from connectors.shares.metrics import ShareMetrics
 from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.class_archives import ClassArchive
 from deploy.java.jar_bar import fetched_groups, log_progress
 from deploy.java.jvm import find_java
 from deploy.processes.act import Actuators
@@ -29,7 +27,7 @@ from deploy.processes.running import new_registry, publishing, run_parts, servin
 from deploy.processes.shared_components import SharedParts
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
-from deploy.query.spark_sessions import SparkSessions, class_archives, started_ahead
+from deploy.query.spark_sessions import SparkSessions, started_ahead
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from deploy.settings.reload import SettingsReload
 from deploy.switch.admin_api import admin_api_parts
@@ -59,25 +57,21 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     """Start a Kafka cluster, watch its own disks, and run the loop on it; parameters as `run_loop` has them."""
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
-    java = find_java()
+    find_java()
     jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, log_progress)
     with ExitStack() as stack:
         sessions = stack.enter_context(started_ahead(settings))
-        archive = ClassArchive("kafka", class_archives(settings), java, jars)
-        brokers = settings.embedded.brokers
         kafka = EmbeddedKafka(
             settings.made_data_dir() / "kafka",
             jars,
-            brokers=brokers,
+            brokers=settings.embedded.brokers,
             ports=settings.embedded.ports,
             heap_mebibytes=settings.embedded.heap_mebibytes,
-            jvm_flags=archive.flags() if brokers == 1 else (),  # more would note what they load in one file
         )
         stack.enter_context(kafka)
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
-        kafkas = (archive, os.pathsep.join(map(str, jars)))
-        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload, kafkas)
+        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload)
         while again is not None:
             with started_ahead(again) as sessions:
                 again = _run(again, terminal, sessions, reload)
@@ -109,19 +103,8 @@ def _with_limits(settings: Settings) -> Any:
     return settings.policies.model_copy(update={"throttle": limited})
 
 
-def _run(
-    settings: Settings,
-    terminal: Terminal,
-    sessions: SparkSessions,
-    reload: SettingsReload,
-    *archives: tuple[ClassArchive, str],
-) -> Settings | None:
+def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> Settings | None:
     """Run until a signal; gives the settings to go on with when they were read again."""
-
-    def on_ready() -> None:
-        terminal.ready()
-        sessions.archive(*archives)
-
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     for difference in report.differences:
@@ -144,7 +127,7 @@ def _run(
             run_parts(
                 parts,
                 stop,
-                on_ready=on_ready,
+                on_ready=terminal.ready,
                 on_stop=lambda: terminal.step("stopping: deciding what is left"),
             )
     return reload.take()

@@ -1,22 +1,20 @@
-"""Starts Spark sessions, the first one ahead of its use, and archives the classes that they load."""
+"""Starts Spark sessions, the first one ahead of its use."""
 
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from deploy.java.class_archives import Archiving, ClassArchive
 from deploy.java.jar_bar import fetched_jars, log_progress
 from deploy.java.jvm import find_java
 from deploy.query.causes import cause_in_one_line
 from deploy.settings.application import Settings
-from streaming.session import class_path_of, is_alive, spark_jars, start_session, stop_session
+from streaming.session import is_alive, start_session, stop_session
 
 _log = structlog.get_logger(__name__)
 
@@ -32,13 +30,10 @@ class SparkSessions:
     """
 
     def __init__(self, settings: Settings) -> None:
-        java = find_java()
+        find_java()
         self._settings = settings
         self._log_file = settings.made_data_dir() / "spark.log"
         self._jars = fetched_jars("spark", settings.jars_dir, log_progress)
-        self._archive = ClassArchive("spark", class_archives(settings), java, (*self._jars, *spark_jars()))
-        self._archiving = Archiving()
-        self._opened: SparkSession | None = None
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._taken = threading.Event()
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)
@@ -47,25 +42,13 @@ class SparkSessions:
         """Return the session that was started ahead if it is still alive, else a new one."""
         self._taken.set()
         first, self._first = self._first, None
-        self._opened = self._start() if first is None else self._alive(first.result())
-        return self._opened
-
-    def _alive(self, session: SparkSession) -> SparkSession:
+        if first is None:
+            return self._start()
+        session = first.result()
         if is_alive(session):
             return session
         stop_session(session)
         return self._start()
-
-    def archive(self, *others: tuple[ClassArchive, str]) -> None:
-        """Archive the classes loaded by now, in the background; call it once all parts are ready.
-
-        Args:
-            others: archives of other programs to make, each with the program's class path.
-        """
-        if self._opened is None:
-            return  # who stands by
-        with suppress(Py4JError, OSError):  # its JVM has died, or it was stopped, meanwhile
-            self._archiving.begin([*others, (self._archive, class_path_of(self._opened))])
 
     def start_ahead(self) -> None:
         """Start a session in the background that `open` will return, for a stand-by."""
@@ -97,23 +80,17 @@ class SparkSessions:
             _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
 
     def close(self) -> None:
-        """Stop the session that was started ahead, if it was not taken, and the making of archives."""
+        """Stop the session that was started ahead, if it was not taken."""
         self._taken.set()
-        self._archiving.stop()
         first, self._first = self._first, None
         if first is not None:
             stop_session(first.result())
         self._starter.shutdown()
 
     def _start(self) -> SparkSession:
-        session = start_session(self._settings.stream, self._jars, self._log_file, self._archive.flags())
+        session = start_session(self._settings.stream, self._jars, self._log_file)
         _log.info("Spark is started")
         return session
-
-
-def class_archives(settings: Settings) -> Path:
-    """The folder of class archives. It must be private, because their content is executed."""
-    return settings.made_data_dir() / "class-archives"
 
 
 @contextmanager

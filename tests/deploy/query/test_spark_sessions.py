@@ -2,18 +2,15 @@
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from deploy.java.class_archives import ClassArchive
 from deploy.query import spark_sessions
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
-from streaming.session import class_path_of
 
 SECONDS = 30.0
 """Nothing here takes so long; a mistake must not hang the suite."""
@@ -107,33 +104,3 @@ def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch:
     assert str(spark.sessions.open()) == "session 1"
     spark.sessions.start_ahead()
     assert str(spark.sessions.open()) == "session 2"
-
-
-def test_what_was_loaded_is_archived_beside_what_others_have_loaded(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    wanted: list[tuple[str, Path, str]] = []
-    made = lambda all_: wanted.extend((each.name, each.folder, path) for each, path in all_)  # noqa: E731
-    monkeypatch.setattr(spark.sessions._archiving, "begin", made)
-    monkeypatch.setattr(spark_sessions, "class_path_of", lambda session: f"path of {session}")
-    spark.sessions.archive()
-    assert wanted == [], "nobody has taken the session yet"
-    spark.sessions.open()
-    folder = tmp_path / "class-archives"
-    spark.sessions.archive((ClassArchive("kafka", folder, Path("/java"), ()), "kafka.jar"))
-    assert wanted == [("kafka", folder, "kafka.jar"), ("spark", folder, "path of session 1")]
-
-
-def test_a_jvm_that_has_died_by_then_is_no_reason_to_fail(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    def died(_session: SparkSession) -> str:
-        raise Py4JError("it has died")
-
-    monkeypatch.setattr(spark_sessions, "class_path_of", died)
-    spark.sessions.open()
-    spark.sessions.archive()
-
-
-def test_a_session_that_was_stopped_has_no_class_path() -> None:
-    stopped = cast("SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=None)))
-    with pytest.raises(Py4JError, match="was stopped"):
-        class_path_of(stopped)
