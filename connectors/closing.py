@@ -1,14 +1,14 @@
-"""A base class for what must be closed: a context manager that closes at the end of the block."""
+"""A base class of context managers that call `close` at the end of the block."""
 
 from types import TracebackType
 from typing import Self
 
 
 class Closing:
-    """Makes a context manager of whatever has `close`."""
+    """Subclasses define `close`."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release the resources."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

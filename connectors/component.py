@@ -1,4 +1,4 @@
-"""A part of the running application: works on its own thread until it is told to stop."""
+"""A component of the running application: it works on its own thread until its stop event is set."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from policies.errors import UserError
 
 Check = Callable[[], str | None]
-"""Returns None if all is well, else a sentence that says what is wrong."""
+"""Returns one sentence about the problem, or None."""
 
 
 @dataclass
-class Part:
-    """Something that runs until its stop event is set. Parts are stopped in the order of their list."""
+class Component:
+    """The application stops its components in the order of their list."""
 
     name: str
     run: Callable[[threading.Event], None]
@@ -21,7 +21,7 @@ class Part:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run_to_end(self) -> BaseException | None:
-        """Run until it ends, and return the exception that ended it; None: it was told to stop."""
+        """Run, and return the exception that ended the run; None if the component ended because of `stop`."""
         try:
             self.run(self.stop)
         except BaseException as error:
@@ -29,6 +29,6 @@ class Part:
         return None if self.stop.is_set() else UserError(f"The {self.name} ended by itself.")
 
 
-def first_said(checks: Iterable[Check | None]) -> str | None:
-    """Return the first problem that one of these checks reports; None: there is none."""
-    return next((said for check in checks if check is not None and (said := check()) is not None), None)
+def first_problem(checks: Iterable[Check | None]) -> str | None:
+    """Return the first problem that a check reports."""
+    return next((problem for check in checks if check is not None and (problem := check()) is not None), None)

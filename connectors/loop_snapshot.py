@@ -1,6 +1,6 @@
-"""A snapshot of the loop at one moment: metric values and the decisions in force.
+"""A snapshot of the loop: metric values and the decisions in force at one moment.
 
-Everything that displays the loop (the status page, its API) takes its data from here and derives nothing itself.
+The status page and its API take all their data from it.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from policies.settings import PolicySettings
 
 Kind = TypeVar("Kind", bound=Decision)
 
-SHOWN_NEWS = 100
-"""So many of the last decisions are kept for who looks at the status page."""
+MAX_RECENT_DECISIONS = 100
+"""Number of recent decisions on the status page."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPicture:
+class PolicySnapshot:
     """One policy in one cluster."""
 
     policy: str
@@ -27,52 +27,52 @@ class PolicyPicture:
     settings: PolicySettings
     """In force for the cluster."""
     samples: Sequence[Sample] = ()
-    """Its metrics that are about the cluster."""
+    """The policy's metrics with this cluster as a label."""
     decisions: Sequence[Decision] = ()
     """In force, by kind and subject."""
 
     def values(self, family: Family) -> dict[tuple[str, ...], float]:
-        """The samples of a family by their labels but for the cluster."""
+        """Return the samples of a family by their labels without ``cluster``."""
         at = family.labels.index("cluster")
         return {(*s.labels[:at], *s.labels[at + 1 :]): s.value for s in self.samples if s.family is family}
 
     def value(self, family: Family) -> float | None:
-        """The one sample of a family that has no label but the cluster."""
+        """Return the sample of a family whose only label is ``cluster``; None if it has none."""
         return self.values(family).get(())
 
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
-        """The decisions of a kind."""
+        """Return the decisions of a kind."""
         return [decision for decision in self.decisions if isinstance(decision, kind)]
 
 
 @dataclass(frozen=True, slots=True)
-class LoopAnswers:
-    """Whether and how soon the loop answers the canary."""
+class CanaryStatus:
+    """Whether and how fast the loop answers the canary."""
 
     latest_seconds: float | None
-    """How long its last answer took; None: there was none yet."""
+    """Latency of the last answer; None before the first."""
     unanswered_seconds: float
-    """For how long an answer has been waited for; 0: for none."""
+    """Age of the reading that waits for its answer; 0 if none waits."""
     is_silent: bool
-    """Whether that is too long."""
+    """Whether that age is above the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class LoopPicture:
+class LoopSnapshot:
     """The whole loop."""
 
     at: datetime
     behind: str | None = "nothing was read yet"
-    """Why this is not the present; None: it is."""
+    """Why the snapshot is older than the present; None if it is not."""
     problem: str | None = None
-    """Why nothing new can be read; None: it can."""
-    policies: Sequence[PolicyPicture] = ()
+    """Why no new records can be read; None if they can."""
+    policies: Sequence[PolicySnapshot] = ()
     """By cluster and policy."""
     alerts: Sequence[Alert] = ()
-    """Those that fire, the gravest and newest first."""
-    news: Sequence[Decision] = ()
+    """The firing alerts, by severity and then the newest first."""
+    recent_decisions: Sequence[Decision] = ()
     """The last decisions and alerts that changed anything, the newest first."""
-    answers: LoopAnswers | None = None
-    """None: there is no canary."""
+    answers: CanaryStatus | None = None
+    """None if there is no canary."""
     unwatched: frozenset[tuple[str, str]] = frozenset()
-    """The policies and clusters whose decisions nobody keeps up any more."""
+    """The policies and clusters whose heartbeat is stale."""

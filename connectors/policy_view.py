@@ -1,10 +1,14 @@
-"""The interface of a policy's metrics module for the exporter; `PolicyConnectors.view` names it."""
+"""What a policy contributes to the exporter: its metrics (`PolicyView`) and its section of the status page."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from pydantic import BaseModel, ConfigDict
+
+from connectors.loop_snapshot import PolicySnapshot
 from connectors.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
@@ -14,60 +18,78 @@ DECISION_STALE = Family(
     "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
     ("policy", "cluster"),
 )
-"""One family for all policies whose decisions have an end."""
+"""One family for all policies whose decisions expire."""
 
 
 class PolicyView(Protocol):
-    """The present picture of one policy: folds what was observed and decided, and says it in samples.
+    """Folds the readings and decisions of one policy, and returns their present state as samples.
 
-    Called under a lock, with each decision once and in order of its sequence.
+    The exporter calls it under a lock, with each decision once and in the order of sequences.
     """
 
     families: tuple[Family, ...]
-    """All it may give samples of."""
+    """Every family of its samples."""
     of_decisions: tuple[Family, ...]
-    """Those of them that tell what was decided last, labelled by ``cluster``: left out once nobody keeps that up."""
+    """The families that show the latest decision of a ``cluster``; the exporter omits them when it is not renewed."""
     histograms: tuple[Histogram, ...]
-    """What it counts by size besides, if anything; each is shown once it has a value."""
+    """Exposed once they have a value."""
 
     @property
     def history(self) -> timedelta:
-        """How far back its observations matter to a picture that is built anew."""
+        """The age of the oldest reading that a new exporter needs."""
         ...
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings in, in whatever order they come."""
+        """Fold readings, in any order."""
         ...
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
-        """Take a decision newer than the last of its key.
+        """Fold a decision that is newer than the last one of its key.
 
         Args:
-            decision: of this policy; alerts go elsewhere.
-            live: false for one that was there before the exporter had caught up: no counter may count it, or a
-                restart would look like an event.
+            decision: a decision of this policy, never an alert.
+            live: False if the decision is older than the exporter's start. Counters must not count such a decision,
+                or a restart would look like an event.
 
         Returns:
-            Whether it names evidence, and the first is the observation that caused it, so that its latency means
-            something.
+            True if the first reading of the evidence caused the decision, so that its latency is meaningful.
         """
         ...
 
     def forget(self, key: str) -> None:
-        """The decision of this record key was deleted from its topic."""
+        """Drop the decision of a record key: a tombstone deleted it."""
         ...
 
     def forget_cluster(self, cluster: str) -> None:
-        """The last decision about a cluster was deleted: it is watched no longer."""
+        """Drop a cluster: its last decision was deleted, because it is not watched any more."""
         ...
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """The picture at a moment."""
+        """Yield the samples of this moment."""
         ...
 
 
+class PolicyDetail(BaseModel):
+    """A policy's section of a cluster on the status page and in its API."""
+
+    model_config = ConfigDict(frozen=True)
+
+    def charted(self) -> Mapping[str, float]:
+        """Return the values to chart over the last hour, by name: a few, always the same names."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class DetailKind:
+    """The model of a policy's section, and the function that makes it."""
+
+    model: type[PolicyDetail]
+    of: Callable[[PolicySnapshot], PolicyDetail | None]
+    """Returns None if the section has no content for the cluster."""
+
+
 def by_cluster(observations: Iterable[Observation]) -> Iterator[tuple[str, list[Observation]]]:
-    """The observations of each cluster, as its own policy sees them."""
+    """Yield the observations of each cluster, as its own policy sees them."""
     found: defaultdict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
         found[observation.reading.cluster].append(observation)

@@ -15,14 +15,13 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.actuation.actuator import LoopTopics
-from connectors.collection.history import Kind, Recall, nothing_recalled
+from connectors.collection.history import Kind, ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.probe import Probe
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.policy_detail import DetailKind
-from connectors.policy_view import PolicyView
+from connectors.policy_view import DetailKind, PolicyView
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -55,7 +54,7 @@ class ClusterSources(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class SettingsWarning:
     """A warning about settings that are valid but probably not what was meant."""
 
     place: tuple[str, ...]
@@ -64,9 +63,9 @@ class Doubt:
     """The consequence, and what to set instead; it is printed after `place`."""
 
 
-def too_seldom(place: tuple[str, ...], interval: timedelta, policy: str, validity: timedelta) -> Doubt:
-    """Warn of an interval so long that each reading is stale before the next one comes."""
-    return Doubt(
+def warn_of_interval(place: tuple[str, ...], interval: timedelta, policy: str, validity: timedelta) -> SettingsWarning:
+    """Make the warning for an interval so long that each reading is stale before the next one comes."""
+    return SettingsWarning(
         place,
         f"{format_duration(interval)} is not shorter than policies.{policy}.validity ({format_duration(validity)}): "
         "each reading is too old before the next one comes; make it a third of that, or less",
@@ -84,7 +83,7 @@ class ClusterSetting:
 
 
 class Clients(Protocol):
-    """Connections to a watched cluster that its parts share."""
+    """Connections to a watched cluster that its collectors and actuators share."""
 
     def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
         """The cluster's ZooKeeper session; None if the settings name no ZooKeeper."""
@@ -105,7 +104,7 @@ class CollectorContext:
     """Given a kind of reading and its CloudEvents source, returns a function that publishes such readings."""
     metrics: PollMetrics
     clients: Clients
-    recall: Callable[[type[Kind]], Recall[Kind]] = lambda _: nothing_recalled
+    history: Callable[[type[Kind]], ReadingHistory[Kind]] = lambda _: no_history
     """Given a kind of reading, returns the last ones from before this start."""
     settings: Any = None
     """The policy's block, as it is in force for this cluster."""
@@ -160,7 +159,7 @@ def _as_they_are(settings: Any, clusters: Mapping[str, ClusterSources]) -> Any: 
     return settings
 
 
-def _no_collectors(context: CollectorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is read
+def _no_collectors(context: CollectorContext) -> Iterator[Component]:  # noqa: ARG001 - by default nothing is read
     yield from ()
 
 
@@ -168,7 +167,7 @@ def _whatever_it_is(settings: Any, name: str, cluster: ClusterSources) -> bool: 
     return True
 
 
-def _no_actuators(context: ActuatorContext) -> Iterator[Part]:  # noqa: ARG001 - by default nothing is carried out
+def _no_actuators(context: ActuatorContext) -> Iterator[Component]:  # noqa: ARG001 - by default nothing is carried out
     yield from ()
 
 
@@ -180,7 +179,7 @@ def _no_remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:  #
     yield from ()
 
 
-def _no_doubts(settings: Any, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:  # noqa: ARG001 - by default
+def _no_warnings(settings: Any, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:  # noqa: ARG001 - by default
     yield from ()
 
 
@@ -192,12 +191,12 @@ class PolicyConnectors:
     """The policy's own settings in `clusters.<name>`, by key."""
     mistakes: Callable[[ClusterSources], Iterator[str]] = _nothing_wrong
     """Yields contradictions in a cluster's settings, each as ``path: sentence``; they refuse the settings."""
-    doubts: Callable[[Any, Mapping[str, ClusterSources]], Iterator[Doubt]] = _no_doubts
+    warnings: Callable[[Any, Mapping[str, ClusterSources]], Iterator[SettingsWarning]] = _no_warnings
     """Yields warnings, given the policy's settings and the watched clusters."""
     informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = _as_they_are
     """Given the policy's settings and the watched clusters, returns the settings completed from the clusters'."""
-    collectors: Callable[[CollectorContext], Iterator[Part]] = _no_collectors
-    actuators: Callable[[ActuatorContext], Iterator[Part]] = _no_actuators
+    collectors: Callable[[CollectorContext], Iterator[Component]] = _no_collectors
+    actuators: Callable[[ActuatorContext], Iterator[Component]] = _no_actuators
     """Makes the actuators of the clusters in this process's share; called again when the share changes."""
     acts_on: Callable[[Any, str, ClusterSources], bool] = _whatever_it_is
     """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""

@@ -74,7 +74,7 @@ class Notifier:
         self._settings = settings
         self._metrics = metrics
         self._now = now
-        self._in_force = DecisionsInForce((Alert,))
+        self._in_force = DecisionsInForce(kinds=(Alert,))
         self._book = NotificationBook(settings.resend_interval)
         self._changed = True
         self._due_at = now()
@@ -104,12 +104,8 @@ class Notifier:
         return self._behind
 
     def take(self, records: Sequence[Record]) -> None:
-        """Fold records of the topic in; what is no alert is another's to count."""
-        for record in records:
-            change = self._in_force.take(record)
-            if change is None:
-                continue
-            (_, key), alert, _ = change
+        """Fold records of the alerts' topic; bad records are counted elsewhere."""
+        for (_, key), alert, _ in self._in_force.fold_records(records):
             if isinstance(alert, Alert):
                 self._book.take(key, alert, self._now())
             else:

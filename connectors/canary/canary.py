@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from connectors.collection.schedule import ticks
 from connectors.foreign_json import read_json
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import LoopAnswers
+from connectors.loop_snapshot import CanaryStatus
 from policies.canary import CANARY
 from policies.observations import Outcome
 from policies.registry import topic_of
@@ -146,12 +146,12 @@ class Canary:
             return 0.0
         return max(0.0, self._clock() - waiting.at - (0.0 if ever else _FIRST_ANSWER_SECONDS))
 
-    def answers(self) -> LoopAnswers | None:
+    def answers(self) -> CanaryStatus | None:
         """For the status page; None where there is no canary after all."""
         if self._is_off:
             return None
         unanswered = self.unanswered_seconds()
-        return LoopAnswers(self._latest_seconds, unanswered, unanswered > SILENT_SECONDS)
+        return CanaryStatus(self._latest_seconds, unanswered, unanswered > SILENT_SECONDS)
 
     def _answered(self, evidence: str | None) -> None:
         with self._lock:

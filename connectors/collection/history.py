@@ -1,4 +1,4 @@
-"""What a collector may know from before its start: the last readings of its own kind."""
+"""The readings from before a collector's start, as far as the collector needs them."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -10,14 +10,14 @@ from policies.observations import Reading
 Kind = TypeVar("Kind", bound=Reading, covariant=True)
 
 
-class Recall(Protocol[Kind]):
-    """Gives the last reading of each thing, as far back as is asked for; may take seconds, and ends with the event."""
+class ReadingHistory(Protocol[Kind]):
+    """Returns the last reading of each subject; may block for seconds, and returns early when the event is set."""
 
     def __call__(self, history: timedelta, stop: Event, /) -> Iterable[Kind]:
-        """Those there are."""
+        """Read back as far as `history`."""
         ...
 
 
-def nothing_recalled(history: timedelta, stop: Event, /) -> tuple[()]:  # noqa: ARG001 - as if it had never run before
-    """Nothing was read before."""
+def no_history(history: timedelta, stop: Event, /) -> tuple[()]:  # noqa: ARG001 - as at the very first start
+    """Return no reading."""
     return ()

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from connectors.loop_snapshot import LoopPicture
+from connectors.loop_snapshot import LoopSnapshot
 from connectors.metric_families import Family, Sample, metrics
 from connectors.version import VERSION
 from policies.decisions import Decision
@@ -108,13 +108,13 @@ class Exporter(Collector):
         """Readiness: None once all that was in the topics at the start has been read."""
         return None if self._behind is None else self._problem or self._behind
 
-    def picture(self) -> LoopPicture:
+    def picture(self) -> LoopSnapshot:
         """What there is to show at this moment; nothing until all has been read."""
         now_ms = self._now_ms()
         with self._lock:
             if self._caught_up:
                 return replace(self._view.picture(now_ms), problem=self._problem)
-        return LoopPicture(from_millis(now_ms), self.caught_up())
+        return LoopSnapshot(from_millis(now_ms), self.caught_up())
 
     def describe(self) -> list[Metric]:
         """Every family there may be, so that a registry finds clashes and can filter by name."""

@@ -7,11 +7,11 @@ from datetime import timedelta
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from connectors.decided import InForce, Watched
+from connectors.decided import DecisionsInForce, Watched
 from connectors.exporter.latency import DecisionLatency
 from connectors.exporter.recent_decisions import News
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import LoopPicture, PolicyPicture
+from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
 from connectors.metric_families import Family, Sample, metrics
 from connectors.policy_view import DECISION_STALE, PolicyView
 from connectors.registration import connectors_of
@@ -103,7 +103,7 @@ class LoopView:
         self._readings = EventReader(reading_types())
         # Not an EventReader: letters that older versions wrote hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
-        self._in_force = InForce(self._knows)
+        self._in_force = DecisionsInForce(self._knows)
         self._keys: Counter[tuple[str, str]] = Counter()
         """How many keys of the decided topics each (policy, cluster) has, alerts aside."""
         self._newest_ms: dict[tuple[str, str], int] = {}
@@ -165,7 +165,7 @@ class LoopView:
         yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decision_counts.items()))
         yield from (Sample(DEAD_LETTER_COUNT, labels, count) for labels, count in sorted(self._letter_counts.items()))
 
-    def picture(self, now_ms: int) -> LoopPicture:
+    def picture(self, now_ms: int) -> LoopSnapshot:
         """The picture at a moment with what was decided, for who shows more than numbers."""
         now, samples = from_millis(now_ms), self._samples_by_policy(now_ms)
         decisions: defaultdict[tuple[str, str], list[Decision]] = defaultdict(list)
@@ -174,7 +174,7 @@ class LoopView:
         unwatched = self._in_force.unwatched(now)
         watched = {(cluster, policy) for policy, cluster in self._in_force.watched()}
         policies = [
-            PolicyPicture(
+            PolicySnapshot(
                 policy,
                 cluster,
                 self._settings[policy].for_cluster(cluster),
@@ -184,7 +184,7 @@ class LoopView:
             for cluster, policy in sorted({*samples, *decisions, *watched})
             if policy in self._settings
         ]
-        return LoopPicture(
+        return LoopSnapshot(
             now, None, None, policies, self._in_force.alerts(), self._news.newest_first(), unwatched=unwatched
         )
 

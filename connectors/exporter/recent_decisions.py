@@ -2,7 +2,7 @@
 
 from bisect import insort
 
-from connectors.loop_snapshot import SHOWN_NEWS
+from connectors.loop_snapshot import MAX_RECENT_DECISIONS
 from policies.decisions import Decision
 
 
@@ -20,7 +20,7 @@ class News:
                 return
             self._told = [each for each in self._told if not any(each is old for old in alike)]
         insort(self._told, decision, key=lambda each: each.decided_at)
-        del self._told[:-SHOWN_NEWS]
+        del self._told[:-MAX_RECENT_DECISIONS]
 
     def newest_first(self) -> list[Decision]:
         """As they are shown."""

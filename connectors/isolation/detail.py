@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from connectors.isolation import view as metrics
-from connectors.loop_snapshot import PolicyPicture
-from connectors.policy_detail import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from policies.isolation.decisions import Placement
 
 SHOWN_NAMES = 8
@@ -28,7 +28,7 @@ class IsolationDetail(PolicyDetail):
         return {"unassigned bookies": self.unassigned_count, "leaking namespaces": self.leaking_count}
 
 
-def _detail(picture: PolicyPicture) -> IsolationDetail | None:
+def _detail(picture: PolicySnapshot) -> IsolationDetail | None:
     bookies: Counter[str] = Counter()
     for (state, _), count in picture.values(metrics.BOOKIES).items():
         bookies[state] += round(count)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 import connectors.isolation.pulsar_bookies
 import connectors.isolation.zookeeper_bookies
 from connectors.collection.probe import Probe
-from connectors.component import Part
+from connectors.component import Component
 from connectors.isolation.detail import DETAIL
 from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.isolation.quarantine import (
@@ -28,10 +28,10 @@ from connectors.registration import (
     ClusterSetting,
     ClusterSources,
     CollectorContext,
-    Doubt,
     PolicyConnectors,
     ProbeContext,
-    too_seldom,
+    SettingsWarning,
+    warn_of_interval,
 )
 from connectors.zookeeper.probes import acl_line, write_probes
 from policies.isolation import BookieQuarantine, Bookies, IsolationSettings
@@ -52,12 +52,12 @@ def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources
     )
 
 
-def _doubts(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+def _warnings(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
     """Quarantine where no bookies are watched (a block of defaults counts when nobody's are), and too few readings."""
     without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in _WATCHED.values())]
     asked = [name for name in clusters if settings.for_cluster(name).quarantine is Quarantine.ON]
     if asked and set(asked) <= set(without):
-        yield Doubt(
+        yield SettingsWarning(
             ("policies", "isolation", "quarantine"),
             f"quarantines nothing: no bookies are watched; set clusters.{asked[0]}.bookies (or pulsar_bookies)",
         )
@@ -67,7 +67,7 @@ def _doubts(settings: IsolationSettings, clusters: Mapping[str, ClusterSources])
             watched: Any = cluster.setting(kind)
             for interval in _INTERVALS if watched is not None else ():
                 if (polled := getattr(watched, interval)) >= validity:
-                    yield too_seldom(("clusters", name, block, interval), polled, "isolation", validity)
+                    yield warn_of_interval(("clusters", name, block, interval), polled, "isolation", validity)
 
 
 _INTERVALS = ("poll_interval", "affinity_interval")
@@ -96,19 +96,19 @@ def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
         yield superuser_line(cluster.pulsar, "read bookies and policies")
 
 
-def _collectors(context: CollectorContext) -> Iterator[Part]:
+def _collectors(context: CollectorContext) -> Iterator[Component]:
     name, part = context.name, f"bookie collector of {context.name}"
     zookeeper, pulsar = context.clients.zookeeper(name), context.clients.pulsar(name)
     bookies, over_http = context.cluster.setting(WatchedBookies), context.cluster.setting(WatchedPulsarBookies)
     if bookies is not None and zookeeper is not None:
         publish = context.sink(Bookies, connectors.isolation.zookeeper_bookies.SOURCE)
-        yield Part(part, ZooKeeperBookieCollector(name, bookies, zookeeper, publish, context.metrics).run)
+        yield Component(part, ZooKeeperBookieCollector(name, bookies, zookeeper, publish, context.metrics).run)
     if over_http is not None and pulsar is not None:
         publish = context.sink(Bookies, connectors.isolation.pulsar_bookies.SOURCE)
-        yield Part(part, PulsarBookieCollector(name, over_http, pulsar, publish, context.metrics).run)
+        yield Component(part, PulsarBookieCollector(name, over_http, pulsar, publish, context.metrics).run)
 
 
-def _actuators(context: ActuatorContext) -> Iterator[Part]:
+def _actuators(context: ActuatorContext) -> Iterator[Component]:
     isolation: IsolationSettings = context.settings
     watched = [
         WatchedRacks(name, racks, isolation.for_cluster(name).max_quarantined)
@@ -118,7 +118,7 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
     if watched:
         topics = context.loop_topics(BookieQuarantine)
         actuator = QuarantineActuator(topics, watched, context.publish, QuarantineMetrics(context.registry))
-        yield Part("quarantine actuator", actuator.run, None, actuator.caught_up)
+        yield Component("quarantine actuator", actuator.run, None, actuator.caught_up)
 
 
 def _acts_on(settings: IsolationSettings, name: str, cluster: ClusterSources) -> bool:
@@ -162,7 +162,7 @@ CONNECTORS = PolicyConnectors(
         ),
     },
     mistakes=_mistakes,
-    doubts=_doubts,
+    warnings=_warnings,
     probes=_probes,
     remedies=_remedies,
     informed=_informed,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicyPicture
-from connectors.policy_detail import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.sessions import view as metrics
 from policies.sessions.decisions import SessionStatus
 
@@ -37,7 +37,7 @@ class SessionsDetail(PolicyDetail):
         return {"sessions amiss": sum(amiss)}
 
 
-def _detail(picture: PolicyPicture) -> SessionsDetail | None:
+def _detail(picture: PolicySnapshot) -> SessionsDetail | None:
     roles: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for (role, status), count in picture.values(metrics.SESSIONS).items():
         if count:

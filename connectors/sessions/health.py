@@ -18,7 +18,7 @@ import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from connectors.collection.change_filter import ChangeFilter
-from connectors.collection.history import Recall, nothing_recalled
+from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
 from connectors.pulsar.admin import AdminApi
@@ -95,7 +95,7 @@ class MemberHealthCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
-        recall: Recall[MemberHealth] = nothing_recalled,
+        recall: ReadingHistory[MemberHealth] = no_history,
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
     ) -> None:

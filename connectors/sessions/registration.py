@@ -9,7 +9,7 @@ import connectors.sessions.health
 import connectors.sessions.zookeeper_ownership
 import connectors.sessions.zookeeper_sessions
 from connectors.collection.probe import Probe
-from connectors.component import Part
+from connectors.component import Component
 from connectors.pulsar.connection import plain_http_problem
 from connectors.pulsar.probes import superuser_line, superuser_probe
 from connectors.registration import (
@@ -17,10 +17,10 @@ from connectors.registration import (
     ClusterSetting,
     ClusterSources,
     CollectorContext,
-    Doubt,
     PolicyConnectors,
     ProbeContext,
-    too_seldom,
+    SettingsWarning,
+    warn_of_interval,
 )
 from connectors.sessions.detail import DETAIL
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
@@ -33,26 +33,26 @@ from policies.observations import Outcome, Reading
 from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
 
 
-def _collectors(context: CollectorContext) -> Iterator[Part]:
+def _collectors(context: CollectorContext) -> Iterator[Component]:
     name, cluster, metrics = context.name, context.cluster, context.metrics
     zookeeper = context.clients.zookeeper(name)
     if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
         publish = context.sink(ZkSession, connectors.sessions.zookeeper_sessions.SOURCE)
-        known = context.recall(ZkSession)
+        known = context.history(ZkSession)
         sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, recall=known)
-        yield Part(f"session collector of {name}", sessions.run)
+        yield Component(f"session collector of {name}", sessions.run)
     if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
         publish = context.sink(Ownerships, connectors.sessions.zookeeper_ownership.SOURCE)
         ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics)
-        yield Part(f"ownership collector of {name}", ownership.run)
+        yield Component(f"ownership collector of {name}", ownership.run)
     if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
         publish = context.sink(MemberHealth, connectors.sessions.health.SOURCE)
-        asked_before = context.recall(MemberHealth)
+        asked_before = context.history(MemberHealth)
         health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, recall=asked_before)
-        yield Part(f"health collector of {name}", health.run)
+        yield Component(f"health collector of {name}", health.run)
 
 
-def _actuators(context: ActuatorContext) -> Iterator[Part]:
+def _actuators(context: ActuatorContext) -> Iterator[Component]:
     watched = [
         WatchedUnloads(name, admin, settings)
         for name, cluster in context.clusters.items()
@@ -62,18 +62,18 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
     if watched:
         topics = context.loop_topics(OwnershipDecision)
         actuator = UnloadActuator(topics, watched, context.publish, UnloadMetrics(context.registry))
-        yield Part("unload actuator", actuator.run, None, actuator.caught_up)
+        yield Component("unload actuator", actuator.run, None, actuator.caught_up)
 
 
-def _doubts(settings: SessionsSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+def _warnings(settings: SessionsSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
     for name, cluster in clusters.items():
         place, validity = ("clusters", name), settings.for_cluster(name).validity
         if cluster.setting(UnloadSettings) is not None and cluster.setting(WatchedOwnership) is None:
-            yield Doubt((*place, "unload"), f"has nothing to do: set clusters.{name}.ownership, too")
+            yield SettingsWarning((*place, "unload"), f"has nothing to do: set clusters.{name}.ownership, too")
         for block, kind in _POLLED.items():
             watched: Any = cluster.setting(kind)
             if watched is not None and watched.poll_interval >= validity:
-                yield too_seldom((*place, block, "poll_interval"), watched.poll_interval, "sessions", validity)
+                yield warn_of_interval((*place, block, "poll_interval"), watched.poll_interval, "sessions", validity)
 
 
 _POLLED: Mapping[str, type[BaseModel]] = {
@@ -134,7 +134,7 @@ CONNECTORS = PolicyConnectors(
         ),
     },
     mistakes=_mistakes,
-    doubts=_doubts,
+    warnings=_warnings,
     probes=_probes,
     remedies=_remedies,
     collectors=_collectors,

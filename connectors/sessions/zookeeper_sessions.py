@@ -11,7 +11,7 @@ import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from connectors.collection.change_filter import ChangeFilter
-from connectors.collection.history import Recall, nothing_recalled
+from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
 from connectors.sessions.ensemble import Ensemble
@@ -137,7 +137,7 @@ class SessionCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
-        recall: Recall[ZkSession] = nothing_recalled,
+        recall: ReadingHistory[ZkSession] = no_history,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recall = recall

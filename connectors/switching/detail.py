@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicyPicture
-from connectors.policy_detail import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.switching import SwitchRecord
 from policies.switching.state import WAY, LedgerStage, SwitchStage
@@ -49,7 +49,7 @@ class SwitchingDetail(PolicyDetail):
     rollback_until: Instant | None = Field(description="Until when it can be taken back; null: it is not live yet.")
 
 
-def _detail(picture: PolicyPicture) -> SwitchingDetail | None:
+def _detail(picture: PolicySnapshot) -> SwitchingDetail | None:
     records = picture.of_kind(SwitchRecord)
     if not records:
         return None

@@ -6,7 +6,7 @@ from functools import partial
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.component import Part
+from connectors.component import Component
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -25,7 +25,7 @@ from policies.registry import topic_of
 from policies.switching import SwitchDecision, SwitchingSettings, SwitchLedger
 
 
-def _actuators(context: ActuatorContext) -> Iterator[Part]:
+def _actuators(context: ActuatorContext) -> Iterator[Component]:
     watched = list(_watched(context))
     if not watched:
         return
@@ -38,7 +38,7 @@ def _actuators(context: ActuatorContext) -> Iterator[Part]:
         lambda: _bookkeeper_jvm(context, heap_mebibytes),
         context.registry,
     )
-    yield Part("switch executor", executor.run, None, executor.caught_up)
+    yield Component("switch executor", executor.run, None, executor.caught_up)
 
 
 def _watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:

@@ -5,8 +5,8 @@ from heapq import nlargest
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicyPicture
-from connectors.policy_detail import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
 from policies.throttle import ThrottleSettings
 from policies.throttle.limits import Limit
@@ -43,7 +43,7 @@ class ThrottleDetail(PolicyDetail):
         return {**values, **({"fullest volume": self.volumes[0].used_ratio} if self.volumes else {})}
 
 
-def _detail(picture: PolicyPicture) -> ThrottleDetail | None:
+def _detail(picture: PolicySnapshot) -> ThrottleDetail | None:
     volumes, factor = list(_volumes(picture)), picture.value(metrics.FACTOR)
     if factor is None and not volumes:
         return None
@@ -52,7 +52,7 @@ def _detail(picture: PolicyPicture) -> ThrottleDetail | None:
     return ThrottleDetail(factor=factor, brokers=brokers, volume_count=len(volumes), volumes=tuple(fullest))
 
 
-def _volumes(picture: PolicyPicture) -> Iterator[Volume]:
+def _volumes(picture: PolicySnapshot) -> Iterator[Volume]:
     settings, left = picture.settings, picture.values(metrics.SECONDS_TO_FULL)
     totals = picture.values(metrics.TOTAL)
     soft, hard = (settings.soft, settings.hard) if isinstance(settings, ThrottleSettings) else (None, None)

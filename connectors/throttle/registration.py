@@ -6,7 +6,7 @@ from contextlib import closing
 import connectors.kafka.log_dirs
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import one_line
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
@@ -16,10 +16,10 @@ from connectors.registration import (
     ClusterSetting,
     ClusterSources,
     CollectorContext,
-    Doubt,
     PolicyConnectors,
     ProbeContext,
-    too_seldom,
+    SettingsWarning,
+    warn_of_interval,
 )
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
@@ -39,21 +39,23 @@ def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
     )
 
 
-def _doubts(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[Doubt]:
+def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
     for name, cluster in clusters.items():
         if cluster.kafka is None:
             continue
         own, place = settings.for_cluster(name), ("clusters", name)
         if not own.limited and cluster.setting(QuotaSettings) is not None:
-            yield Doubt((*place, "quotas"), f"carries nothing out: {_NO_LIMIT}")
+            yield SettingsWarning((*place, "quotas"), f"carries nothing out: {_NO_LIMIT}")
         elif not own.limited:
-            yield Doubt((*place, "kafka"), f"is watched and never throttled: {_NO_LIMIT}")
+            yield SettingsWarning((*place, "kafka"), f"is watched and never throttled: {_NO_LIMIT}")
         if own.hard is not None and (own.hard.available_ratio_below or 0.0) * (1 + own.recovery_margin) >= 1.0:
-            yield Doubt(
+            yield SettingsWarning(
                 ("policies", "throttle", "recovery_margin"), f"once {name} is stopped it stays so: {_NEVER_FREE}"
             )
         if own.limited and cluster.kafka.poll_interval >= own.validity:
-            yield too_seldom((*place, "kafka", "poll_interval"), cluster.kafka.poll_interval, "throttle", own.validity)
+            yield warn_of_interval(
+                (*place, "kafka", "poll_interval"), cluster.kafka.poll_interval, "throttle", own.validity
+            )
 
 
 _NEVER_FREE = "no volume has more free than the hard limit and this share of it"
@@ -108,20 +110,20 @@ def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
         yield "Kafka 3.3 or newer tells how large and how full its volumes are; older brokers do not"
 
 
-def _collectors(context: CollectorContext) -> Iterator[Part]:
+def _collectors(context: CollectorContext) -> Iterator[Component]:
     if context.cluster.kafka is not None:
         publish = context.sink(LogDirs, connectors.kafka.log_dirs.SOURCE)
         throttle: ThrottleSettings = context.settings
         limits = [limit for limit in (throttle.soft, throttle.hard) if limit is not None]
         collector = LogDirsCollector(context.name, context.cluster.kafka, publish, context.metrics, limits)
-        yield Part(f"collector of {context.name}", collector.run)
+        yield Component(f"collector of {context.name}", collector.run)
 
 
-def _actuators(context: ActuatorContext) -> Iterator[Part]:
+def _actuators(context: ActuatorContext) -> Iterator[Component]:
     watched = [each for each in _watched(context) if each.settings is not None]
     if watched:
         actuator = _actuator(context, watched)
-        yield Part("quota actuator", actuator.run, None, actuator.caught_up)
+        yield Component("quota actuator", actuator.run, None, actuator.caught_up)
 
 
 def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
@@ -161,7 +163,7 @@ CONNECTORS = PolicyConnectors(
             needs=("kafka.bootstrap_servers",),
         )
     },
-    doubts=_doubts,
+    warnings=_warnings,
     probes=_probes,
     remedies=_remedies,
     informed=_informed,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.registration import Doubt
+from connectors.registration import SettingsWarning
 from deploy.checking.doubts import doubts_about_environment, doubts_about_settings, doubts_about_text
 from deploy.checking.effective import effective_settings
 from deploy.checking.files import unusable_files
@@ -49,7 +49,7 @@ def _good(read: ReadFile) -> Settings:
     return settings
 
 
-def _line(wording: Wording, doubt: Doubt) -> str:
+def _line(wording: Wording, doubt: SettingsWarning) -> str:
     return f"{wording.where(doubt.place)}: {doubt.sentence}"
 
 

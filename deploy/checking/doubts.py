@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
-from connectors.registration import Doubt, connectors_of
+from connectors.registration import SettingsWarning, connectors_of
 from deploy.checking.environment import unknown_variables, variable_for
 from deploy.checking.near import meant
 from deploy.checking.schema import model_at, names_at, places
@@ -24,7 +24,7 @@ _CURLY_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"
 _NULL = "tag:yaml.org,2002:null"
 
 
-def doubts_about_text(tree: yaml.Node | None) -> Iterator[Doubt]:
+def doubts_about_text(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
     """What is odd in the file itself, whether its settings are good or not."""
     for place, block in mappings(tree):
         for key, value in block.value:
@@ -32,13 +32,17 @@ def doubts_about_text(tree: yaml.Node | None) -> Iterator[Doubt]:
                 continue
             here = (*map(str, place), key.value)
             if _VARIABLE.search(value.value):
-                yield Doubt(here, f"holds a variable, and none is put in here: set {_in_environment(here)} instead")
+                yield SettingsWarning(
+                    here, f"holds a variable, and none is put in here: set {_in_environment(here)} instead"
+                )
             elif value.value[:1] and value.value[0] in _CURLY_QUOTES:
-                yield Doubt(here, "begins with a curly quote, which is a sign like any other here: use ' or \"")
+                yield SettingsWarning(
+                    here, "begins with a curly quote, which is a sign like any other here: use ' or \""
+                )
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
-                yield Doubt(here, f"is empty, and so off{_to_be_there(here)}")
+                yield SettingsWarning(here, f"is empty, and so off{_to_be_there(here)}")
     for place, number in odd_numbers(tree):
-        yield Doubt(
+        yield SettingsWarning(
             tuple(map(str, place)),
             f"is {number} to YAML, for its leading 0 or its colon: write that, or put it in quotes",
         )
@@ -50,54 +54,62 @@ def doubts_about_environment(settings: Settings | None) -> Iterator[tuple[str, s
     yield from unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters))
 
 
-def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[Doubt]:
+def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
     """What good settings come to that is hardly meant."""
     if is_empty:
-        yield Doubt((), "nothing is set: see docs/reference/settings.yaml for what there is")
+        yield SettingsWarning((), "nothing is set: see docs/reference/settings.yaml for what there is")
     elif not settings.clusters:
-        yield Doubt((), "names no cluster, so nothing is watched; that is enough for `headgate replay` alone")
+        yield SettingsWarning((), "names no cluster, so nothing is watched; that is enough for `headgate replay` alone")
     for name in settings.clusters:
         if _GLOB.search(name):
-            yield Doubt(("clusters", name), "is one cluster's name as it stands: globs are for policies.….clusters")
+            yield SettingsWarning(
+                ("clusters", name), "is one cluster's name as it stands: globs are for policies.….clusters"
+            )
     blocks: Mapping[str, Any] = settings.policy_settings()
     for name, kind in POLICIES.items():
         if settings.clusters:
             yield from _of_overrides(name, list(getattr(settings.policies, name).clusters), list(settings.clusters))
-        yield from connectors_of(kind).doubts(blocks[name], settings.clusters)
+        yield from connectors_of(kind).warnings(blocks[name], settings.clusters)
     yield from _same_brokers(settings)
     yield from _passwords_in_the_clear(settings)
 
 
-def _of_overrides(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[Doubt]:
+def _of_overrides(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:
     """Overrides that are never in force: they match nothing, or an earlier one is first everywhere."""
     taken: dict[str, str] = {}
     for pattern in patterns:
         matched = [each for each in clusters if fnmatchcase(each, pattern)]
         place = ("policies", policy, "clusters", pattern)
         if not matched:
-            yield Doubt(place, f"matches no cluster, and so changes nothing{meant(pattern, clusters)}")
+            yield SettingsWarning(place, f"matches no cluster, and so changes nothing{meant(pattern, clusters)}")
         elif all(each in taken for each in matched):
-            yield Doubt(place, f"is never in force: {taken[matched[0]]} stands before it, and the first match wins")
+            yield SettingsWarning(
+                place, f"is never in force: {taken[matched[0]]} stands before it, and the first match wins"
+            )
         taken = {**dict.fromkeys(matched, pattern), **taken}
 
 
-def _same_brokers(settings: Settings) -> Iterator[Doubt]:
+def _same_brokers(settings: Settings) -> Iterator[SettingsWarning]:
     seen: dict[frozenset[str], str] = {}
     for name, cluster in settings.clusters.items():
         if cluster.kafka is not None:
             first = seen.setdefault(frozenset(cluster.kafka.servers()), name)
             if first != name:
                 place = ("clusters", name, "kafka", "bootstrap_servers")
-                yield Doubt(place, f"names the brokers of {first}: each of the two would decide on the same disks")
+                yield SettingsWarning(
+                    place, f"names the brokers of {first}: each of the two would decide on the same disks"
+                )
 
 
-def _passwords_in_the_clear(settings: Settings) -> Iterator[Doubt]:
+def _passwords_in_the_clear(settings: Settings) -> Iterator[SettingsWarning]:
     named: dict[tuple[str, ...], KafkaConnection | None] = {("kafka",): settings.kafka}
     named |= {("clusters", name, "kafka"): each.kafka for name, each in settings.clusters.items()}
     for place, kafka in named.items():
         sasl = None if kafka is None or kafka.tls is not None else kafka.sasl
         if sasl is not None and sasl.mechanism is SaslMechanism.PLAIN:
-            yield Doubt((*place, "sasl"), "sends the password in the clear: set tls: {}, or use SCRAM-SHA-512")
+            yield SettingsWarning(
+                (*place, "sasl"), "sends the password in the clear: set tls: {}, or use SCRAM-SHA-512"
+            )
 
 
 def _in_environment(here: tuple[str, ...]) -> str:

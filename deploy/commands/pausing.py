@@ -44,7 +44,7 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     commands = _commands(request, clusters)
     connection = loop_connection(settings)
     with InForceReader(connection, settings.topics.prefix) as reader:
-        before = {said.cluster: said.sequence for said in reader.now().standings() if said.policy == request.policy}
+        before = {said.cluster: said.sequence for said in reader.now().heartbeats() if said.policy == request.policy}
         send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
         # Where the policy never spoke, it has nothing to do and does not answer: only who names such a cluster waits.
         speak = [name for name in clusters if name in before] if request.cluster is None else []
@@ -81,7 +81,7 @@ def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
 def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:
     until = time.monotonic() + request.timeout_seconds
     while awaited:
-        for said in list(reader.poll().standings()):
+        for said in list(reader.poll().heartbeats()):
             newer = said.policy == request.policy and said.sequence > awaited.get(said.cluster, said.sequence)
             if newer and (said.quiet_until is not None) == (request.length is not None):
                 del awaited[said.cluster]

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 import connectors.kafka.log_dirs
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
@@ -133,13 +133,13 @@ def _play(
         export = exporting(settings, registry, publisher, demo.decided)
         actuators = Actuators(settings, registry, publisher, connections)
         parts = [
-            Part("demo", lambda stop: demo.run(stop, ending.stop.set)),
+            Component("demo", lambda stop: demo.run(stop, ending.stop.set)),
             _collector(settings, registry, publisher, volume),
             *query_parts(settings, registry, sessions, publisher, _alone),
             *actuators.parts_of("throttle", frozenset({CLUSTER}), registry, _alone),
             *export.parts,
-            Part("quota follower", quota.run),
-            Part("audit follower", audit.run),
+            Component("quota follower", quota.run),
+            Component("audit follower", audit.run),
         ]
         server = stack.enter_context(serving(settings, registry, parts, export.site))
         screen.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
@@ -174,13 +174,13 @@ def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
     return DemoSettings(**given)
 
 
-def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Part:
+def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Component:
     """The collector; of a folder that is no disk of its own it tells what the demo counts."""
     topic = settings.topics.topic(topic_of(LogDirs))
     publish = observations_to(publisher.publish, topic, connectors.kafka.log_dirs.SOURCE)
     seen = publish if volume.is_disk else _counted(publish, volume)
     collector = LogDirsCollector(CLUSTER, settings.clusters[CLUSTER].kafka, seen, PollMetrics(registry))
-    return Part("collector", collector.run)
+    return Component("collector", collector.run)
 
 
 def _counted(publish: Callable[[Reading], None], volume: DemoVolume) -> Callable[[Reading], None]:

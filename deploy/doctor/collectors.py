@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import rank
-from connectors.component import Part
+from connectors.component import Component
 from connectors.registration import CollectorContext, PolicyConnectors, ProbeContext, connectors_of
 from deploy.doctor.results import LIMIT_SECONDS
 from deploy.processes.connections import Connections
@@ -88,7 +88,7 @@ def _sink(readings: list[Reading], _kind: type[Reading], _source: str) -> Callab
 
 
 def _once(
-    part: Part, readings: list[Reading], polls: _Polls, remedies: Callable[[Reading], Iterator[str]]
+    part: Component, readings: list[Reading], polls: _Polls, remedies: Callable[[Reading], Iterator[str]]
 ) -> ProbeResult:
     began_at = time.monotonic()
     running = threading.Thread(target=part.run, args=(part.stop,), name=part.name, daemon=True)

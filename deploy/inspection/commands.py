@@ -10,7 +10,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from connectors.decided import InForce
+from connectors.decided import DecisionsInForce
 from deploy.inspection.explanation import Audit
 from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
@@ -20,10 +20,10 @@ from policies.decisions import Decision
 from policies.errors import UserError
 from policies.units import format_instant
 
-View = Callable[[InForce, datetime], RenderableType]
+View = Callable[[DecisionsInForce, datetime], RenderableType]
 _AHEAD = timedelta(minutes=1)
 """So far another machine's clock may be ahead of this one's."""
-AsJson = Callable[[InForce], list[Decision]]
+AsJson = Callable[[DecisionsInForce], list[Decision]]
 
 
 def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
@@ -38,7 +38,7 @@ def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
 def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bool) -> None:
     """Print the decisions in force whose subject (which begins with its cluster's name) begins so; raises likewise."""
 
-    def wanted(now: InForce) -> list[Decision]:
+    def wanted(now: DecisionsInForce) -> list[Decision]:
         return [decision for decision in now.decisions() if decision.subject.startswith(subject)]
 
     _show(
@@ -98,7 +98,7 @@ def _show(settings: Settings, view: View, decisions: AsJson, *, as_json: bool, w
             _live(reader, view, console)
 
 
-def _print(now: InForce, view: View, decisions: AsJson, console: Console, *, as_json: bool) -> None:
+def _print(now: DecisionsInForce, view: View, decisions: AsJson, console: Console, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([each.model_dump(mode="json") for each in decisions(now)], ensure_ascii=False))
     else:

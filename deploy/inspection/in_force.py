@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from connectors.closing import Closing
-from connectors.decided import InForce
+from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from policies.errors import UserError
@@ -25,13 +25,13 @@ class InForceReader(Closing):
 
     def __init__(self, connection: KafkaConnection, prefix: str) -> None:
         self._tail = Tail(connection, dict.fromkeys(f"{prefix}.{topic}" for topic in decided_topics()), _CLIENT_ID)
-        self._in_force = InForce()
+        self._in_force = DecisionsInForce()
 
     def close(self) -> None:
         """Close the connection."""
         self._tail.close()
 
-    def now(self) -> InForce:
+    def now(self) -> DecisionsInForce:
         """All that was there when this was asked.
 
         Raises:
@@ -40,21 +40,21 @@ class InForceReader(Closing):
         give_up_at = time.monotonic() + _ANSWER_SECONDS
         while not self._tail.caught_up:
             before = len(records := self._tail.poll(_POLL_SECONDS))
-            self._in_force.take(records)
+            self._in_force.fold_records(records)
             if before:
                 give_up_at = time.monotonic() + _ANSWER_SECONDS
             elif time.monotonic() > give_up_at:
                 raise UserError(f"kafka: {self._tail.problem or self._tail.backlog}")
         return self._in_force
 
-    def poll(self) -> InForce:
+    def poll(self) -> DecisionsInForce:
         """What is in force after the next records, or after a moment without any."""
-        self._in_force.take(self._tail.poll(_POLL_SECONDS))
+        self._in_force.fold_records(self._tail.poll(_POLL_SECONDS))
         return self._in_force
 
-    def changes(self) -> Iterator[InForce]:
+    def changes(self) -> Iterator[DecisionsInForce]:
         """What is in force now, and again after each change."""
         yield self.now()
         while True:
-            if self._in_force.take(self._tail.poll(_POLL_SECONDS)):
+            if self._in_force.fold_records(self._tail.poll(_POLL_SECONDS)):
                 yield self._in_force

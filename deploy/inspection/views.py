@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from connectors.decided import InForce, Watched, is_stale, without_steps
+from connectors.decided import DecisionsInForce, Watched, is_stale, without_steps
 from deploy.commands.terminal import ALERT_STYLES
 from deploy.inspection.explanation import Explanation
 from policies.closed_enum import ClosedEnum
@@ -25,7 +25,7 @@ _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
 """Of a report: what is not told by its name."""
 
 
-def status_view(in_force: InForce, now: datetime) -> RenderableType:
+def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
     """Each cluster and policy in a line, then what fires."""
     decisions = in_force.decisions()
     if not decisions and not in_force.alerts():
@@ -34,7 +34,7 @@ def status_view(in_force: InForce, now: datetime) -> RenderableType:
     for (cluster, policy), of_policy in groupby(decisions, key=lambda d: (d.cluster, d.policy)):
         for row in _rows(list(of_policy), now, unwatched):
             table.add_row(escape(cluster), policy, *row)
-    quiet = [Text(each.explanation, "yellow") for each in in_force.standings() if each.quiet_until is not None]
+    quiet = [Text(each.explanation, "yellow") for each in in_force.heartbeats() if each.quiet_until is not None]
     said: list[RenderableType] = ["", *quiet] if quiet else []
     return Group(table, *said, "", alerts_view(in_force.alerts(), now))
 

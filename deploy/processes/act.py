@@ -7,11 +7,11 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.publisher import Publisher
+from connectors.partitions.lease import PartitionLease
+from connectors.partitions.membership import Group
 from connectors.registration import ActuatorContext, acts_on, connectors_of
-from connectors.shares.lease import ShareLease
-from connectors.shares.membership import Group
 from connectors.throttle import registration as throttle
 from deploy.java.jar_bar import fetched_jars, log_progress
 from deploy.java.jvm import find_java
@@ -70,13 +70,13 @@ class Actuators:
         return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
 
     @contextmanager
-    def _opened(self, policy: str, clusters: Held, lease: ShareLease) -> Iterator[Sequence[Part]]:
+    def _opened(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
         with passing_registry(self._registry) as registry, self._connections.used(clusters):
             yield self.parts_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
 
     def parts_of(
         self, policy: str, clusters: Held, registry: CollectorRegistry, may_act: Callable[[str], bool]
-    ) -> list[Part]:
+    ) -> list[Component]:
         """Make a policy's actuators for some clusters."""
         kind = POLICIES[policy]
         watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}

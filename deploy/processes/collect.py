@@ -8,14 +8,14 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.history import Kind, Recall
+from connectors.collection.history import Kind, ReadingHistory
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.component import Part
+from connectors.component import Component
+from connectors.kafka.history import last_readings
 from connectors.kafka.publisher import Publisher, observations_to
-from connectors.kafka.recall import recall
+from connectors.partitions.lease import PartitionLease
+from connectors.partitions.membership import Group
 from connectors.registration import CollectorContext, connectors_of
-from connectors.shares.lease import ShareLease
-from connectors.shares.membership import Group
 from deploy.processes.connections import Connections
 from deploy.processes.shared_components import Held, Work
 from deploy.settings.application import Settings
@@ -67,10 +67,10 @@ class Collectors:
             open=self._opened,
         )
 
-    def parts_of(self, cluster: str) -> list[Part]:
+    def parts_of(self, cluster: str) -> list[Component]:
         """Make the collectors of one cluster, those of all policies."""
         context = CollectorContext(
-            cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._recalled
+            cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._history
         )
         return [
             part
@@ -81,7 +81,7 @@ class Collectors:
         ]
 
     @contextmanager
-    def _opened(self, cluster: str, _held: Held, _lease: ShareLease) -> Iterator[Sequence[Part]]:
+    def _opened(self, cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
         with self._connections.used([cluster]):
             yield self.parts_of(cluster)
         self._metrics.forget(cluster)
@@ -89,9 +89,9 @@ class Collectors:
     def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
         return observations_to(self._publisher.publish, self._settings.topics.topic(topic_of(reading)), source)
 
-    def _recalled(self, reading: type[Kind]) -> Recall[Kind]:
+    def _history(self, reading: type[Kind]) -> ReadingHistory[Kind]:
         topic = self._settings.topics.topic(topic_of(reading))
-        return lambda history, stop: recall(self._settings.loop_kafka(), topic, reading, history, stop)
+        return lambda history, stop: last_readings(self._settings.loop_kafka(), topic, reading, history, stop)
 
 
 def _alike(names: Collection[Sequence[str]]) -> str:

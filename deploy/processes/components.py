@@ -5,10 +5,10 @@ from contextlib import nullcontext
 
 from prometheus_client import CollectorRegistry
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.topic_admin import TopicReport, check_topics
-from connectors.shares.metrics import ShareMetrics
+from connectors.partitions.metrics import PartitionMetrics
 from deploy.processes.act import Actuators, release_quotas
 from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
@@ -30,7 +30,7 @@ def run_collectors(settings: Settings) -> None:
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         work = Collectors(settings, registry, publisher, connections).work()
-        shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+        shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
         _run(settings, registry, [shared.part()])
 
 
@@ -41,7 +41,7 @@ def run_query(settings: Settings) -> None:
         registry = new_registry()
         with publishing(settings, registry) as publisher:
             work = Decider(settings, report, registry, sessions, publisher).work()
-            shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+            shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
             with serving(settings, registry, parts := [shared.part()]):
                 run_parts(parts, stop_on_signals())
 
@@ -66,7 +66,7 @@ def run_actuators(settings: Settings) -> None:
                 "clusters: there is nothing to carry out: none has `quotas`, `unload`, `switching`, "
                 "or `bookies` with policies.isolation.quarantine on"
             )
-        shared = SharedParts(settings.loop_kafka(), work, settings.shares, ShareMetrics(registry))
+        shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
         _run(settings, registry, [shared.part(), *admin_api_parts(settings)])
 
 
@@ -79,7 +79,7 @@ def release(settings: Settings) -> None:
 
 
 def _run(
-    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Component], site: StatusSite | None = None
 ) -> None:
     with serving(settings, registry, parts, site):
         run_parts(parts, stop_on_signals())

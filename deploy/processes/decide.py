@@ -9,11 +9,11 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry
 
-from connectors.component import Part, first_said
+from connectors.component import Component, first_problem
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport
-from connectors.shares.lease import ShareLease
-from connectors.shares.membership import Group
+from connectors.partitions.lease import PartitionLease
+from connectors.partitions.membership import Group
 from deploy.processes.running import run_parts
 from deploy.processes.shared_components import Held, Work, passing_registry
 from deploy.query.components import query_parts, require_own_checkpoint, take_checkpoint, warm_up
@@ -69,15 +69,15 @@ class Decider:
         )
 
     @contextmanager
-    def _opened(self, _unit: str, _held: Held, lease: ShareLease) -> Iterator[Sequence[Part]]:
+    def _opened(self, _unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
         tenure = _Tenure(self, lease)
         with passing_registry(self._registry) as registry:
-            yield [Part("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
+            yield [Component("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
             if not lease.holds(DECIDER_SHARE):
                 self._sessions.start_ahead()
                 self._sessions.while_untaken(partial(warm_up, self._settings))
 
-    def parts(self, registry: CollectorRegistry, lease: ShareLease) -> list[Part]:
+    def parts(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
         """Make the query's parts on the present checkpoint, while this process holds the share."""
         take_checkpoint(self._settings, self._report)
         return query_parts(
@@ -93,10 +93,10 @@ class Decider:
 class _Tenure:
     """One time that the query is this process's."""
 
-    def __init__(self, decider: Decider, lease: ShareLease) -> None:
+    def __init__(self, decider: Decider, lease: PartitionLease) -> None:
         self._decider = decider
         self._lease = lease
-        self._parts: Sequence[Part] | None = None
+        self._parts: Sequence[Component] | None = None
 
     def run(self, stop: threading.Event, registry: CollectorRegistry) -> None:
         """Decide until `stop` is set."""
@@ -108,10 +108,10 @@ class _Tenure:
 
     def healthy(self) -> str | None:
         """Return what is wrong with the query; None: nothing."""
-        return first_said(part.healthy for part in self._parts or ())
+        return first_problem(part.healthy for part in self._parts or ())
 
     def ready(self) -> str | None:
         """Return why it does not decide yet; None: it does."""
         if self._parts is None:
             return "waits until the query before has ended"
-        return first_said(part.ready for part in self._parts)
+        return first_problem(part.ready for part in self._parts)

@@ -8,13 +8,13 @@ from prometheus_client import CollectorRegistry
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.canary.canary import Canary, CanaryMetrics
-from connectors.component import Part
+from connectors.component import Component
 from connectors.exporter.exporter import Exporter
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import unsigned
-from connectors.loop_snapshot import LoopPicture
+from connectors.loop_snapshot import LoopSnapshot
 from connectors.version import VERSION
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision
@@ -27,7 +27,7 @@ def _unheard(decision: Decision, caught_up: bool) -> None:
 class Exporting(NamedTuple):
     """The exporter's parts, and the status page that its HTTP server shows."""
 
-    parts: list[Part]
+    parts: list[Component]
     site: StatusSite
 
 
@@ -66,18 +66,18 @@ def exporting(
         on_records=None if canary is None else canary.take,
     )
 
-    def picture() -> LoopPicture:
+    def picture() -> LoopSnapshot:
         return replace(exporter.picture(), answers=None if canary is None else canary.answers())
 
     site = StatusSite(picture, version=VERSION, settings_hash=settings_hash)
-    parts = [Part("exporter", exporter.run, None, exporter.caught_up), Part("status page", site.run)]
-    return Exporting([*parts, *([] if canary is None else [Part("canary", canary.run)])], site)
+    parts = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
+    return Exporting([*parts, *([] if canary is None else [Component("canary", canary.run)])], site)
 
 
-def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Part]:
+def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Component]:
     """Make the part that sends alerts to Alertmanager; none if the settings do not name one."""
     if settings.alertmanager is None:
         return []
     topic = f"{settings.topics.prefix}.{Alert.topic}"
     notifier = Notifier(settings.loop_kafka(), topic, settings.alertmanager, NotifierMetrics(registry))
-    return [Part("alertmanager", notifier.run, None, notifier.caught_up)]
+    return [Component("alertmanager", notifier.run, None, notifier.caught_up)]

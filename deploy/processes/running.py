@@ -16,7 +16,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from connectors.component import Check, Part
+from connectors.component import Check, Component
 from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.publisher import Publisher, PublisherMetrics
@@ -44,7 +44,7 @@ def new_registry() -> CollectorRegistry:
 
 @contextmanager
 def serving(
-    settings: Settings, registry: CollectorRegistry, parts: Sequence[Part], site: StatusSite | None = None
+    settings: Settings, registry: CollectorRegistry, parts: Sequence[Component], site: StatusSite | None = None
 ) -> Iterator[MetricsServer]:
     """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page if there is one."""
     server = MetricsServer(
@@ -61,12 +61,12 @@ def serving(
         yield server
 
 
-def _checks(parts: Sequence[Part], of: Callable[[Part], Check | None]) -> Mapping[str, Check]:
+def _checks(parts: Sequence[Component], of: Callable[[Component], Check | None]) -> Mapping[str, Check]:
     return {part.name: check for part in parts if (check := of(part)) is not None}
 
 
 def run_parts(
-    parts: Sequence[Part],
+    parts: Sequence[Component],
     stop: threading.Event,
     *,
     on_ready: Callable[[], None] = _nothing,
@@ -101,14 +101,14 @@ def run_parts(
         raise failures[0]
 
 
-def _await_ready(parts: Sequence[Part], stop: threading.Event, on_ready: Callable[[], None]) -> None:
+def _await_ready(parts: Sequence[Component], stop: threading.Event, on_ready: Callable[[], None]) -> None:
     while not stop.wait(_READY_CHECK_SECONDS):
         if all(part.ready() is None for part in parts if part.ready is not None):
             on_ready()
             return
 
 
-def _guarded(part: Part, failures: list[BaseException], stop: threading.Event) -> None:
+def _guarded(part: Component, failures: list[BaseException], stop: threading.Event) -> None:
     if (failure := part.run_to_end()) is not None:
         failures.append(failure)
     stop.set()

@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from connectors.component import Check, Part, first_said
+from connectors.component import Check, Component, first_problem
 from connectors.kafka.connection import KafkaConnection
-from connectors.shares.lease import ShareLease
-from connectors.shares.membership import Group, Membership
-from connectors.shares.metrics import ShareMetrics
-from connectors.shares.settings import ShareSettings
+from connectors.partitions.lease import PartitionLease
+from connectors.partitions.membership import Group, Membership
+from connectors.partitions.metrics import PartitionMetrics
+from connectors.partitions.settings import PartitionSettings
 from policies.errors import UserError
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class Work:
     """Returns what belongs to the shares that this process holds."""
     units: Callable[[Held], Mapping[str, Held]]
     """Divides what is held into units that start and stop together, by name; a unit whose content changes restarts."""
-    open: Callable[[str, Held, ShareLease], AbstractContextManager[Sequence[Part]]]
+    open: Callable[[str, Held, PartitionLease], AbstractContextManager[Sequence[Component]]]
     """Makes the parts of a unit; the context closes their resources afterwards."""
 
 
@@ -50,7 +50,9 @@ class SharedParts:
         metrics: one for all groups of the process.
     """
 
-    def __init__(self, connection: KafkaConnection, work: Work, settings: ShareSettings, metrics: ShareMetrics) -> None:
+    def __init__(
+        self, connection: KafkaConnection, work: Work, settings: PartitionSettings, metrics: PartitionMetrics
+    ) -> None:
         self._connection = connection
         self._work = work
         self._settings = settings
@@ -61,9 +63,9 @@ class SharedParts:
         self._running = _Running()
         self._held: Held = frozenset()
 
-    def part(self) -> Part:
+    def part(self) -> Component:
         """Return it as a part of the loop."""
-        return Part(self._work.name, self.run, self.healthy, self.ready)
+        return Component(self._work.name, self.run, self.healthy, self.ready)
 
     def run(self, stop: threading.Event) -> None:
         """Do this process's share of the work until `stop` is set, then stop in order while still a group member.
@@ -126,7 +128,7 @@ class SharedParts:
         gone, new = sorted(self._held - held), sorted(held - self._held)
         _log.info(f"{self._work.name}: this process's share", held=len(held), taken=new[:10], given_up=gone[:10])
 
-    def _opened(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Part]]:
+    def _opened(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Component]]:
         assert self._member is not None  # noqa: S101 - it is told by it
         return self._work.open(name, clusters, self._member.lease)
 
@@ -136,7 +138,7 @@ class _RunningUnit:
     """Parts that run together, each on a thread of its own."""
 
     clusters: Held
-    parts: Sequence[Part]
+    parts: Sequence[Component]
     threads: list[threading.Thread] = field(default_factory=list)
     opened: ExitStack = field(default_factory=ExitStack)
 
@@ -149,7 +151,9 @@ class _Running:
         self._failures: list[BaseException] = []
         self._lock = threading.RLock()
 
-    def start(self, name: str, clusters: Held, opened: Callable[[], AbstractContextManager[Sequence[Part]]]) -> None:
+    def start(
+        self, name: str, clusters: Held, opened: Callable[[], AbstractContextManager[Sequence[Component]]]
+    ) -> None:
         """Start a unit, unless it runs."""
         with self._lock:
             if name in self._units:
@@ -178,16 +182,16 @@ class _Running:
         """Stop everything."""
         self.keep({})
 
-    def first(self, check_of: Callable[[Part], Check | None]) -> str | None:
+    def first(self, check_of: Callable[[Component], Check | None]) -> str | None:
         """Return the first problem that a part reports; None: there is none."""
-        return first_said(check_of(part) for unit in list(self._units.values()) for part in unit.parts)
+        return first_problem(check_of(part) for unit in list(self._units.values()) for part in unit.parts)
 
     def raise_failure(self) -> None:
         """Raise the exception of the first part that failed, if any."""
         if self._failures:
             raise self._failures[0]
 
-    def _guarded(self, part: Part) -> None:
+    def _guarded(self, part: Component) -> None:
         if (failure := part.run_to_end()) is not None:
             self._failures.append(failure)
 

@@ -7,12 +7,12 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topic_admin import TopicReport, create_topics
-from connectors.shares.metrics import ShareMetrics
+from connectors.partitions.metrics import PartitionMetrics
 from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
@@ -118,7 +118,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
             *admin_api_parts(settings),
             *export.parts,
             *notifier_parts(settings, registry),
-            Part("settings reload", reload.watch(registry, stop)),
+            Component("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(settings.clusters)
         with serving(settings, registry, parts, export.site) as server:
@@ -140,14 +140,14 @@ def _shared_parts(
     sessions: SparkSessions,
     publisher: Publisher,
     connections: Connections,
-) -> Iterator[Part]:
+) -> Iterator[Component]:
     """What processes share, in the order in which it ends: collectors first, so that what they read is decided."""
     works = (
         Collectors(settings, registry, publisher, connections).work(),
         Decider(settings, report, registry, sessions, publisher).work(),
         Actuators(settings, registry, publisher, connections).work(),
     )
-    metrics = ShareMetrics(registry)
+    metrics = PartitionMetrics(registry)
     for work in works:
         if work is not None:
             yield SharedParts(settings.loop_kafka(), work, settings.shares, metrics).part()

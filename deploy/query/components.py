@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
@@ -63,7 +63,7 @@ def query_parts(
     sessions: SparkSessions,
     publisher: Publisher,
     may_decide: Callable[[], bool],
-) -> list[Part]:
+) -> list[Component]:
     """Make the parts of the query: ticker, supervised query, batch log, and retirement of unwatched clusters.
 
     Call `take_checkpoint` first.
@@ -106,11 +106,11 @@ def query_parts(
         on_done=_untold if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,
     )
-    query = Part("query", supervisor.run, health.problem, health.not_ready)
+    query = Component("query", supervisor.run, health.problem, health.not_ready)
     retirement = _retirement_parts(settings, publisher)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
-    logging = [] if batch_log is None else [Part("batch log", batch_log.run)]
-    return [Part("ticker", ticker.run), query, *logging, *retirement]
+    logging = [] if batch_log is None else [Component("batch log", batch_log.run)]
+    return [Component("ticker", ticker.run), query, *logging, *retirement]
 
 
 def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
@@ -155,10 +155,10 @@ def require_usable(report: TopicReport) -> None:
         raise UserError("\n".join(map(str, unusable)))
 
 
-def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Part]:
+def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Component]:
     clusters = settings.decided_on()
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")
         return []
     retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters, publisher.publish)
-    return [Part("retirement", retirement.run)]
+    return [Component("retirement", retirement.run)]

@@ -2,7 +2,7 @@
 
 The lock is a file lock, which ends with its process. It works on one machine, and across machines that share the
 folder through a file system with locks (NFS 4, CephFS). Which process may decide at all is settled by the consumer
-group of the checkpoint's queries (`connectors.shares`). This lock only prevents a process from starting while a
+group of the checkpoint's queries (`connectors.partitions`). This lock only prevents a process from starting while a
 predecessor that is stopping, or frozen, still holds the checkpoint.
 """
 

@@ -12,8 +12,8 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.exporter.exporter import Exporter
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
+from connectors.partitions.metrics import PartitionMetrics
 from connectors.registration import connectors_of
-from connectors.shares.metrics import ShareMetrics
 from deploy.query.health import QueryHealth
 from deploy.reference.markdown import code, table
 from deploy.settings.reload import reload_gauge
@@ -80,7 +80,7 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
         **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},
-        "What processes share": ShareMetrics,
+        "What processes share": PartitionMetrics,
         "The publisher": PublisherMetrics,
         "The settings": reload_gauge,
     }

@@ -29,8 +29,8 @@ from connectors.canary.settings import with_canary
 from connectors.http.access import HttpAccess
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topics import TopicSettings
+from connectors.partitions.settings import PartitionSettings
 from connectors.registration import ClusterSources, connectors_of
-from connectors.shares.settings import ShareSettings
 from deploy.checking.environment import with_names_of_clusters
 from deploy.java.jars import default_cache_dir
 from policies.canary import CANARY
@@ -228,7 +228,7 @@ class Settings(BaseSettings):
     clusters: dict[ClusterName, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
     policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
-    shares: ShareSettings = Field(default_factory=ShareSettings)
+    shares: PartitionSettings = Field(default_factory=PartitionSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     alertmanager: AlertmanagerSettings | None = Field(
         default=None, description="Alerts are sent to Alertmanager, by whichever process runs the exporter."

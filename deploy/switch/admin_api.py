@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import structlog
 from rich.console import Console
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.access import is_let_in
 from connectors.http.server import HttpServer
@@ -386,12 +386,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing on the console: commands are on their topic, with who gave them."""
 
 
-def admin_api_parts(settings: Settings) -> Iterator[Part]:
+def admin_api_parts(settings: Settings) -> Iterator[Component]:
     """A server for each broker cluster whose settings have one."""
     for name, cluster in settings.clusters.items():
         execution: SwitchExecution | None = cluster.switching
         if execution is not None and execution.admin_api is not None:
-            yield Part(f"switch admin of {name}", _serving(settings, name, execution.admin_api))
+            yield Component(f"switch admin of {name}", _serving(settings, name, execution.admin_api))
 
 
 def _serving(settings: Settings, cluster: str, api: SwitchAdminApi) -> Callable[[threading.Event], None]:

@@ -12,7 +12,7 @@ from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.canary.canary import INTERVAL_SECONDS, SILENT_SECONDS, Canary, CanaryMetrics
 from connectors.canary.settings import with_canary
-from connectors.decided import InForce
+from connectors.decided import DecisionsInForce
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
@@ -224,15 +224,15 @@ def test_where_it_may_not_publish_there_is_none_and_nothing_is_measured(loop: Lo
 
 
 def test_it_is_in_no_metric_and_in_no_list(loop: Loop) -> None:
-    view, in_force = LoopView(PREFIX, {}), InForce()
+    view, in_force = LoopView(PREFIX, {}), DecisionsInForce()
     loop.canary.send()
     read = [Record(topic, key.encode(), value, to_millis(loop.now)) for topic, key, value in loop.sent]
     records = [*read, *loop.decide()]
     assert view.take(records, live=True) == []
-    assert not in_force.take(records)
+    assert not in_force.fold_records(records)
     assert CANARY not in str(list(view.samples(to_millis(loop.now))))
     picture = view.picture(to_millis(loop.now))
-    assert (list(picture.policies), list(picture.news), list(view.own_samples())) == ([], [], [])
+    assert (list(picture.policies), list(picture.recent_decisions), list(view.own_samples())) == ([], [], [])
 
 
 def test_nobody_is_paged_for_it() -> None:

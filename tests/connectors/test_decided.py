@@ -22,17 +22,16 @@ def record(of: Alert, key: str | None = None) -> Record:
 
 @pytest.fixture
 def in_force() -> DecisionsInForce:
-    in_force = DecisionsInForce((Alert,))
-    in_force.take(record(FIRST))
+    in_force = DecisionsInForce(kinds=(Alert,))
+    in_force.fold_records([record(FIRST)])
     return in_force
 
 
 def test_a_successor_takes_the_place(in_force: DecisionsInForce) -> None:
     second = FIRST.model_copy(update={"sequence": FIRST.sequence + 1, "summary": "fuller"})
-    change = in_force.take(record(second))
-    assert change is not None
+    (change,) = in_force.fold_records([record(second)])
     assert change.key == KEY
-    assert [each.sequence for each in in_force.all()] == [second.sequence]
+    assert [each.sequence for each in in_force.alerts()] == [second.sequence]
 
 
 @pytest.mark.parametrize(
@@ -48,10 +47,11 @@ def test_a_successor_takes_the_place(in_force: DecisionsInForce) -> None:
     ids=["repeated", "late", "forged", "under another key", "garbage", "a tombstone of nothing"],
 )
 def test_nothing_else_changes_anything(in_force: DecisionsInForce, nothing_new: Record) -> None:
-    assert in_force.take(nothing_new) is None
-    assert [each.sequence for each in in_force.all()] == [FIRST.sequence]
+    assert in_force.fold_records([nothing_new]) == []
+    assert [each.sequence for each in in_force.alerts()] == [FIRST.sequence]
 
 
 def test_a_tombstone_deletes_what_it_names(in_force: DecisionsInForce) -> None:
-    assert in_force.take(Record(*KEY[:1], KEY[1].encode(), None, to_millis(NOON))) == InForceChange(KEY, None, FIRST)
-    assert list(in_force.all()) == []
+    gone = Record(*KEY[:1], KEY[1].encode(), None, to_millis(NOON))
+    assert in_force.fold_records([gone]) == [InForceChange(KEY, None, FIRST)]
+    assert in_force.alerts() == []

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from connectors.loop_snapshot import SHOWN_NEWS
-from connectors.policy_detail import PolicyDetail
+from connectors.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.policy_view import PolicyDetail
 from connectors.registration import connectors_of
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity
@@ -117,7 +117,7 @@ class AlertsDocument(Document):
 class DecisionsDocument(Document):
     """The last decisions and alerts that changed anything, the newest first; what is only repeated is left out."""
 
-    decisions: tuple[DecisionLine, ...] = Field(description=f"At most {SHOWN_NEWS}.")
+    decisions: tuple[DecisionLine, ...] = Field(description=f"At most {MAX_RECENT_DECISIONS}.")
 
 
 class HistoryDocument(Document):

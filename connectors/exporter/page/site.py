@@ -15,7 +15,7 @@ from connectors.exporter.page.openapi import API, openapi_response
 from connectors.exporter.page.render import rendered
 from connectors.exporter.page.snapshot import Snapshot, snapshot_of
 from connectors.http.responses import HTML, Response, error_response, json_response
-from connectors.loop_snapshot import LoopPicture
+from connectors.loop_snapshot import LoopSnapshot
 
 _FRESH_SECONDS = 1.0
 """However many look, the picture is made no more often."""
@@ -38,7 +38,7 @@ class StatusSite:
 
     def __init__(
         self,
-        picture: Callable[[], LoopPicture],
+        picture: Callable[[], LoopSnapshot],
         *,
         version: str,
         settings_hash: str,

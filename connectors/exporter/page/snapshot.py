@@ -19,7 +19,7 @@ from connectors.exporter.page.documents import (
     loop_model,
     policy_status_model,
 )
-from connectors.loop_snapshot import LoopAnswers, LoopPicture, PolicyPicture
+from connectors.loop_snapshot import CanaryStatus, LoopSnapshot, PolicySnapshot
 from connectors.registration import connectors_of
 from policies.decisions import Alert, Decision, Severity
 from policies.registry import POLICIES
@@ -52,7 +52,7 @@ class Snapshot:
         return {"seconds to answer": answers.latest_seconds}
 
 
-def snapshot_of(picture: LoopPicture, *, version: str, settings_hash: str) -> Snapshot:
+def snapshot_of(picture: LoopSnapshot, *, version: str, settings_hash: str) -> Snapshot:
     """Everything that is shown of a moment."""
     firing: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in picture.alerts:
@@ -73,18 +73,18 @@ def snapshot_of(picture: LoopPicture, *, version: str, settings_hash: str) -> Sn
         clusters=tuple(clusters),
     )
     alerts = tuple(_alert(alert, picture) for alert in picture.alerts[:SHOWN_ALERTS])
-    news = tuple(_line(decision, picture) for decision in picture.news)
+    news = tuple(_line(decision, picture) for decision in picture.recent_decisions)
     return Snapshot(
         loop, AlertsDocument(alert_count=len(picture.alerts), alerts=alerts), DecisionsDocument(decisions=news)
     )
 
 
-def _answers(answers: LoopAnswers) -> AnswersStatus:
+def _answers(answers: CanaryStatus) -> AnswersStatus:
     latest, unanswered = answers.latest_seconds, round(answers.unanswered_seconds)
     return AnswersStatus(latest_seconds=latest, unanswered_seconds=unanswered, silent=answers.is_silent)
 
 
-def _cluster(name: str, policies: Sequence[PolicyPicture], picture: LoopPicture, firing: Sequence[Alert]) -> Any:
+def _cluster(name: str, policies: Sequence[PolicySnapshot], picture: LoopSnapshot, firing: Sequence[Alert]) -> Any:
     statuses = tuple(_policy(each, picture) for each in policies)
     concerns = {_CONCERNS[alert.severity] for alert in firing}
     if any(status.stale for status in statuses):
@@ -93,7 +93,7 @@ def _cluster(name: str, policies: Sequence[PolicyPicture], picture: LoopPicture,
     return cluster_model()(cluster=name, concern=gravest, alert_count=len(firing), policies=statuses)
 
 
-def _policy(of_policy: PolicyPicture, picture: LoopPicture) -> Any:
+def _policy(of_policy: PolicySnapshot, picture: LoopSnapshot) -> Any:
     decisions, detail = of_policy.decisions, connectors_of(POLICIES[of_policy.policy]).detail
     latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
     is_unwatched = (of_policy.policy, of_policy.cluster) in picture.unwatched
@@ -116,7 +116,7 @@ def _numbers(decision: Decision) -> Iterator[tuple[str, float]]:
             yield name, value
 
 
-def _line(decision: Decision, picture: LoopPicture) -> DecisionLine:
+def _line(decision: Decision, picture: LoopSnapshot) -> DecisionLine:
     alert = decision if isinstance(decision, Alert) else None
     return DecisionLine(
         decision_id=decision.decision_id,
@@ -134,7 +134,7 @@ def _line(decision: Decision, picture: LoopPicture) -> DecisionLine:
     )
 
 
-def _alert(alert: Alert, picture: LoopPicture) -> AlertLine:
+def _alert(alert: Alert, picture: LoopSnapshot) -> AlertLine:
     return AlertLine(
         alert=_cut(alert.alert),
         severity=alert.severity,

@@ -4,7 +4,7 @@ from datetime import timedelta
 from itertools import permutations
 
 from connectors.exporter.recent_decisions import News
-from connectors.loop_snapshot import SHOWN_NEWS
+from connectors.loop_snapshot import MAX_RECENT_DECISIONS
 from policies.decisions import Decision
 from policies.switching.decisions import SwitchDecision
 from policies.switching.state import SwitchStage
@@ -49,7 +49,7 @@ def test_it_keeps_so_many_and_the_newest() -> None:
     world = WireWorld()
     world.to(SwitchStage.BUILD)
     record, news = world.records()[0], News()
-    for n in range(SHOWN_NEWS + 5):
+    for n in range(MAX_RECENT_DECISIONS + 5):
         at = record.decided_at + timedelta(seconds=n)
         news.tell(record.model_copy(update={"subject": str(n), "decided_at": at}))
-    assert subjects(news) == [str(n) for n in range(SHOWN_NEWS + 4, 4, -1)]
+    assert subjects(news) == [str(n) for n in range(MAX_RECENT_DECISIONS + 4, 4, -1)]

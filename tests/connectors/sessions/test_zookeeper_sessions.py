@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from connectors.collection.history import Recall, nothing_recalled
+from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.sessions.ensemble import Ensemble
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
@@ -192,7 +192,7 @@ class Watch:
         monkeypatch: pytest.MonkeyPatch,
         servers: dict[str, Server],
         *,
-        recall: Recall[ZkSession] = nothing_recalled,
+        recall: ReadingHistory[ZkSession] = no_history,
         **settings: Any,
     ) -> None:
         self.now = 1000.0

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from connectors.collection.probe import ProbeResult
-from connectors.component import Part
+from connectors.component import Component
 from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext
 from deploy.doctor.collectors import _of_collectors
 from deploy.processes.connections import Connections
@@ -47,9 +47,9 @@ def polling(readings: list[Reading], after_seconds: float = 0.0, every_seconds: 
 
 
 def asked(*runs: Run) -> list[ProbeResult]:
-    def collectors(context: CollectorContext) -> Iterator[Part]:
+    def collectors(context: CollectorContext) -> Iterator[Component]:
         for run in runs:
-            yield Part(f"collector of {context.name}", partial(run, context))
+            yield Component(f"collector of {context.name}", partial(run, context))
 
     def remedies(_cluster: ClusterSources, reading: Reading) -> Iterator[str]:
         if reading.outcome is UNAUTHORIZED:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.decided import InForce, is_stale
+from connectors.decided import DecisionsInForce, is_stale
 from connectors.kafka.tail import Record
 from policies.decisions import Alert, Decision, Severity
 from policies.registry import decision_types
@@ -18,8 +18,8 @@ from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop,
 
 
 @pytest.fixture
-def in_force() -> InForce:
-    return InForce()
+def in_force() -> DecisionsInForce:
+    return DecisionsInForce()
 
 
 def record(of: Alert, **changed: Any) -> Record:
@@ -32,41 +32,41 @@ def played(loop: Loop) -> list[Record]:
     return [each for each in loop.records if each.topic == DECIDED]
 
 
-def test_the_latest_decision_of_each_subject_is_in_force(in_force: InForce) -> None:
+def test_the_latest_decision_of_each_subject_is_in_force(in_force: DecisionsInForce) -> None:
     loop = Loop(min_hold="0s")
-    in_force.take(played(loop))
+    in_force.fold_records(played(loop))
     loop.step(log_dirs(50), after=5)
-    assert in_force.take([each for each in loop.records if each.topic == DECIDED])
+    assert in_force.fold_records([each for each in loop.records if each.topic == DECIDED])
     (decision,) = in_force.decisions()
     last = [d for d in loop.decisions if not isinstance(d, Alert)][-1]
     assert (decision.decision_id, decision.verdict) == (last.decision_id, last.verdict)
 
 
-def test_decisions_stand_in_order_of_cluster_policy_and_subject(in_force: InForce) -> None:
+def test_decisions_stand_in_order_of_cluster_policy_and_subject(in_force: DecisionsInForce) -> None:
     for cluster in ("payments", "audit"):
-        in_force.take(played(Loop(cluster=cluster)))
+        in_force.fold_records(played(Loop(cluster=cluster)))
     assert [decision.subject for decision in in_force.decisions()] == ["audit", "payments"]
 
 
-def test_repeated_late_and_forged_records_change_nothing(in_force: InForce) -> None:
+def test_repeated_late_and_forged_records_change_nothing(in_force: DecisionsInForce) -> None:
     (first,) = played(Loop())
-    assert in_force.take([first])
+    assert in_force.fold_records([first])
     forged = decided(in_force.decisions()[0].model_copy(update={"sequence": 2**52}))
     for nothing_new in (first, forged, Record(DECIDED, b"payments", b"garbage", 0)):
-        assert not in_force.take([nothing_new])
+        assert not in_force.fold_records([nothing_new])
 
 
-def test_a_tombstone_takes_what_it_names_away(in_force: InForce) -> None:
-    in_force.take(played(Loop()))
+def test_a_tombstone_takes_what_it_names_away(in_force: DecisionsInForce) -> None:
+    in_force.fold_records(played(Loop()))
     gone = Record(DECIDED, b"payments", None, 0)
-    assert in_force.take([gone])
+    assert in_force.fold_records([gone])
     assert in_force.decisions() == []
-    assert not in_force.take([gone])
+    assert not in_force.fold_records([gone])
 
 
-def test_alerts_that_fire_come_the_gravest_and_newest_first(in_force: InForce) -> None:
+def test_alerts_that_fire_come_the_gravest_and_newest_first(in_force: DecisionsInForce) -> None:
     later = NOON + timedelta(minutes=1)
-    in_force.take(
+    in_force.fold_records(
         [
             record(alert(subject="old", severity=Severity.WARNING)),
             record(alert(subject="new", severity=Severity.WARNING, started_at=later)),
@@ -81,9 +81,9 @@ def test_alerts_that_fire_come_the_gravest_and_newest_first(in_force: InForce) -
 
 @pytest.mark.parametrize(("after_seconds", "stale"), [(0, False), (179.9, False), (180, True)])
 def test_a_decision_without_a_successor_is_stale_when_its_validity_is_over(
-    in_force: InForce, after_seconds: float, stale: bool
+    in_force: DecisionsInForce, after_seconds: float, stale: bool
 ) -> None:
-    in_force.take(played(Loop()))
+    in_force.fold_records(played(Loop()))
     (decision,) = in_force.decisions()
     assert is_stale(decision, decision.decided_at + timedelta(seconds=after_seconds)) is stale
 
@@ -97,12 +97,12 @@ def test_what_its_reference_calls_an_order_is_not_kept_up(kind: type[Decision]) 
     assert kind.is_kept_up is ("begin" not in what_ends), what_ends
 
 
-def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in_force: InForce) -> None:
-    in_force.take([*played(Loop()), watched("throttle", "payments", START - timedelta(hours=1))])
+def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in_force: DecisionsInForce) -> None:
+    in_force.fold_records([*played(Loop()), watched("throttle", "payments", START - timedelta(hours=1))])
     (decision,) = in_force.decisions()
     assert in_force.unwatched(START) == {("throttle", "payments")}
     assert is_stale(decision, START, in_force.unwatched(START))
-    in_force.take([watched("throttle", "payments", START)])
+    in_force.fold_records([watched("throttle", "payments", START)])
     assert in_force.decisions() == [decision]
     assert not is_stale(decision, START, in_force.unwatched(START))
 

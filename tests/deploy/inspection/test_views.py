@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from connectors.decided import InForce
+from connectors.decided import DecisionsInForce
 from deploy.inspection.explanation import Explanation
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert
@@ -30,20 +30,20 @@ def shown(view: RenderableType, width: int = 200) -> str:
 
 
 @pytest.fixture
-def in_force() -> InForce:
-    now = InForce()
-    now.take(played(Loop()))
+def in_force() -> DecisionsInForce:
+    now = DecisionsInForce()
+    now.fold_records(played(Loop()))
     return now
 
 
 def test_nothing_is_said_to_be_nothing() -> None:
-    assert shown(status_view(InForce(), START)) == "Nothing is decided yet.\n"
+    assert shown(status_view(DecisionsInForce(), START)) == "Nothing is decided yet.\n"
     assert shown(decisions_view([], START)) == "No decision is in force.\n"
     assert shown(alerts_view([], START)) == "No alert fires.\n"
 
 
-def test_the_status_says_of_each_cluster_the_sentence_in_force_and_what_fires(in_force: InForce) -> None:
-    in_force.take([record(alert())])
+def test_the_status_says_of_each_cluster_the_sentence_in_force_and_what_fires(in_force: DecisionsInForce) -> None:
+    in_force.fold_records([record(alert())])
     text = shown(status_view(in_force, START + timedelta(seconds=5)))
     (decision,) = in_force.decisions()
     assert decision.explanation in text
@@ -52,32 +52,32 @@ def test_the_status_says_of_each_cluster_the_sentence_in_force_and_what_fires(in
     assert "stale" not in text
 
 
-def test_a_dead_loop_shows_as_stale(in_force: InForce) -> None:
+def test_a_dead_loop_shows_as_stale(in_force: DecisionsInForce) -> None:
     later = START + timedelta(hours=1)
     assert "stale (1 of 1)" in shown(status_view(in_force, later))
     assert "stale" in shown(decisions_view(in_force.decisions(), later))
 
 
 def test_of_many_subjects_the_verdicts_are_counted() -> None:
-    now = InForce()
+    now = DecisionsInForce()
     (template,) = played(Loop())
     for number in range(3):
         decision = _decision_in(template).model_copy(update={"subject": f"payments/{number}"})
         key = decision.record_key().encode()
-        now.take([template._replace(key=key, value=decision_event(decision))])
+        now.fold_records([template._replace(key=key, value=decision_event(decision))])
     assert "3 lower" in shown(status_view(now, START)) or "3 " in shown(status_view(now, START))
 
 
 def _decision_in(of: Any) -> Any:
-    now = InForce()
-    now.take([of])
+    now = DecisionsInForce()
+    now.fold_records([of])
     return now.decisions()[0]
 
 
 def test_steps_give_way_to_what_tells_them_as_a_whole() -> None:
-    now, switch = InForce(), WireWorld()
+    now, switch = DecisionsInForce(), WireWorld()
     switch.to(SwitchStage.BUILD)
-    now.take([decided(each) for each in switch.published if not isinstance(each, Alert)])
+    now.fold_records([decided(each) for each in switch.published if not isinstance(each, Alert)])
     assert {type(each).__name__ for each in now.decisions()} == {"SwitchDecision", "SwitchRecord"}
     text = shown(status_view(now, START))
     assert text.count("switching") == 1
@@ -89,7 +89,7 @@ def test_markup_in_a_name_is_shown_as_it_is() -> None:
     assert "[bold]name[/bold] [/nonsense]" in shown(alerts_view([hostile], NOON))
 
 
-def test_a_narrow_terminal_wraps_by_words(in_force: InForce) -> None:
+def test_a_narrow_terminal_wraps_by_words(in_force: DecisionsInForce) -> None:
     text = shown(status_view(in_force, START), width=60)
     assert max(map(len, text.splitlines())) <= 60
     (decision,) = in_force.decisions()

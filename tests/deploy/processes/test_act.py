@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.registration import ActuatorContext, PolicyConnectors
@@ -123,7 +123,7 @@ def test_actuators_know_what_is_theirs_and_what_others_see_to(
 ) -> None:
     seen: list[ActuatorContext] = []
 
-    def noted(context: ActuatorContext) -> Iterator[Part]:
+    def noted(context: ActuatorContext) -> Iterator[Component]:
         seen.append(context)
         yield from ()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
 from deploy.processes import components as parts
@@ -48,7 +48,7 @@ class World:
         monkeypatch.setattr(spark_sessions, "stop_session", self._stop_session)
         monkeypatch.setattr(spark_sessions, "is_alive", lambda _session: True)
 
-    def _run(self, run: Sequence[Part], _stop: threading.Event, **_told: Any) -> None:
+    def _run(self, run: Sequence[Component], _stop: threading.Event, **_told: Any) -> None:
         self.ran.append([part.name for part in run])
 
     def _stop_session(self, _session: SparkSession) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
-from connectors.shares.lease import ShareLease
+from connectors.partitions.lease import PartitionLease
 from deploy.processes import decide
 from deploy.processes.decide import Decider
 from deploy.query.sole_use import sole_query
@@ -60,8 +60,8 @@ def decider(settings: Settings, sessions: Sessions | None = None) -> Decider:
     return Decider(settings, TopicReport(), CollectorRegistry(), sessions, publisher)  # type: ignore[arg-type]
 
 
-def held_lease() -> ShareLease:
-    lease = ShareLease(5.0, lambda: 0.0)
+def held_lease() -> PartitionLease:
+    lease = PartitionLease(5.0, lambda: 0.0)
     lease.take([0])
     lease.renewed(0.0)
     return lease
@@ -95,7 +95,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
         began.set()
         assert stop.wait(SECONDS)
 
-    monkeypatch.setattr(decide, "query_parts", lambda *_: [Part("toy", run)])
+    monkeypatch.setattr(decide, "query_parts", lambda *_: [Component("toy", run)])
     work, lease = decider(settings).work(), held_lease()
     with work.open("query", frozenset(), lease) as (query,):
         assert query.ready is not None

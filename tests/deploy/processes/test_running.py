@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from connectors.component import Check, Part
+from connectors.component import Check, Component
 from deploy.processes.running import new_registry, run_parts, serving
 from deploy.settings.application import Settings
 from policies.errors import UserError
@@ -29,7 +29,7 @@ class Log:
             self.lines.append(line)
 
 
-def part(name: str, log: Log, *, ready: Check | None = None, fails: BaseException | None = None) -> Part:
+def part(name: str, log: Log, *, ready: Check | None = None, fails: BaseException | None = None) -> Component:
     """It says when it begins and ends, and runs until it is stopped unless it fails."""
 
     def run(stop: threading.Event) -> None:
@@ -39,7 +39,7 @@ def part(name: str, log: Log, *, ready: Check | None = None, fails: BaseExceptio
         assert stop.wait(SECONDS)
         log(f"{name} ends")
 
-    return Part(name, run, ready=ready)
+    return Component(name, run, ready=ready)
 
 
 def test_parts_end_in_order_each_before_the_next() -> None:
@@ -60,7 +60,7 @@ def test_a_part_that_fails_ends_all_and_its_error_is_raised() -> None:
 
 def test_a_part_that_ends_by_itself_has_failed() -> None:
     with pytest.raises(UserError, match="The exporter ended by itself"):
-        run_parts([Part("exporter", lambda _: None)], threading.Event())
+        run_parts([Component("exporter", lambda _: None)], threading.Event())
 
 
 def test_of_several_failures_the_first_is_raised() -> None:
@@ -76,7 +76,7 @@ def test_of_several_failures_the_first_is_raised() -> None:
         raise UserError("first")
 
     with pytest.raises(UserError, match="first"):
-        run_parts([part("collector", log), Part("one", first), Part("other", second)], threading.Event())
+        run_parts([part("collector", log), Component("one", first), Component("other", second)], threading.Event())
 
 
 def test_it_is_ready_once_when_all_parts_that_can_say_so_are() -> None:
@@ -115,9 +115,9 @@ def test_health_and_readiness_are_those_of_the_parts_that_have_any() -> None:
     settings = Settings.model_validate({"http": {"host": "127.0.0.1", "port": 0}})
     idle: Callable[[threading.Event], None] = lambda _: None  # noqa: E731
     parts = [
-        Part("collector", idle),
-        Part("query", idle, healthy=lambda: None, ready=lambda: "no micro-batch yet"),
-        Part("exporter", idle, healthy=lambda: "it stalls"),
+        Component("collector", idle),
+        Component("query", idle, healthy=lambda: None, ready=lambda: "no micro-batch yet"),
+        Component("exporter", idle, healthy=lambda: "it stalls"),
     ]
     with serving(settings, CollectorRegistry(), parts) as server:
         assert answer(server.port, "/-/healthy") == (503, "exporter: it stalls\n")

@@ -8,12 +8,12 @@ from typing import Any, Self
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
-from connectors.shares.lease import ShareLease
-from connectors.shares.membership import Group
-from connectors.shares.metrics import ShareMetrics
-from connectors.shares.settings import ShareSettings
+from connectors.partitions.lease import PartitionLease
+from connectors.partitions.membership import Group
+from connectors.partitions.metrics import PartitionMetrics
+from connectors.partitions.settings import PartitionSettings
 from deploy.processes import shared_components as shared_parts
 from deploy.processes.shared_components import Held, SharedParts, Work, passing_registry
 from policies.errors import UserError
@@ -28,7 +28,7 @@ class Member:
     def __init__(self, on_change: Callable[[frozenset[int]], None]) -> None:
         self._on_change = on_change
         self._assignments: list[frozenset[int]] = []
-        self.lease = ShareLease(5.0)
+        self.lease = PartitionLease(5.0)
         self.joined = False
         self.left = False
         self.taken = threading.Event()
@@ -73,7 +73,7 @@ class Bench:
         monkeypatch.setattr(shared_parts, "Membership", self._joined)
         work = Work("toys", Group("g", "t"), lambda shares: frozenset(NAMES[s] for s in shares), units, self._opened)
         connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
-        self.shared = SharedParts(connection, work, ShareSettings(), ShareMetrics(self.registry))
+        self.shared = SharedParts(connection, work, PartitionSettings(), PartitionMetrics(self.registry))
         self.stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -106,9 +106,9 @@ class Bench:
             self.failure = error
 
     @contextmanager
-    def _opened(self, name: str, held: Held, _lease: ShareLease) -> Iterator[Sequence[Part]]:
+    def _opened(self, name: str, held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
         self.said.append(f"{name} opened for {','.join(sorted(held))}")
-        yield [Part(f"{name}-{number}", self._part(f"{name}-{number}")) for number in (1, 2)]
+        yield [Component(f"{name}-{number}", self._part(f"{name}-{number}")) for number in (1, 2)]
         self.said.append(f"{name} closed")
 
     def _part(self, name: str) -> Callable[[threading.Event], None]:

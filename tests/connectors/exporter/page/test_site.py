@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from connectors.exporter.page import history
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from connectors.loop_snapshot import LoopAnswers
+from connectors.loop_snapshot import CanaryStatus
 from policies.registry import POLICIES
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.world import START, World, log_dirs
@@ -171,7 +171,7 @@ def test_an_empty_loop_says_that_it_is_empty() -> None:
 
 
 def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -> None:
-    world.answers = LoopAnswers(0.31, 0.0, is_silent=False)
+    world.answers = CanaryStatus(0.31, 0.0, is_silent=False)
     world.site.record()
     assert told(world, "/status")["answers"] == {"latest_seconds": 0.31, "unanswered_seconds": 0.0, "silent": False}
     assert told(world, "/history")["loop"] == {"seconds to answer": [0.31]}
@@ -179,7 +179,7 @@ def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -
 
 
 def test_a_loop_that_does_not_answer_is_said_before_anything_else(world: World) -> None:
-    world.answers = LoopAnswers(0.31, 48.2, is_silent=True)
+    world.answers = CanaryStatus(0.31, 48.2, is_silent=True)
     world.site.record()
     assert told(world, "/history")["loop"] == {}
     assert "<h1>The loop does not answer</h1>" in page(world)

@@ -7,7 +7,7 @@ from typing import Any
 from connectors.exporter.loop_view import LoopView
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import LoopAnswers, LoopPicture
+from connectors.loop_snapshot import CanaryStatus, LoopSnapshot
 from policies.decisions import Issuer, Mode
 from policies.observations import Outcome
 from policies.switching.state import SwitchStage
@@ -39,15 +39,15 @@ class World:
         self.behind: str | None = None
         self.view = LoopView(PREFIX, {"throttle": ThrottleSettings.model_validate(LIMITS)})
         self.pictures = 0
-        self.answers: LoopAnswers | None = None
+        self.answers: CanaryStatus | None = None
         self.seconds = 0.0
         self.site = StatusSite(self.picture, version="0.1.0", settings_hash="cafe", clock=lambda: self.seconds)
         self._loops: dict[str, throttle.Loop] = {}
 
-    def picture(self) -> LoopPicture:
+    def picture(self) -> LoopSnapshot:
         """As the exporter gives it."""
         self.pictures += 1
-        picture = LoopPicture(self.now, self.behind) if self.behind else self.view.picture(to_millis(self.now))
+        picture = LoopSnapshot(self.now, self.behind) if self.behind else self.view.picture(to_millis(self.now))
         return replace(picture, answers=self.answers)
 
     def later(self, **span: float) -> None:

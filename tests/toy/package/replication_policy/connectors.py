@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
-from connectors.component import Part
+from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.registration import ClusterSetting, CollectorContext, PolicyConnectors
 from policies.observations import Outcome, Reading
@@ -64,12 +64,12 @@ class ReplicationCollector:
         )
 
 
-def _collectors(context: CollectorContext) -> Iterator[Part]:
+def _collectors(context: CollectorContext) -> Iterator[Component]:
     watched, kafka = context.cluster.setting(WatchedReplication), context.cluster.kafka
     if watched is not None and kafka is not None:
         publish = context.sink(UnderReplicated, "replication-policy/collector")
         collector = ReplicationCollector(context.name, watched, kafka, publish, context.metrics)
-        yield Part(f"replication collector of {context.name}", collector.run)
+        yield Component(f"replication collector of {context.name}", collector.run)
 
 
 CONNECTORS = PolicyConnectors(

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.shares import membership
-from connectors.shares.membership import Group, Membership
-from connectors.shares.settings import ShareSettings
+from connectors.partitions import membership
+from connectors.partitions.membership import Group, Membership
+from connectors.partitions.settings import PartitionSettings
 from policies.errors import UserError
 
 TOPIC = "headgate.shares"
@@ -66,7 +66,7 @@ class Bench:
         self.now = 100.0
         connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
         self.member = Membership(
-            connection, Group("headgate.act", TOPIC), ShareSettings(**settings), self._changed, lambda: self.now
+            connection, Group("headgate.act", TOPIC), PartitionSettings(**settings), self._changed, lambda: self.now
         )
         self.client = Client.made
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.kafka import recall as recalling
+from connectors.kafka import history
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.recall import recall
+from connectors.kafka.history import last_readings
 from connectors.kafka.tail import Record
 from policies.errors import UserError
 from policies.observations import Reading
@@ -57,8 +57,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> type[Played]:
     class Now(Played):
         pass
 
-    monkeypatch.setattr(recalling, "Tail", Now)
-    monkeypatch.setattr(recalling, "GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr(history, "Tail", Now)
+    monkeypatch.setattr(history, "GIVE_UP_SECONDS", 0.05)
     return Now
 
 
@@ -67,7 +67,7 @@ def encoded(readings: Iterable[Reading]) -> tuple[bytes, ...]:
 
 
 def found(**more: Any) -> list[ZkSession]:
-    return recall(KAFKA, "observed", ZkSession, timedelta(hours=1), more.get("stop", Event()))
+    return last_readings(KAFKA, "observed", ZkSession, timedelta(hours=1), more.get("stop", Event()))
 
 
 def test_of_each_thing_the_last_reading_counts_and_other_records_do_not(played: type[Played]) -> None:

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import LOGGER, renewed
-from connectors.shares.lease import CLOCK, ShareLease, valid_seconds_of
-from connectors.shares.settings import ShareSettings
+from connectors.partitions.lease import CLOCK, PartitionLease, lease_seconds
+from connectors.partitions.settings import PartitionSettings
 from policies.errors import UserError
 
 _POLL_SECONDS = 0.2
@@ -65,7 +65,7 @@ class Membership(Closing):
         self,
         connection: KafkaConnection,
         group: Group,
-        settings: ShareSettings,
+        settings: PartitionSettings,
         on_change: Callable[[frozenset[int]], None],
         clock: Callable[[], float] = CLOCK,
     ) -> None:
@@ -75,7 +75,7 @@ class Membership(Closing):
         self._on_change = on_change
         self._clock = clock
         session_seconds = settings.session_timeout.total_seconds()
-        self.lease = ShareLease(valid_seconds_of(session_seconds), clock)
+        self.lease = PartitionLease(lease_seconds(session_seconds), clock)
         self._renew_seconds = session_seconds / 6
         self._asked_at: float | None = None
         """When the renewal that is on its way was asked for."""

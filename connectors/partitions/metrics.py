@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from policies.shares import SHARE_COUNT
 
 
-class ShareMetrics:
+class PartitionMetrics:
     """The metrics of all that one process shares with others: make one for a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -15,7 +15,7 @@ _MARGIN = 1 / 6
 _NEVER = float("-inf")
 
 
-def valid_seconds_of(session_seconds: float) -> float:
+def lease_seconds(session_seconds: float) -> float:
     """How long a lease is valid after it was renewed."""
     return session_seconds * (1 - _MARGIN)
 
@@ -29,7 +29,7 @@ def _awake_and_asleep() -> Callable[[], float]:
 CLOCK = _awake_and_asleep()
 
 
-class ShareLease:
+class PartitionLease:
     """The shares of one process. Safe from any thread.
 
     Args:

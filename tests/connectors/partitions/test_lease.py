@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.shares.lease import CLOCK, ShareLease, valid_seconds_of
+from connectors.partitions.lease import CLOCK, PartitionLease, lease_seconds
 from tests.examples import examples
 
 SESSION = 6.0
-VALID = valid_seconds_of(SESSION)
+VALID = lease_seconds(SESSION)
 
 
 class Time:
@@ -32,18 +32,18 @@ def time() -> Time:
 
 
 @pytest.fixture
-def lease(time: Time) -> ShareLease:
-    return ShareLease(VALID, time)
+def lease(time: Time) -> PartitionLease:
+    return PartitionLease(VALID, time)
 
 
-def test_what_is_assigned_is_held_once_it_is_confirmed(lease: ShareLease, time: Time) -> None:
+def test_what_is_assigned_is_held_once_it_is_confirmed(lease: PartitionLease, time: Time) -> None:
     lease.take([1, 2])
     assert not lease.holds(1)
     lease.renewed(time.now)
     assert [lease.holds(share) for share in (1, 2, 3)] == [True, True, False]
 
 
-def test_it_ends_before_kafka_would_give_the_share_to_another(lease: ShareLease, time: Time) -> None:
+def test_it_ends_before_kafka_would_give_the_share_to_another(lease: PartitionLease, time: Time) -> None:
     assert VALID < SESSION
     lease.take([1])
     lease.renewed(time.now)
@@ -54,7 +54,7 @@ def test_it_ends_before_kafka_would_give_the_share_to_another(lease: ShareLease,
     assert not lease.is_valid
 
 
-def test_it_counts_from_when_was_asked_not_from_when_the_answer_came(lease: ShareLease, time: Time) -> None:
+def test_it_counts_from_when_was_asked_not_from_when_the_answer_came(lease: PartitionLease, time: Time) -> None:
     lease.take([1])
     asked_at = time.now
     time.now += 60  # frozen, with the answer waiting
@@ -62,14 +62,14 @@ def test_it_counts_from_when_was_asked_not_from_when_the_answer_came(lease: Shar
     assert not lease.holds(1)
 
 
-def test_a_late_answer_takes_nothing_back(lease: ShareLease, time: Time) -> None:
+def test_a_late_answer_takes_nothing_back(lease: PartitionLease, time: Time) -> None:
     lease.take([1])
     lease.renewed(time.now)
     lease.renewed(time.now - 50)
     assert lease.holds(1)
 
 
-def test_what_is_given_up_is_not_held_from_now_on_and_the_rest_is(lease: ShareLease, time: Time) -> None:
+def test_what_is_given_up_is_not_held_from_now_on_and_the_rest_is(lease: PartitionLease, time: Time) -> None:
     lease.take([1, 2])
     lease.renewed(time.now)
     lease.give_up([1])
@@ -77,7 +77,7 @@ def test_what_is_given_up_is_not_held_from_now_on_and_the_rest_is(lease: ShareLe
 
 
 def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_be_confirmed(
-    lease: ShareLease, time: Time
+    lease: PartitionLease, time: Time
 ) -> None:
     lease.take([1])
     lease.renewed(time.now)
@@ -87,7 +87,7 @@ def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_
     assert not lease.holds(1)
 
 
-def test_who_holds_nothing_has_nothing_to_confirm(lease: ShareLease) -> None:
+def test_who_holds_nothing_has_nothing_to_confirm(lease: PartitionLease) -> None:
     assert lease.is_valid
 
 
@@ -102,7 +102,7 @@ def test_the_clock_goes_on() -> None:
 class Member:
     """A process: its lease, and what is on its way to it."""
 
-    lease: ShareLease
+    lease: PartitionLease
     frozen_until: float = 0.0
     is_member: bool = False
     heard_at: float = float("-inf")
@@ -120,7 +120,7 @@ class Group:
         self.time = time
         self.random = random
         self.shares = set(range(shares))
-        self.members = [Member(ShareLease(VALID, time)) for _ in range(members)]
+        self.members = [Member(PartitionLease(VALID, time)) for _ in range(members)]
 
     def step(self, seconds: float) -> None:
         """Let time pass; members that are awake take what has come, give up what they must, and ask again."""

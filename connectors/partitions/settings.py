@@ -5,7 +5,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from policies.units import PositiveDuration, parse_duration
 
 
-class ShareSettings(BaseModel):
+class PartitionSettings(BaseModel):
     """How processes alike (`collect`, `act`, `decide`, `run`) share what is to be done."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
