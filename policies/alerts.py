@@ -4,8 +4,7 @@ A policy states which conditions hold now; the alert book remembers what was pub
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -13,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace as msgspec_replace
 
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
-from policies.least_first import LeastFirst
 from policies.printable import printable_line
 from policies.settings import PolicySettings
 from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
@@ -109,114 +107,45 @@ class Sender:
         return cls(issuer, settings.alert_grace, repeat, settings.is_quiet)
 
 
-class OpenAlerts:
-    """The open alerts of one cluster, of which only those are looked at again that changed or are due.
+def review(
+    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender, *, most: int | None = None
+) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
+    """Compare the conditions that hold now with the open alerts.
 
     Args:
-        book: what was said until now.
-        sender: what its alerts have in common.
-        most: so many are said in one step at most; the others in the steps after it, a second apart.
-    """
-
-    def __init__(self, book: AlertBook, sender: Sender, *, most: int | None = None) -> None:
-        self._sender = sender
-        self._most = most
-        self._sequence = book.sequence
-        self._entries = {(e.alert, e.subject): e for e in book.entries}
-        self._order = sorted(self._entries)
-        self._due: LeastFirst[tuple[str, str], int] = LeastFirst()
-        for key, entry in self._entries.items():
-            self._due.put(key, _due_ms(entry, sender))
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._order)
-
-    def entries(self) -> Iterator[AlertEntry]:
-        """All that is open, in order."""
-        return map(self._entries.__getitem__, self._order)
-
-    def due(self, now: datetime) -> list[AlertEntry]:
-        """Those of which something is to be said by now if their condition still holds: look at it again."""
-        found: list[AlertEntry] = []
-        while (least := self._due.least()) is not None and least[0] <= to_millis(now):
-            found.append(self._entries[least[1]])
-            self._due.put(least[1], None)
-        for entry in found:
-            self._due.put((entry.alert, entry.subject), _due_ms(entry, self._sender))
-        return found
-
-    def review(
-        self, changed: Mapping[tuple[str, str], Condition | None], now: datetime
-    ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
-        """Hold what changed against what was said.
-
-        Args:
-            changed: each condition that began, ended (None), differs or is due, by its key; all others hold as before.
-            now: the time of this step.
-
-        Returns:
-            As `review` does.
-        """
-        alerts: list[Alert] = []
-        waiting = False
-        for key in sorted(changed):
-            condition, before = changed[key], self._entries.get(key)
-            if condition is None and before is None:
-                continue
-            if self._sender.is_quiet:
-                self._keep(key, _kept_quiet(before, condition, to_millis(now)))
-                continue
-            entry, say = _next(before, condition, to_millis(now), self._sender)
-            if say and len(alerts) == self._most:
-                waiting = True
-                self._defer(key, before, entry, to_millis(now))
-                continue
-            if say:
-                self._sequence = next_sequence(self._sequence, to_millis(now), is_first=_is_first(before))
-                evidence = condition.evidence if condition else ()
-                alerts.append(_alert(entry, condition is None, self._sequence, evidence, now, self._sender))
-            self._keep(key, entry if condition is not None else None)
-        least = self._due.least()
-        if waiting:
-            least = (to_millis(now) + _APART_MS, ("", ""))
-        book = AlertBook(tuple(map(self._entries.__getitem__, self._order)), self._sequence)
-        return book, tuple(alerts), from_millis(least[0]) if least else None
-
-    def _defer(self, key: tuple[str, str], before: AlertEntry | None, entry: AlertEntry, now_ms: int) -> None:
-        """Say it in a later step: until then nothing is said of it, and it is due."""
-        self._keep(key, msgspec_replace(entry, said_ms=None) if before is None else before)
-        self._due.put(key, now_ms + _APART_MS)
-
-    def _keep(self, key: tuple[str, str], entry: AlertEntry | None) -> None:
-        if entry is None:
-            del self._entries[key]
-            del self._order[bisect_left(self._order, key)]
-        else:
-            if key not in self._entries:
-                insort(self._order, key)
-            self._entries[key] = entry
-        self._due.put(key, None if entry is None else _due_ms(entry, self._sender))
-
-
-def review(
-    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender
-) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
-    """Hold the conditions that are the case now against the book.
+        book: the open alerts.
+        conditions: all conditions that hold now.
+        now: the time of this step.
+        sender: the fields that all alerts of the cluster share.
+        most: the most alerts that one step publishes; the others follow in later steps, a second apart.
 
     Returns:
         The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
     """
-    opened = OpenAlerts(book, sender)
-    changed: dict[tuple[str, str], Condition | None] = dict.fromkeys(opened)
-    changed |= {c.key: c for c in sorted(conditions, key=lambda c: c.key)}
-    return opened.review(changed, now)
-
-
-def _is_first(before: AlertEntry | None) -> bool:
-    return before is None or before.said_ms is None
+    now_ms, sequence, is_waiting = to_millis(now), book.sequence, False
+    known, held = {(e.alert, e.subject): e for e in book.entries}, {c.key: c for c in conditions}
+    entries: list[AlertEntry] = []
+    alerts: list[Alert] = []
+    for key in sorted(known.keys() | held.keys()):
+        before, condition = known.get(key), held.get(key)
+        if sender.is_quiet:
+            if (kept := _kept_quiet(before, condition, now_ms)) is not None:
+                entries.append(kept)
+            continue
+        entry, is_due = _next(before, condition, now_ms, sender)
+        if is_due and len(alerts) == most:
+            is_waiting = True
+            entries.append(before or msgspec_replace(entry, said_ms=None))
+            continue
+        if is_due:
+            sequence = next_sequence(sequence, now_ms, is_first=before is None or before.said_ms is None)
+            evidence = condition.evidence if condition else ()
+            alerts.append(_alert(entry, condition is None, sequence, evidence, now, sender))
+        if condition is not None:
+            entries.append(entry)
+    due_ms = [now_ms + _APART_MS] if is_waiting else [_due_ms(entry, sender) for entry in entries]
+    next_ms = min((ms for ms in due_ms if ms is not None), default=None)
+    return AlertBook(tuple(entries), sequence), tuple(alerts), None if next_ms is None else from_millis(next_ms)
 
 
 def _next(

@@ -26,8 +26,6 @@ class Step(Generic[State]):
     """Step again at this time, even without observations; None: only when observations come."""
     notes: tuple[Decision, ...] = field(default=())
     """New verdicts that change nothing (such as a hold): published to the audit topic only."""
-    encode: Callable[[], bytes] | None = field(default=None, compare=False)
-    """A faster way to encode `state` as msgpack, for a policy that has parts of it encoded already; same bytes."""
 
 
 class Policy(Protocol[State]):

@@ -161,7 +161,7 @@ class PolicyHost:
         try:
             own = warm.policy if warm else kind.build(cluster, self._in_force(kind, cluster, is_quiet))
             step = own.step(state, observations, now)
-            encoded = step.encode() if step.encode else msgspec.msgpack.encode(step.state)
+            encoded = msgspec.msgpack.encode(step.state)
             records = tuple(outputs(step, observations))
             _check_sizes(records)
         except Exception as error:

@@ -23,9 +23,10 @@ from policies.throttle.decisions import (
     ThrottleReason,
     ThrottleVerdict,
 )
-from policies.throttle.facts import ThrottleFacts, facts_as_of
+from policies.throttle.facts import seconds_left
 from policies.throttle.fold import fold
-from policies.throttle.judge import VolumeVerdict, judge_volumes, remembered
+from policies.throttle.judge.brokers import BrokerVerdicts, judge_brokers
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.policy import NAME
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState
@@ -102,9 +103,9 @@ class _ThrottledCluster:
     fallbacks: int = 0
     violations: Counter[LimitHit] = field(default_factory=Counter)
 
-    def facts_as_of(self, now: datetime) -> ThrottleFacts:
-        """What is the case at a moment, by what is known."""
-        return facts_as_of(now, self.name, self.known, self.settings)
+    def judge(self, now: datetime) -> BrokerVerdicts:
+        """Judge the brokers as a step of the policy does, but without its gate and alerts."""
+        return judge_brokers(self.name, self.known, self.settings, now)
 
 
 class ThrottleView:
@@ -136,9 +137,7 @@ class ThrottleView:
             cluster = self._cluster(name)
             cluster.known = fold(cluster.known, readings)
             # As of the readings, not of now: history is forgotten as it was then.
-            facts = cluster.facts_as_of(max(r.at for r in readings))
-            volumes, _ = judge_volumes(facts)
-            cluster.known = cluster.known.keeping(remembered(facts, volumes))
+            cluster.known = cluster.judge(max(r.at for r in readings)).known
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Take a cluster's next decision, and count what begins with it."""
@@ -167,9 +166,8 @@ class ThrottleView:
             if cluster.decision is not None:
                 yield from _of_decision(cluster.decision, cluster.settings, now_ms)
                 yield from _of_counters(name, cluster)
-            volumes, _ = judge_volumes(cluster.facts_as_of(from_millis(now_ms)))
-            for volume in volumes:
-                yield from _of_volume(name, volume)
+            for volume in cluster.judge(from_millis(now_ms)).volumes():
+                yield from _of_volume(name, volume, now_ms)
 
     def _cluster(self, name: str) -> _ThrottledCluster:
         if name not in self._clusters:
@@ -205,14 +203,15 @@ def _of_counters(name: str, cluster: _ThrottledCluster) -> Iterator[Sample]:
         yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
 
 
-def _of_volume(cluster: str, volume: VolumeVerdict) -> Iterator[Sample]:
+def _of_volume(cluster: str, volume: VolumeVerdict, now_ms: int) -> Iterator[Sample]:
     broker, log_dir = volume.key
     labels, state = (cluster, str(broker), log_dir), volume.state
     yield Sample(USABLE, labels, state.usable_bytes)
     yield Sample(USED, labels, max(0, state.total_bytes - state.usable_bytes))
     yield Sample(TOTAL, labels, state.total_bytes)
-    if volume.seconds_to_full is not None:
-        yield Sample(SECONDS_TO_FULL, labels, volume.seconds_to_full)
+    seconds = None if volume.full_ms is None else seconds_left(state, now_ms)
+    if seconds is not None:
+        yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 
 def _rests_on_fallback(decision: ThrottleFactor) -> bool:

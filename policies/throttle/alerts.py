@@ -4,14 +4,14 @@ Like the gate, a condition ends only when it is clear by a margin, so a saw-toot
 one per poll. Silence does not end it, either: a volume that is no longer read stays below its limit.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from policies.alerts import Condition
+from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.throttle.decisions import LimitHit
-from policies.throttle.facts import BrokerFacts, Freshness
-from policies.throttle.judge import VolumeVerdict
+from policies.throttle.facts import BrokerFacts, Freshness, seconds_left
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.limits import Limit
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, place
@@ -28,20 +28,19 @@ _STILL_SOON = 1.25
 """A volume that fills soon stops doing so when it has a quarter more time than the setting."""
 
 
-AlertKeys = Container[tuple[str, str]]
+AlertKey = tuple[str, str]
+"""(name, subject)"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What the conditions of one broker are read from."""
-
     cluster: str
+    now_ms: int
     settings: ThrottleSettings
-    firing: AlertKeys
-    """The alerts (name, subject) whose condition held at the last step: it takes less to keep one than to begin it."""
+    firing: Container[AlertKey]
 
-    def fires(self, alert: str, key: VolumeKey) -> bool:
-        """Whether the alert about this volume held at the last step."""
+    def is_firing(self, alert: str, key: VolumeKey) -> bool:
+        """Whether the condition of this alert about a volume held at the last step."""
         return (alert, _volume_subject(self.cluster, key)) in self.firing
 
 
@@ -49,22 +48,21 @@ def conditions_of_broker(
     cluster: str,
     broker: BrokerFacts,
     volumes: Iterable[VolumeVerdict],
+    now_ms: int,
     settings: ThrottleSettings,
-    *,
-    is_unread: bool,
-    firing: AlertKeys,
+    firing: Container[AlertKey],
 ) -> Iterator[Condition]:
-    """Everything that is the case of one broker and its volumes.
+    """Find the alert conditions of one broker and its volumes.
 
     Args:
-        cluster: whose it is.
-        broker: as of now.
-        volumes: those of it that count.
+        cluster: the broker's cluster.
+        broker: its facts.
+        volumes: those of its volumes that count.
+        now_ms: the time of this step.
         settings: the cluster's.
-        is_unread: whether it is a member that is unread for `validity`.
-        firing: the alerts whose condition held at the last step.
+        firing: the alerts whose condition held at the last step. Such a condition ends by a margin only.
     """
-    context = _Context(cluster, settings, firing)
+    context = _Context(cluster, now_ms, settings, firing)
     for volume in volumes:
         yield from _of_volume(context, volume)
         if volume.freshness is Freshness.STALE and broker.freshness is Freshness.FRESH:
@@ -74,25 +72,25 @@ def conditions_of_broker(
                 f"broker {number} of {cluster} answers, but cannot read {log_dir} "
                 f"for {format_duration(settings.validity)}",
             )  # fmt: skip
-    if is_unread:
+    if broker.is_unread:
         yield _of_broker(context, broker.state)
 
 
 def conditions_of_cluster(
-    cluster: str, forgotten: Iterable[ForgottenVolume], unread: Sequence[BrokerState], *, nothing_known: bool
+    cluster: str, forgotten: Iterable[ForgottenVolume], *, is_nothing_known: bool, unread: Iterable[BrokerState]
 ) -> Iterator[Condition]:
-    """Everything that is the case of the cluster as a whole.
+    """Find the alert conditions of the cluster as a whole.
 
     Args:
         cluster: its name.
         forgotten: departed volumes to be named.
+        is_nothing_known: whether no broker has a valid reading.
         unread: its brokers that are unread for `validity`.
-        nothing_known: whether there is no valid reading of it.
     """
     for volume in forgotten:
         what = f"{place(volume.key)} left {cluster} while it limited the cluster, and no longer counts"
         yield _condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, what)
-    if nothing_known:
+    if is_nothing_known:
         yield Condition(
             alert=UNREAD,
             subject=cluster,
@@ -104,9 +102,9 @@ def conditions_of_cluster(
         )
 
 
-def unread_since(broker: BrokerFacts) -> int:
-    """From when (milliseconds) on it has not been read."""
-    return max(broker.state.read_ms, broker.state.seen_ms)
+def pair_with_brokers(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]:
+    """Pair each open alert about a broker or volume with the broker's number."""
+    return ((int(e.labels["broker"]), (e.alert, e.subject)) for e in entries if "broker" in e.labels)
 
 
 def _of_volume(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
@@ -117,9 +115,9 @@ def _of_volume(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
     if soft and _is_below(context, BELOW_SOFT, volume, soft):
         what = f"{_free(context, volume)}, soft limit {_on(volume, soft)}"
         yield _about(context, BELOW_SOFT, Severity.WARNING, "soft_limit", volume, what)
-    if volume.seconds_to_full is not None and _is_soon(context, volume, volume.seconds_to_full):
-        left = human_seconds(volume.seconds_to_full)
-        what = f"{_free(context, volume)} and is full in {left} at its present rate"
+    seconds = None if volume.full_ms is None else seconds_left(volume.state, context.now_ms)
+    if seconds is not None and _is_soon(context, volume, seconds):
+        what = f"{_free(context, volume)} and is full in {human_seconds(seconds)} at its present rate"
         yield _about(context, FILLS_SOON, Severity.WARNING, "trend", volume, what)
     if hard and soft and _cross(context, volume, hard, soft):
         what = (
@@ -134,11 +132,11 @@ def _is_below(context: _Context, alert: str, volume: VolumeVerdict, limit: Limit
     if not limit.reached(usable, total, margin=context.settings.recovery_margin):
         return False
     begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
-    return begins or context.fires(alert, volume.key)
+    return begins or context.is_firing(alert, volume.key)
 
 
 def _is_soon(context: _Context, volume: VolumeVerdict, seconds_to_full: float) -> bool:
-    margin = _STILL_SOON if context.fires(FILLS_SOON, volume.key) else 1.0
+    margin = _STILL_SOON if context.is_firing(FILLS_SOON, volume.key) else 1.0
     return seconds_to_full < context.settings.time_to_full_alert.total_seconds() * margin
 
 
@@ -146,7 +144,7 @@ def _cross(context: _Context, volume: VolumeVerdict, hard: Limit, soft: Limit) -
     if not soft.crosses(hard, volume.state.total_bytes):
         return False
     begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
-    return begins or context.fires(LIMITS_CROSS, volume.key)
+    return begins or context.is_firing(LIMITS_CROSS, volume.key)
 
 
 def _of_broker(context: _Context, broker: BrokerState) -> Condition:
@@ -166,8 +164,8 @@ def _of_broker(context: _Context, broker: BrokerState) -> Condition:
 def _about(
     context: _Context, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str
 ) -> Condition:
-    read_id = volume.broker.state.read_id
-    return _condition(context.cluster, alert, severity, reason, volume.key, summary, (read_id,) if read_id else ())
+    evidence = (volume.read_id,) if volume.read_id else ()
+    return _condition(context.cluster, alert, severity, reason, volume.key, summary, evidence)
 
 
 def _condition(

@@ -1,4 +1,4 @@
-"""Publishes what differs from the last decision: a decision if it changed or is due, otherwise perhaps a note."""
+"""Publishes a decision if it differs from the one in force or its heartbeat is due, or else perhaps a note."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,120 +11,111 @@ from policies.printable import printable_line
 from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, seconds_left
-from policies.throttle.judge import VolumeVerdict
-from policies.throttle.judgement import ThrottleJudgement
+from policies.throttle.judge.brokers import BrokerVerdicts
+from policies.throttle.judge.cluster import ClusterVerdict
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.limits import as_settings
 from policies.throttle.messages import explain
 from policies.throttle.otherwise import otherwise
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.standing import ClusterStanding
 from policies.throttle.state import LastPublishedFactor
 from policies.units import format_instant, from_millis, millis_of
 
 _VALID_HEARTBEATS = 3
-"""A decision is valid for so many: two may be late."""
+"""A decision is valid for this many heartbeats: two of them may be late."""
 _MISLEADING = 2
-"""A time to full that is out by more than this factor is said anew."""
+"""A published time to full that is wrong by more than this factor is replaced."""
 _INSTANT_MS = 5000
-"""Less time than that makes no difference."""
+"""A shorter time makes no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmittedFactor:
-    """What comes of one step."""
+    """The result of this stage."""
 
     last_published: LastPublishedFactor
     decision: ThrottleFactor | None = None
     """To publish."""
     note: ThrottleFactor | None = None
-    """For the audit alone: a verdict that changed nothing, when it first appears."""
+    """A verdict that changed nothing, when it first appears; for the audit topic only."""
 
 
-def emit(
-    judgement: ThrottleJudgement, standing: ClusterStanding, last: LastPublishedFactor | None, issuer: Issuer
-) -> EmittedFactor:
-    """Hold the verdict against what was published last."""
-    now_ms, verdict = standing.now_ms, judgement.move.verdict.value
-    limiting = judgement.decisive.key if judgement.decisive else None
-    in_force, full_ms = (judgement.move.gate.factor, judgement.reason.value, limiting), _full_ms(judgement, now_ms)
-    is_news = last is None or in_force != (last.factor, last.reason, last.limiting) or _is_otherwise_meant(last, issuer)
-    is_due = last is None or now_ms >= heartbeat_ms(last, standing.settings)
-    if last is None or is_news or is_due or _is_otherwise_full(last.full_ms, full_ms, now_ms, standing.settings):
-        noted = () if last is None or is_news else last.noted
+def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer) -> EmittedFactor:
+    """Compare the verdict with the decision in force."""
+    now_ms, settings, name = verdict.brokers.now_ms, verdict.brokers.settings, verdict.move.verdict.value
+    limiting = verdict.decisive.key if verdict.decisive else None
+    content = (verdict.move.gate.factor, verdict.reason.value, limiting)
+    full_ms = None if verdict.soonest_full is None else now_ms + round(1000 * verdict.soonest_full[1])
+    is_changed = last is None or content != (last.factor, last.reason, last.limiting) or _has_new_mode(last, issuer)
+    is_due = last is None or now_ms >= heartbeat_ms(last, settings)
+    if last is None or is_changed or is_due or _is_misleading(last.full_ms, full_ms, now_ms, settings):
+        noted = () if last is None or is_changed else last.noted
         sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
         published = LastPublishedFactor(
             sequence,
             now_ms,
-            *in_force,
-            tuple(sorted({*noted, verdict})),
+            *content,
+            tuple(sorted({*noted, name})),
             full_ms,
             issuer.mode,
-            now_ms + _heartbeat_ms(standing.settings),
+            now_ms + _heartbeat_interval_ms(settings),
         )
-        return EmittedFactor(published, decision=_decision(judgement, standing, last, issuer, sequence))
-    if verdict in last.noted:
+        return EmittedFactor(published, decision=_decision(verdict, last, issuer, sequence))
+    if name in last.noted:
         return EmittedFactor(last)
-    note = _decision(judgement, standing, last, issuer, last.sequence, "noted", verdict)
-    return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, verdict}))), note=note)
+    note = _decision(verdict, last, issuer, last.sequence, "noted", name)
+    return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
 
 
 def heartbeat_ms(last: LastPublishedFactor, settings: ThrottleSettings) -> int:
-    """When the decision that was published last is due to be repeated, in milliseconds since the epoch."""
-    return repeated_by(last.at_ms + _heartbeat_ms(settings), last.repeat_at_ms)
+    """Return when the last decision is due to be repeated, in milliseconds since the epoch."""
+    return repeated_by(last.at_ms + _heartbeat_interval_ms(settings), last.repeat_at_ms)
 
 
-def _heartbeat_ms(settings: ThrottleSettings) -> int:
+def _heartbeat_interval_ms(settings: ThrottleSettings) -> int:
     return millis_of(repeated_after(settings.heartbeat, valid_for=_VALID_HEARTBEATS))
 
 
-def _decision(
-    judgement: ThrottleJudgement,
-    standing: ClusterStanding,
-    last: LastPublishedFactor | None,
-    issuer: Issuer,
-    sequence: int,
-    *marks: str,
-) -> ThrottleFactor:
-    settings, full = standing.settings, _soonest_full(judgement.soonest_full)
-    bare = ThrottleFactor(
-        **issuer.header(issuer.cluster, sequence, standing.now, marks=marks),
-        verdict=judgement.move.verdict,
-        reason=judgement.reason,
-        explanation="",
-        evidence=_evidence(judgement, standing),
-        numbers=_numbers(judgement, standing),
-        factor=judgement.move.gate.factor,
-        previous_factor=last.factor if last else None,
-        raw_factor=judgement.raw.factor,
-        limiting=_limiting(judgement.decisive, settings) if judgement.decisive else None,
-        volumes=_counts(standing.volume_counts),
-        brokers=_counts(standing.broker_counts),
-        seconds_to_full=full.seconds if full else None,
-        soonest_full=full,
-        valid_until=ends_at(standing.now, _VALID_HEARTBEATS * settings.heartbeat),
-        otherwise=otherwise(judgement, standing),
-    )
-    return bare.model_copy(update={"explanation": printable_line(explain(bare, judgement, standing))})
-
-
-def _full_ms(judgement: ThrottleJudgement, now_ms: int) -> int | None:
-    """When the first volume is full."""
-    return None if judgement.soonest_full is None else now_ms + round(1000 * judgement.soonest_full[1])
-
-
-def _is_otherwise_meant(last: LastPublishedFactor, issuer: Issuer) -> bool:
-    """Whether actuators are to begin or to cease to carry it out."""
+def _has_new_mode(last: LastPublishedFactor, issuer: Issuer) -> bool:
     return last.mode not in ("", issuer.mode)
 
 
-def _is_otherwise_full(said_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:
-    """Whether what was said of volumes that fill soon misleads by now: sentence, metric and alert tell one number."""
-    said, left = (None if ms is None else max(ms - now_ms, 0) for ms in (said_ms, full_ms))
+def _is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:
+    """Return whether the published time to full is wrong by now.
+
+    Sentence, metric and alert state one number, so a new one for the alert needs a new decision.
+    """
+    published, left = (None if ms is None else max(ms - now_ms, 0) for ms in (published_ms, full_ms))
     soon = millis_of(settings.time_to_full_alert)
-    was_soon, is_soon = said is not None and said < soon, left is not None and left < soon
-    if said is None or left is None or not (was_soon and is_soon):
+    was_soon, is_soon = published is not None and published < soon, left is not None and left < soon
+    if published is None or left is None or not (was_soon and is_soon):
         return was_soon != is_soon
-    return max(said, left) > _MISLEADING * min(said, left) + _INSTANT_MS
+    return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
+
+
+def _decision(
+    verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer, sequence: int, *marks: str
+) -> ThrottleFactor:
+    brokers, settings, full = verdict.brokers, verdict.brokers.settings, _soonest_full(verdict.soonest_full)
+    bare = ThrottleFactor(
+        **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
+        verdict=verdict.move.verdict,
+        reason=verdict.reason,
+        explanation="",
+        evidence=_evidence(verdict),
+        numbers=_numbers(verdict),
+        factor=verdict.move.gate.factor,
+        previous_factor=last.factor if last else None,
+        raw_factor=verdict.raw.factor,
+        limiting=_limiting(verdict.decisive, settings) if verdict.decisive else None,
+        volumes=_counts(brokers.count_volumes()),
+        brokers=_counts(brokers.count_brokers()),
+        seconds_to_full=full.seconds if full else None,
+        soonest_full=full,
+        valid_until=ends_at(brokers.now, _VALID_HEARTBEATS * settings.heartbeat),
+        otherwise=otherwise(verdict),
+    )
+    return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
 
 
 def _soonest_full(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
@@ -134,20 +125,21 @@ def _soonest_full(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | 
     return SoonestFull(broker=broker, log_dir=log_dir, seconds=soonest[1], confidence=round(confidence, 2))
 
 
-def _evidence(judgement: ThrottleJudgement, standing: ClusterStanding) -> tuple[str, ...]:
-    """The readings that decided: those of the limiting volumes, else the newest, else the newest attempts."""
-    first = [judgement.decisive] if judgement.decisive else []
-    ids = [v.broker.state.read_id for v in (*first, *standing.limiting())] or _newest(standing)
+def _evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
+    """Name the readings that decided: those of the limiting volumes, or else the newest attempts."""
+    first = [verdict.decisive] if verdict.decisive else []
+    limiting = sorted(verdict.brokers.limiting(), key=lambda v: v.tightness)
+    ids = [v.read_id for v in (*first, *limiting)] or _newest_ids(verdict.brokers)
     return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
 
 
-def _newest(standing: ClusterStanding) -> list[str]:
-    tried = (broker.state for broker in standing.brokers() if broker.state.tried_id)
+def _newest_ids(brokers: BrokerVerdicts) -> list[str]:
+    tried = (broker.facts.state for broker in brokers.brokers.values() if broker.facts.state.tried_id)
     return [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
 
 
 def _limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVolume | None:
-    """The limiting volume as published; None when no limit is set."""
+    """Describe the limiting volume; None if no limit is set."""
     hit = LimitHit.HARD if decisive.hit is LimitHit.HARD or settings.soft is None else LimitHit.SOFT
     limit = settings.hard if hit is LimitHit.HARD else settings.soft
     if limit is None:
@@ -172,15 +164,15 @@ def _counts(found: Mapping[Freshness, int]) -> FreshnessCounts:
     )
 
 
-def _numbers(judgement: ThrottleJudgement, standing: ClusterStanding) -> dict[str, object]:
-    """For the audit: the limits, and the volumes nearest to them."""
-    settings = standing.settings
-    nearest = nsmallest(EVIDENCE_LIMIT, standing.verdicts.values(), key=lambda v: v.tightness)
+def _numbers(verdict: ClusterVerdict) -> dict[str, object]:
+    """Collect the limits, and the volumes nearest to them, for the audit topic."""
+    brokers = verdict.brokers
+    nearest = nsmallest(EVIDENCE_LIMIT, brokers.volumes(), key=lambda v: v.tightness)
     return {
-        "raw_factor": judgement.raw.factor,
-        "hard": as_settings(settings.hard),
-        "soft": as_settings(settings.soft),
-        "volumes": [_volume_numbers(v, standing.now_ms) for v in nearest],
+        "raw_factor": verdict.raw.factor,
+        "hard": as_settings(brokers.settings.hard),
+        "soft": as_settings(brokers.settings.soft),
+        "volumes": [_volume_numbers(v, brokers.now_ms) for v in nearest],
     }
 
 

@@ -1,17 +1,13 @@
-"""The state of a cluster at one moment: its brokers and volumes, and how fresh each reading is.
+"""The facts of one broker at one moment: how fresh the last reading of it and of its volumes is.
 
-This is the only place where readings of log dirs and membership are joined. No limit is applied here.
+This is the only place where readings of log dirs and of the membership meet. No limit is applied here.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 
-from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import NEVER, BrokerState, KafkaClusterState, VolumeKey, VolumeState
-from policies.units import millis_of, to_millis
+from policies.throttle.state import NEVER, BrokerState, VolumeKey, VolumeState
 
 
 class Freshness(StrEnum):
@@ -20,96 +16,82 @@ class Freshness(StrEnum):
     FRESH = "fresh"
     """Read within `validity`."""
     STALE = "stale"
-    """Its broker is a member, but it is unread for `validity`."""
+    """Its broker is a member, but the last good reading is older than `validity`."""
     DEPARTED = "departed"
     """Its broker left, or no longer reports it."""
     NEVER_READ = "never_read"
     """A volume that was only ever reported unreadable."""
 
 
-class BrokerFacts(Struct, frozen=True, gc=False):
-    """One broker as of now."""
-
-    state: BrokerState
-    freshness: Freshness
-
-
 class VolumeFacts(Struct, frozen=True, gc=False):
-    """One volume as of now. A struct, because a large cluster has thousands, made anew in each step."""
+    """One volume at one moment. A struct and not a dataclass, because a large cluster has thousands."""
 
     key: VolumeKey
-    broker: BrokerFacts
+    read_id: str
+    """The id of its broker's last good reading; empty if there is none."""
     state: VolumeState
     freshness: Freshness
     departed_ms: int | None
     """When its broker left or no longer reported it; None while it is there."""
-    seconds_to_full: float | None
-    """At its present rate; None when it is not filling, when that is not to be believed, or when not freshly read."""
+    full_ms: float | None
+    """When it is full at its present rate. None if it does not fill, if its trend is not reliable, or if the last
+    reading is not fresh."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottleFacts:
-    """Everything a verdict on one cluster rests on."""
+class BrokerFacts(Struct, frozen=True, gc=False):
+    """One broker and its volumes at one moment."""
 
-    cluster: str
-    now: datetime
-    settings: ThrottleSettings
-    brokers: tuple[BrokerFacts, ...]
+    state: BrokerState
+    freshness: Freshness
+    is_unread: bool
+    """Whether it has been a member for `validity` without a good reading."""
     volumes: tuple[VolumeFacts, ...]
-    """By broker and log dir."""
-    ever_read: bool
-    """Whether any broker's log dirs were ever read."""
+    """In order of their log dirs."""
 
 
-def facts_as_of(now: datetime, cluster: str, known: KafkaClusterState, settings: ThrottleSettings) -> ThrottleFacts:
-    """What is the case at a moment, by what is known."""
-    now_ms, validity_ms = to_millis(now), millis_of(settings.validity)
-    found = [broker_as_of(now_ms, broker, validity_ms) for broker in known.brokers]
-    volumes = tuple(volume for _, volumes in found for volume in volumes)
-    return ThrottleFacts(cluster, now, settings, tuple(broker for broker, _ in found), volumes, known.ever_read)
+def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
+    """Return the facts of one broker.
 
-
-def broker_as_of(now_ms: int, broker: BrokerState, validity_ms: int) -> tuple[BrokerFacts, list[VolumeFacts]]:
-    """What is the case of one broker and its volumes at a moment."""
-    facts = BrokerFacts(broker, _broker_freshness(broker, now_ms, validity_ms))
-    return facts, [_volume(facts, volume, now_ms, validity_ms) for volume in broker.volumes]
+    Args:
+        broker: its state after the fold.
+        now_ms: the time of this step, in milliseconds since the epoch.
+        validity_ms: how long a reading counts.
+    """
+    freshness = _freshness(broker.read_ms, broker.left_ms, now_ms, validity_ms)
+    is_overdue = max(broker.read_ms, broker.seen_ms) + validity_ms <= now_ms
+    volumes = [_volume(broker, volume, now_ms, validity_ms) for volume in broker.volumes]
+    return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
 
 
 def seconds_to_full(usable_bytes: int, rate_bytes_per_second: float | None, age_seconds: float) -> float | None:
-    """How long until nothing is free at this rate, for a reading of this age; None when it is not filling."""
+    """Return how soon nothing is free at this rate, for a reading of this age; None if the volume does not fill."""
     if rate_bytes_per_second is None:
         return None
     return max(0.0, usable_bytes / rate_bytes_per_second - age_seconds)
 
 
 def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
-    """How long until a freshly read volume is full, as of a moment; None when it is not known to fill."""
+    """Return how soon a freshly read volume is full; None if it is not known to fill."""
     if volume.fill_confidence is None:
         return None
     age_seconds = max(0, now_ms - volume.read_ms) / 1000
     return seconds_to_full(volume.usable_bytes, volume.fill_bytes_per_second, age_seconds)
 
 
-def _broker_freshness(broker: BrokerState, now_ms: int, validity_ms: int) -> Freshness:
-    """By its last good reading, or as departed."""
-    if broker.left_ms is not None:
-        return Freshness.DEPARTED
-    fresh = broker.read_ms != NEVER and now_ms - broker.read_ms < validity_ms
-    return Freshness.FRESH if fresh else Freshness.STALE
-
-
-def _volume(broker: BrokerFacts, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
-    key, departed_ms = (broker.state.broker, volume.log_dir), _departed_ms(broker.state, volume)
-    if volume.read_ms == NEVER:
-        return VolumeFacts(key, broker, volume, Freshness.NEVER_READ, departed_ms, None)
+def _freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
     if departed_ms is not None:
-        return VolumeFacts(key, broker, volume, Freshness.DEPARTED, departed_ms, None)
-    if now_ms - volume.read_ms >= validity_ms:
-        return VolumeFacts(key, broker, volume, Freshness.STALE, None, None)
-    return VolumeFacts(key, broker, volume, Freshness.FRESH, None, seconds_left(volume, now_ms))
+        return Freshness.DEPARTED
+    is_fresh = read_ms != NEVER and now_ms - read_ms < validity_ms
+    return Freshness.FRESH if is_fresh else Freshness.STALE
 
 
-def _departed_ms(broker: BrokerState, volume: VolumeState) -> int | None:
-    if broker.left_ms is None or volume.missing_ms is None:
-        return volume.missing_ms if broker.left_ms is None else broker.left_ms
-    return min(broker.left_ms, volume.missing_ms)
+def _volume(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
+    departed_ms = min((ms for ms in (broker.left_ms, volume.missing_ms) if ms is not None), default=None)
+    freshness = Freshness.NEVER_READ
+    if volume.read_ms != NEVER:
+        freshness = _freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
+    full_ms = None
+    rate, is_filling = volume.fill_bytes_per_second, volume.fill_confidence is not None
+    if freshness is Freshness.FRESH and is_filling and rate is not None:
+        full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate
+    return VolumeFacts((broker.broker, volume.log_dir), broker.read_id, volume, freshness, departed_ms, full_ms)

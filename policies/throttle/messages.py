@@ -5,18 +5,17 @@ from collections.abc import Iterable
 from policies.decisions import Mode
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.facts import Freshness
-from policies.throttle.judge import VolumeVerdict
-from policies.throttle.judgement import ThrottleJudgement
+from policies.throttle.judge.cluster import ClusterVerdict
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.standing import ClusterStanding
 from policies.throttle.state import place
 from policies.units import format_duration, human_bytes, human_seconds
 
 
-def explain(decision: ThrottleFactor, judgement: ThrottleJudgement, standing: ClusterStanding) -> str:
+def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     """One plain sentence: what producers should do, and why. What is done, the actuator says."""
-    settings = standing.settings
-    about = judgement.decisive or _fullest(standing.verdicts.values())
+    settings = verdict.brokers.settings
+    about = verdict.decisive or _fullest(verdict.brokers.volumes())
     why = _why(decision, about, settings)
     why += _full(decision, about)
     return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}{_unless(decision, settings)}."

@@ -5,11 +5,8 @@ so that equal knowledge gives equal bytes.
 """
 
 from bisect import bisect_left
-from collections.abc import Set
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
-from msgspec.structs import replace
+from msgspec import Struct
 
 from policies.alerts import AlertBook
 from policies.throttle.trend import Rise, Samples, Trend, TrendLine
@@ -86,13 +83,6 @@ class KafkaClusterState(Struct, array_like=True, frozen=True):
     brokers: tuple[BrokerState, ...] = ()
     ever_read: bool = False
 
-    def keeping(self, volumes: Set[VolumeKey]) -> "KafkaClusterState":
-        """With these volumes alone, and without the brokers that left and have none of them."""
-        brokers = (
-            replace(b, volumes=tuple(v for v in b.volumes if (b.broker, v.log_dir) in volumes)) for b in self.brokers
-        )
-        return replace(self, brokers=tuple(b for b in brokers if b.left_ms is None or b.volumes))
-
 
 class Gate(Struct, array_like=True, frozen=True):
     """The factor in force and what its next rise depends on."""
@@ -143,9 +133,3 @@ class ThrottleState(Struct, array_like=True, frozen=True):
     last_published: LastPublishedFactor | None = None
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
-
-    def encoded(self, brokers: tuple[Raw, ...]) -> bytes:
-        """As msgpack, where the brokers' is at hand."""
-        cluster = (self.cluster.membership, brokers, self.cluster.ever_read)
-        values = (cluster if name == "cluster" else getattr(self, name) for name in self.__struct_fields__)
-        return encode(tuple(values))

@@ -15,8 +15,8 @@ from policies.observations import Outcome
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.facts import facts_as_of
-from policies.throttle.judge import judge_volumes
+from policies.throttle.facts import seconds_left
+from policies.throttle.judge.brokers import judge_brokers
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
@@ -432,10 +432,11 @@ def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> 
             loop.step(log_dirs(free, broker=broker), after=after)
         assert loop.state is not None
         now = from_millis(to_millis(loop.now))
-        volumes, _ = judge_volumes(facts_as_of(now, "payments", loop.state.cluster, loop.settings))
+        volumes = judge_brokers("payments", loop.state.cluster, loop.settings, now).volumes()
         by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in volumes}
         usable = {labels: v.state.usable_bytes for labels, v in by_labels.items()}
-        left = {labels: v.seconds_to_full for labels, v in by_labels.items() if v.seconds_to_full is not None}
+        filling = {labels: v.state for labels, v in by_labels.items() if v.full_ms is not None}
+        left = {labels: seconds_left(state, to_millis(now)) for labels, state in filling.items()}
         assert loop.series("headgate_volume_usable_bytes") == usable
         assert loop.series("headgate_volume_seconds_to_full") == left
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from policies.observations import Observation, Outcome
-from policies.throttle.facts import ThrottleFacts, facts_as_of
 from policies.throttle.fold import fold
-from policies.throttle.judge import VolumeVerdict, judge_volumes
+from policies.throttle.judge.brokers import BrokerVerdicts, judge_brokers
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, VolumeKey
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
@@ -23,15 +23,14 @@ def folded(*batches: Sequence[Observation]) -> KafkaClusterState:
     return known
 
 
-def facts_at(known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS) -> ThrottleFacts:
-    return facts_as_of(at(seconds), CLUSTER, known, settings)
+def judged_at(known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS) -> BrokerVerdicts:
+    return judge_brokers(CLUSTER, known, settings, at(seconds))
 
 
 def counting(
     known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS
 ) -> dict[VolumeKey, VolumeVerdict]:
-    volumes, _ = judge_volumes(facts_at(known, seconds, settings))
-    return {v.key: v for v in volumes}
+    return {v.key: v for v in judged_at(known, seconds, settings).volumes()}
 
 
 def freshness(known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS) -> dict[VolumeKey, str]:

@@ -4,7 +4,7 @@ import pytest
 
 from policies.throttle.facts import Freshness, seconds_to_full
 from tests.policies.scenario import GB, log_dirs, members
-from tests.policies.throttle.known import A, counting, facts_at, folded
+from tests.policies.throttle.known import A, counting, folded, judged_at
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_a_reading_exactly_validity_old_no_longer_counts(seconds: float, kind: s
 
 def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
     known = folded([members(0, 1, 2), log_dirs(0, 1, 50 * GB)])
-    assert [b.freshness for b in facts_at(known, 10).brokers] == [Freshness.FRESH, Freshness.STALE]
+    assert [b.facts.freshness for b in judged_at(known, 10).brokers.values()] == [Freshness.FRESH, Freshness.STALE]
 
 
 @pytest.mark.parametrize(

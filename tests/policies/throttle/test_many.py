@@ -3,7 +3,7 @@
 import time
 
 from policies.decisions import Alert
-from policies.throttle.standing import MOST_VOLUMES
+from policies.throttle.judge.brokers import MOST_VOLUMES
 from tests.policies.scenario import GB, HARD, Run, at, log_dirs, throttle
 from tests.system.machine import slowness_at_first
 

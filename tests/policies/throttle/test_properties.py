@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
 from policies.observations import Observation
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
-from policies.throttle.facts import Freshness, facts_as_of
-from policies.throttle.judge import VolumeVerdict, judge_volumes
+from policies.throttle.facts import Freshness
+from policies.throttle.judge.brokers import judge_brokers
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
@@ -146,8 +147,7 @@ def test_a_repeated_batch_gives_the_same_bytes(course: list[Batch], block: dict[
 
 
 def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
-    volumes, _ = judge_volumes(facts_as_of(now, CLUSTER, state.cluster, settings))
-    return volumes
+    return tuple(judge_brokers(CLUSTER, state.cluster, settings, now).volumes())
 
 
 fleets = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(LOG_DIRS)), free_bytes, min_size=1, max_size=5)

@@ -3,12 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policies.observations import Observation
-from policies.throttle.judge import expiries_ms, judge_volumes, remembered
+from policies.throttle.judge.brokers import judge_brokers
 from policies.units import to_millis
-from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
-from tests.policies.throttle.known import SETTINGS, A, batches, counting, facts_at, folded, freshness
+from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
+from tests.policies.throttle.known import SETTINGS, A, batches, counting, folded, freshness, judged_at
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_a_volume_that_was_never_readable_does_not_count_until_it_is() -> None:
     known = folded([log_dirs(0, 1, {A: None})])
     assert known.ever_read
     assert counting(known, 1) == {}
-    assert freshness(known.keeping(remembered(facts_at(known, 1), ())), 1) == {}
+    assert freshness(judged_at(known, 1).known, 1) == {}
     assert freshness(folded([log_dirs(0, 1, {A: None})], [log_dirs(10, 1, {A: 0})]), 10) == {(1, A): "fresh"}
 
 
@@ -33,8 +34,8 @@ def test_a_volume_that_was_never_readable_does_not_count_until_it_is() -> None:
 def test_a_departed_volume_is_held_for_departed_hold(seconds: float, there: bool) -> None:
     known = folded([log_dirs(0, 1, 0)], [members(20, 2)])
     assert bool(freshness(known, seconds)) is there
-    held, ended = judge_volumes(facts_at(known, seconds))
-    assert [*(v.key for v in held), *ended] == [(1, A)]
+    judged = judged_at(known, seconds)
+    assert [*(v.key for v in judged.volumes()), *judged.ended] == [(1, A)]
 
 
 def test_a_departed_volume_does_not_go_stale() -> None:
@@ -44,9 +45,7 @@ def test_a_departed_volume_does_not_go_stale() -> None:
 
 def test_of_a_broker_that_left_with_nothing_to_remember_nothing_is_kept() -> None:
     known = folded([log_dirs(0, 1, 50 * GB), log_dirs(0, 2, 50 * GB)], [members(20, 2)])
-    volumes, _ = judge_volumes(facts_at(known, 20))
-    kept = known.keeping(remembered(facts_at(known, 20), volumes))
-    assert [b.broker for b in kept.brokers] == [2]
+    assert [b.broker for b in judged_at(known, 20).known.brokers] == [2]
 
 
 def test_strimzi_forgets_a_volume_unseen_for_validity() -> None:
@@ -56,12 +55,23 @@ def test_strimzi_forgets_a_volume_unseen_for_validity() -> None:
 
 
 @given(batches, st.integers(40, 400), st.integers(1, 4000))
-def test_how_volumes_count_changes_only_at_the_expiries(batch: list[Observation], seconds: int, more: int) -> None:
+def test_a_verdict_changes_by_time_alone_only_when_it_says(batch: list[Observation], seconds: int, more: int) -> None:
     known = folded(batch)
-    first, second = counting(known, seconds), counting(known, seconds + more)
-    brokers = facts_at(known, seconds).brokers
-    due = [ms for ms in expiries_ms(brokers, first.values(), SETTINGS) if to_millis(at(seconds)) < ms]
-    if not any(ms <= to_millis(at(seconds + more)) for ms in due):
-        assert {k: (v.freshness, v.factor) for k, v in first.items()} == {
-            k: (v.freshness, v.factor) for k, v in second.items()
-        }
+    before, after = judged_at(known, seconds), judged_at(known, seconds + more)
+    for number, verdict in before.brokers.items():
+        if verdict.next_ms is None or to_millis(at(seconds + more)) < verdict.next_ms:
+            assert replace(after.brokers[number], judged_ms=verdict.judged_ms) == verdict
+
+
+@given(batches, st.integers(40, 400), st.integers(-400, 4000))
+def test_a_verdict_that_is_taken_over_is_the_one_that_would_be_made(
+    batch: list[Observation], seconds: int, more: int
+) -> None:
+    known = folded(batch)
+    before, later = judged_at(known, seconds), at(max(0, seconds + more))
+    taken_over = judge_brokers(CLUSTER, known, SETTINGS, later, before=before.brokers)
+    alone = judge_brokers(CLUSTER, known, SETTINGS, later)
+    assert [replace(b, judged_ms=0) for b in taken_over.brokers.values()] == [
+        replace(b, judged_ms=0) for b in alone.brokers.values()
+    ]
+    assert (taken_over.known, taken_over.ended) == (alone.known, alone.ended)

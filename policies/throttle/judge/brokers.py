@@ -1,0 +1,226 @@
+"""The verdict on each broker, and what a cluster's verdict needs from all of them.
+
+A broker's verdict is a pure function of its state, the settings, the volumes that stop the cluster and the alerts that
+fire. It changes by time alone only at instants that are known beforehand. So a step takes over each verdict of the step
+before whose inputs are the same and whose next such instant has not come; the result is the same as without it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from policies.alerts import Condition
+from policies.throttle.alerts import FILLS_SOON, AlertKey, conditions_of_broker
+from policies.throttle.facts import BrokerFacts, Freshness, facts
+from policies.throttle.judge.volumes import VolumeVerdict, judge_volumes
+from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey
+from policies.units import millis_of, to_millis
+
+Key = TypeVar("Key")
+
+MOST_VOLUMES = 1000
+"""The most volumes that are kept of one broker, departed ones included: as many as a reading may name."""
+
+
+class BrokerVerdict(Struct, frozen=True, gc=False):
+    """One broker at one moment: its facts, the verdicts on its volumes and its alert conditions."""
+
+    facts: BrokerFacts
+    stopped_by: frozenset[VolumeKey]
+    firing: frozenset[AlertKey]
+    judged_ms: int
+    volumes: tuple[VolumeVerdict, ...]
+    """The volumes that count, in order of their log dirs."""
+    ended: tuple[VolumeKey, ...]
+    """Departed volumes that limited the cluster until now."""
+    kept: BrokerState | None
+    """The broker's state without volumes that are forgotten; None if the broker itself is."""
+    conditions: tuple[Condition, ...]
+    limiting: VolumeVerdict | None
+    """The volume with the lowest factor; None if all allow 1.0."""
+    soonest_full: VolumeVerdict | None
+    next_ms: int | None
+    """When time alone changes this verdict."""
+    is_momentary: bool
+    """Whether the sentence of an alert states the time left, which is different at the next instant."""
+
+    def holds(
+        self, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey], firing: frozenset[AlertKey]
+    ) -> bool:
+        """Return whether judging the broker again with these inputs would give the same verdict."""
+        if self.is_momentary or now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
+            return False
+        # Structs compare by identity first; a state that was decoded again is equal, but not the same.
+        return self.facts.state == state and self.stopped_by == stopped_by and self.firing == firing
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerVerdicts:
+    """The verdicts on all brokers of a cluster at one moment."""
+
+    cluster: str
+    now: datetime
+    now_ms: int
+    settings: ThrottleSettings
+    known: KafkaClusterState
+    """The cluster's state, without the brokers and volumes that are forgotten now."""
+    brokers: Mapping[int, BrokerVerdict]
+    """By number, without those that left and have no volume that counts."""
+    ended: tuple[VolumeKey, ...]
+    """Departed volumes that limited the cluster until now."""
+
+    def volumes(self) -> Iterator[VolumeVerdict]:
+        """Iterate over all volumes that count."""
+        return (volume for broker in self.brokers.values() for volume in broker.volumes)
+
+    def pick_volumes(self, keys: Collection[VolumeKey]) -> dict[VolumeKey, VolumeVerdict]:
+        """Return those of the given volumes that count."""
+        numbers = {number for number, _ in keys} & self.brokers.keys()
+        return {v.key: v for number in numbers for v in self.brokers[number].volumes if v.key in keys}
+
+    def limiting(self) -> Iterator[VolumeVerdict]:
+        """Iterate over the volumes that allow less than 1.0."""
+        limiting = (broker for broker in self.brokers.values() if broker.limiting is not None)
+        return (volume for broker in limiting for volume in broker.volumes if volume.factor < 1.0)
+
+    def conditions(self) -> Iterator[Condition]:
+        """Iterate over the alert conditions of brokers and volumes."""
+        return (condition for broker in self.brokers.values() for condition in broker.conditions)
+
+    def unread(self) -> Iterator[BrokerState]:
+        """Iterate over the members that are unread for `validity`."""
+        return (broker.facts.state for broker in self.brokers.values() if broker.facts.is_unread)
+
+    def has(self, freshness: Freshness) -> bool:
+        """Return whether any volume that counts is as fresh as that."""
+        return any(volume.freshness is freshness for volume in self.volumes())
+
+    def count_volumes(self) -> Counter[Freshness]:
+        """Count the volumes by their freshness."""
+        return Counter(volume.freshness for volume in self.volumes())
+
+    def count_brokers(self) -> Counter[Freshness]:
+        """Count the brokers by their freshness."""
+        return Counter(broker.facts.freshness for broker in self.brokers.values())
+
+    def next_ms(self) -> int | None:
+        """Return when time alone changes the verdict on a broker."""
+        return min((b.next_ms for b in self.brokers.values() if b.next_ms is not None), default=None)
+
+
+def judge_brokers(
+    cluster: str,
+    known: KafkaClusterState,
+    settings: ThrottleSettings,
+    now: datetime,
+    *,
+    stopped_by: Iterable[VolumeKey] = (),
+    firing: Iterable[tuple[int, AlertKey]] = (),
+    before: Mapping[int, BrokerVerdict] | None = None,
+) -> BrokerVerdicts:
+    """Judge each broker of a cluster.
+
+    Args:
+        cluster: its name.
+        known: its state after the fold.
+        settings: those in force for it.
+        now: the time of this step.
+        stopped_by: the volumes that keep the cluster stopped.
+        firing: the alerts whose condition held at the last step, each with the number of the broker it is about.
+        before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
+    """
+    before, now_ms = before or {}, to_millis(now)
+    stopping, fires = _by_broker((key[0], key) for key in stopped_by), _by_broker(firing)
+    verdicts: list[BrokerVerdict] = []
+    for state in known.brokers:
+        number = state.broker
+        inputs = (state, now_ms, stopping.get(number, frozenset()), fires.get(number, frozenset()))
+        verdict = before.get(number)
+        if verdict is None or not verdict.holds(*inputs):
+            verdict = _judge(cluster, settings, *inputs)
+        verdicts.append(verdict)
+    return BrokerVerdicts(
+        cluster=cluster,
+        now=now,
+        now_ms=now_ms,
+        settings=settings,
+        known=KafkaClusterState(known.membership, tuple(v.kept for v in verdicts if v.kept), known.ever_read),
+        brokers={v.facts.state.broker: v for v in verdicts if v.kept},
+        ended=tuple(key for v in verdicts for key in v.ended),
+    )
+
+
+def _by_broker(pairs: Iterable[tuple[int, Key]]) -> dict[int, frozenset[Key]]:
+    grouped: dict[int, set[Key]] = {}
+    for number, key in pairs:
+        grouped.setdefault(number, set()).add(key)
+    return {number: frozenset(keys) for number, keys in grouped.items()}
+
+
+def _judge(
+    cluster: str,
+    settings: ThrottleSettings,
+    state: BrokerState,
+    now_ms: int,
+    stopped_by: frozenset[VolumeKey],
+    firing: frozenset[AlertKey],
+) -> BrokerVerdict:
+    broker = facts(state, now_ms, millis_of(settings.validity))
+    counting, ended = judge_volumes(broker, now_ms, settings, stopped_by)
+    kept = {v.key for v in counting}
+    kept.update(v.key for v in broker.volumes if v.freshness is Freshness.NEVER_READ and v.departed_ms is None)
+    if len(kept) > MOST_VOLUMES:
+        kept -= _least_limiting(counting, len(kept) - MOST_VOLUMES)
+        counting = [v for v in counting if v.key in kept]
+    if len(kept) < len(broker.volumes):
+        state = replace(state, volumes=tuple(v.state for v in broker.volumes if v.key in kept))
+    conditions = tuple(conditions_of_broker(cluster, broker, counting, now_ms, settings, firing))
+    is_momentary = any(condition.alert == FILLS_SOON for condition in conditions)
+    filling = [v for v in counting if v.full_ms is not None]
+    return BrokerVerdict(
+        facts=broker,
+        stopped_by=stopped_by,
+        firing=firing,
+        judged_ms=now_ms,
+        volumes=tuple(counting),
+        ended=tuple(ended),
+        kept=None if state.left_ms is not None and not state.volumes else state,
+        conditions=conditions,
+        limiting=min((v for v in counting if v.factor < 1.0), key=lambda v: v.tightness, default=None),
+        soonest_full=min(filling, key=order_filling, default=None),
+        next_ms=min((ms for ms in _expiries_ms(broker, counting, settings) if ms > now_ms), default=None),
+        is_momentary=is_momentary,
+    )
+
+
+def order_filling(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
+    """Sort key: the volume that is full first."""
+    return (volume.full_ms or 0.0, volume.key)
+
+
+def _least_limiting(counting: Sequence[VolumeVerdict], count: int) -> set[VolumeKey]:
+    """Pick the departed volumes to drop."""
+    departed = sorted((v for v in counting if v.departed_ms is not None), key=lambda v: v.tightness, reverse=True)
+    return {v.key for v in departed[:count]}
+
+
+def _expiries_ms(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settings: ThrottleSettings) -> Iterator[int]:
+    """Find each instant at which time alone changes the verdict on a broker; some may have passed."""
+    validity_ms, hold_ms = millis_of(settings.validity), millis_of(settings.departed_hold)
+    soon_ms = millis_of(settings.time_to_full_alert)
+    # A reading ages from when it was read. The broker is missed from when it became a member, if that is later.
+    yield broker.state.read_ms + validity_ms
+    yield broker.state.seen_ms + validity_ms
+    for volume in volumes:
+        if volume.departed_ms is not None:
+            yield volume.departed_ms + hold_ms
+        elif volume.freshness is Freshness.FRESH:
+            yield volume.state.read_ms + validity_ms
+        if volume.full_ms is not None:
+            yield int(volume.full_ms) - soon_ms + 1

@@ -1,0 +1,158 @@
+"""The verdict on a cluster: which volume decides the raw factor, and where the gate moves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policies.throttle.decisions import LimitHit, ThrottleReason, ThrottleVerdict
+from policies.throttle.facts import Freshness, seconds_left
+from policies.throttle.gate import GateMove, first_move, move
+from policies.throttle.judge.brokers import BrokerVerdicts, order_filling
+from policies.throttle.judge.volumes import VolumeVerdict
+from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import ForgottenVolume, Gate, ThrottleState, VolumeKey
+from policies.units import millis_of
+
+
+@dataclass(frozen=True, slots=True)
+class RawFactor:
+    """The lowest factor of all volumes that count, and the volume that decided it."""
+
+    factor: float
+    reason: ThrottleReason
+    decisive: VolumeVerdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterVerdict:
+    """The verdict on one cluster, before it is put into words."""
+
+    brokers: BrokerVerdicts
+    raw: RawFactor
+    move: GateMove
+    reason: ThrottleReason
+    """Why the factor in force is what it is; holds included."""
+    decisive: VolumeVerdict | None
+    soonest_full: tuple[VolumeVerdict, float] | None
+    """The volume that is full first and in how many seconds; None if none is known to fill."""
+    forgotten: tuple[ForgottenVolume, ...]
+    """Departed volumes to be named: for as long after their end as they were held before it."""
+
+    @property
+    def is_nothing_known(self) -> bool:
+        """Whether there is no valid reading of the cluster's log dirs, although there should be."""
+        if self.raw.reason is ThrottleReason.NO_DATA:
+            return True
+        if self.brokers.has(Freshness.FRESH):
+            return False
+        return self.brokers.has(Freshness.STALE) or any(True for _ in self.brokers.unread())
+
+
+def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerdict:
+    """Judge a cluster.
+
+    Args:
+        brokers: the verdicts on its brokers.
+        before: the state before this step: the gate, what was published last, which volumes were forgotten.
+    """
+    raw = _judge_raw(brokers, before)
+    moved = _move(brokers, raw, before)
+    is_blocked = moved.hold is ThrottleReason.RECOVERY_MARGIN
+    return ClusterVerdict(
+        brokers=brokers,
+        raw=raw,
+        move=moved,
+        reason=moved.hold or raw.reason,
+        decisive=_tightest_blocking(brokers, moved.gate) if is_blocked else raw.decisive,
+        soonest_full=_soonest_full(brokers),
+        forgotten=_forgotten(brokers, before.forgotten),
+    )
+
+
+def _judge_raw(brokers: BrokerVerdicts, before: ThrottleState) -> RawFactor:
+    if not any(broker.volumes for broker in brokers.brokers.values()):
+        return _judge_without_volumes(brokers, before.started_ms)
+    decisive = _tightest(brokers, before.last_published.limiting if before.last_published else None)
+    if decisive is not None:
+        return RawFactor(decisive.factor, _reason(decisive), decisive)
+    if not brokers.has(Freshness.FRESH):
+        return RawFactor(1.0, ThrottleReason.STALE_VOLUME)
+    return _free(brokers.settings)
+
+
+def _judge_without_volumes(brokers: BrokerVerdicts, started_ms: int) -> RawFactor:
+    settings = brokers.settings
+    is_any_fresh = any(broker.facts.freshness is Freshness.FRESH for broker in brokers.brokers.values())
+    if settings.forgets_unread and is_any_fresh:
+        return _free(settings)
+    if not brokers.known.ever_read and brokers.now_ms < started_ms + millis_of(settings.validity):
+        return RawFactor(settings.start_factor, ThrottleReason.INITIAL)
+    return RawFactor(settings.fallback, ThrottleReason.NO_DATA)
+
+
+def _free(settings: ThrottleSettings) -> RawFactor:
+    return RawFactor(1.0, ThrottleReason.ABOVE_LIMITS if settings.limited else ThrottleReason.UNLIMITED)
+
+
+def _reason(decisive: VolumeVerdict) -> ThrottleReason:
+    if decisive.freshness is Freshness.STALE:
+        return ThrottleReason.STALE_VOLUME
+    if decisive.freshness is Freshness.DEPARTED:
+        return ThrottleReason.DEPARTED_VOLUME
+    return ThrottleReason.HARD_LIMIT if decisive.hit is LimitHit.HARD else ThrottleReason.SOFT_LIMIT
+
+
+def _tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVerdict | None:
+    """Find the volume that allows least, if any limits the cluster.
+
+    Among volumes with equal factors the named one wins, so that two full volumes do not alternate.
+    """
+    limiting = (broker.limiting for broker in brokers.brokers.values() if broker.limiting is not None)
+    tightest = min(limiting, key=lambda v: v.tightness, default=None)
+    if tightest is None or named is None:
+        return tightest
+    incumbent = brokers.pick_volumes({named}).get(named)
+    return incumbent if incumbent is not None and incumbent.factor == tightest.factor else tightest
+
+
+def _soonest_full(brokers: BrokerVerdicts) -> tuple[VolumeVerdict, float] | None:
+    filling = (broker.soonest_full for broker in brokers.brokers.values() if broker.soonest_full is not None)
+    soonest = min(filling, key=order_filling, default=None)
+    seconds = None if soonest is None else seconds_left(soonest.state, brokers.now_ms)
+    return None if soonest is None or seconds is None else (soonest, seconds)
+
+
+def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> GateMove:
+    settings = brokers.settings
+    at_hard = {volume.key for volume in brokers.limiting() if volume.hit is LimitHit.HARD}
+    if before.last_published is not None:
+        stopped_by = set(before.gate.stopped_by)
+        counting = brokers.pick_volumes(stopped_by)
+        recovered = {key for key in stopped_by if not _is_within_margin(counting.get(key), settings)}
+        return move(before.gate, raw.factor, at_hard, recovered, brokers.now, settings)
+    if raw.reason is ThrottleReason.INITIAL:
+        return GateMove(Gate(raw.factor), ThrottleVerdict.INITIAL)
+    return first_move(before.gate, raw.factor, at_hard, brokers.now)
+
+
+def _is_within_margin(volume: VolumeVerdict | None, settings: ThrottleSettings) -> bool:
+    if settings.hard is None or volume is None:
+        return False
+    return settings.hard.reached(volume.state.usable_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
+
+
+def _tightest_blocking(brokers: BrokerVerdicts, gate: Gate) -> VolumeVerdict | None:
+    """Find the tightest of the volumes that keep a stopped cluster stopped."""
+    blocking = brokers.pick_volumes(set(gate.stopped_by)).values()
+    return min(blocking, key=lambda v: v.tightness, default=None)
+
+
+def _forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]) -> tuple[ForgottenVolume, ...]:
+    if not before and not brokers.ended:
+        return ()
+    now_ms, hold_ms = brokers.now_ms, millis_of(brokers.settings.departed_hold)
+    numbers = {volume.broker for volume in before}
+    known = ((b.broker, v.log_dir) for b in brokers.known.brokers if b.broker in numbers for v in b.volumes)
+    there = {*brokers.ended, *known}
+    named = [f for f in before if now_ms < f.forgotten_ms + hold_ms and f.key not in there]
+    new = [ForgottenVolume(*key, now_ms) for key in brokers.ended] if hold_ms else []
+    return tuple(sorted(named + new))
